@@ -1,0 +1,24 @@
+//! The line, read left to right; the modules stand in its order.
+//!
+//! ```text
+//! kernel event → ring buffer → decoded event → pressure state → condition setter → node status
+//!              → patch / lease → API server
+//! ```
+//!
+//! A second, slower line joins before "pressure state": files under `/proc`, `/sys` and the cgroup
+//! file systems become the same readings that events become.
+
+pub mod units;
+pub mod clock;
+pub mod reading;
+
+pub mod kernel;
+pub mod host;
+pub mod event;
+pub mod pressure;
+pub mod node_status;
+pub mod api;
+
+pub mod config;
+pub mod app;
+pub mod cli;

@@ -1,0 +1,85 @@
+//! Units as types: nothing crosses a function boundary as a bare `u64` when it means bytes or pids.
+
+#![forbid(unsafe_code)]
+
+pub mod quantity;
+
+/// A size in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Bytes(u64);
+
+impl Bytes {
+    /// From a source that counts bytes, such as `memory.current`.
+    #[must_use]
+    pub const fn from_bytes(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// From a source that counts KiB, such as `/proc/meminfo`, whose "kB" means 1024 bytes.
+    #[must_use]
+    pub const fn from_kib(n: u64) -> Self {
+        Self(n.saturating_mul(1024))
+    }
+
+    /// From a record of the kernel that counts pages of `page_size` bytes.
+    #[must_use]
+    pub const fn from_pages(pages: u64, page_size: u64) -> Self {
+        Self(pages.saturating_mul(page_size))
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// `self - other`, or zero where `other` is larger.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl std::fmt::Display for Bytes {
+    /// In the largest binary unit of which there is at least one, with one decimal: `63.9Mi`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const UNITS: [(&str, u64); 4] =
+            [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+        for (name, size) in UNITS {
+            if self.0 >= size {
+                let tenths = u128::from(self.0) * 10 / u128::from(size);
+                return write!(f, "{}.{}{name}", tenths / 10, tenths % 10);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A process or thread id, as the initial pid namespace numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(pub u32);
+
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A cgroup's id: on 64-bit kernels also the inode number of its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(pub u64);
+
+/// A block device's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber {
+    /// Driver.
+    pub major: u32,
+    /// Disk, or partition, of that driver.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
