@@ -1,1 +1,2 @@
-#![no_std] #![no_main]
+#![no_std]
+#![no_main]

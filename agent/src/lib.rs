@@ -8,17 +8,17 @@
 //! A second, slower line joins before "pressure state": files under `/proc`, `/sys` and the cgroup
 //! file systems become the same readings that events become.
 
-pub mod units;
 pub mod clock;
 pub mod reading;
+pub mod units;
 
-pub mod kernel;
-pub mod host;
-pub mod event;
-pub mod pressure;
-pub mod node_status;
 pub mod api;
+pub mod event;
+pub mod host;
+pub mod kernel;
+pub mod node_status;
+pub mod pressure;
 
-pub mod config;
 pub mod app;
 pub mod cli;
+pub mod config;

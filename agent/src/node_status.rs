@@ -44,7 +44,9 @@ impl Status {
     /// From the API's spelling; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::True, Self::False, Self::Unknown].into_iter().find(|s| s.as_str() == text)
+        [Self::True, Self::False, Self::Unknown]
+            .into_iter()
+            .find(|s| s.as_str() == text)
     }
 }
 

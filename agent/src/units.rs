@@ -43,8 +43,12 @@ impl Bytes {
 impl std::fmt::Display for Bytes {
     /// In the largest binary unit of which there is at least one, with one decimal: `63.9Mi`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const UNITS: [(&str, u64); 4] =
-            [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+        const UNITS: [(&str, u64); 4] = [
+            ("Ti", 1 << 40),
+            ("Gi", 1 << 30),
+            ("Mi", 1 << 20),
+            ("Ki", 1 << 10),
+        ];
         for (name, size) in UNITS {
             if self.0 >= size {
                 let tenths = u128::from(self.0) * 10 / u128::from(size);
