@@ -3,14 +3,16 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
+
+use crate::fd::{self, Watched};
 
 /// Nanoseconds since boot, suspend included: `CLOCK_BOOTTIME`, `bpf_ktime_get_boot_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,7 +131,7 @@ impl Clock {
                     ClockId::CLOCK_BOOTTIME,
                     TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
                 )?;
-                Alarm(Bell::Kernel(Box::new(AsyncFd::new(Timer(timer))?)))
+                Alarm(Bell::Kernel(Box::new(fd::watch(timer, Interest::READABLE)?)))
             }
             Source::Runtime { .. } => Alarm(Bell::Runtime(*self)),
         })
@@ -148,19 +150,9 @@ fn boot_now() -> BootNanos {
 #[derive(Debug)]
 pub struct Alarm(Bell);
 
-/// [`TimerFd`] in the form that [`AsyncFd`] wants.
-#[derive(Debug)]
-struct Timer(TimerFd);
-
-impl AsRawFd for Timer {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
 #[derive(Debug)]
 enum Bell {
-    Kernel(Box<AsyncFd<Timer>>),
+    Kernel(Box<AsyncFd<Watched<TimerFd>>>),
     Runtime(Clock),
 }
 

@@ -1,1 +1,137 @@
-//! To come.
+//! PURE: what the kernel reported, in our own types.
+//!
+//! After [`decode`] nobody handles bytes, raw kinds or lengths. Names are bytes that a tenant chose:
+//! whoever shows them escapes them.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+use crate::units::{CgroupId, DeviceNumber, Pid};
+
+pub mod decode;
+
+pub use decode::DecodeError;
+
+/// What came out of a ring, and when it was read.
+#[derive(Debug)]
+pub struct Received {
+    /// When the record was taken from the ring.
+    pub read: BootNanos,
+    /// What it says, or why it could not be read.
+    pub event: Result<Event, DecodeError>,
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The kernel has chosen a process to kill. Boxed: it is ten times larger than the others.
+    OomKill(Box<OomKill>),
+    /// The number of pids crossed the level that was set.
+    PidCrossing {
+        /// When.
+        at: BootNanos,
+        /// Pids in the initial namespace.
+        value: u32,
+        /// Over the high level, or under the low one.
+        side: Side,
+    },
+    /// The number of pids moved by a step.
+    PidTrend {
+        /// When.
+        at: BootNanos,
+        /// Pids in the initial namespace.
+        value: u32,
+    },
+    /// A disk became slow, or is quick again.
+    DiskState {
+        /// When.
+        at: BootNanos,
+        /// Which.
+        device: DeviceNumber,
+        /// Over: slow.
+        side: Side,
+        /// Reads and writes in the window that decided.
+        total: u32,
+        /// Those that were slow.
+        slow: u32,
+        /// Longest of them.
+        max: Duration,
+    },
+    /// A kind from a newer object. Counted, then ignored.
+    Unknown {
+        /// [`agent_common::Header::kind`].
+        kind: u16,
+    },
+}
+
+/// Which side of its level something is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// At or over it.
+    Over,
+    /// Under it.
+    Under,
+}
+
+/// What a kill was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OomScope {
+    /// Nothing could be learnt.
+    Unknown,
+    /// No memory cgroup above the victim was at its limit.
+    Global,
+    /// This one was.
+    Memcg {
+        /// Its id.
+        limiting: CgroupId,
+        /// What it used, in pages.
+        usage_pages: u64,
+        /// Its limit, in pages.
+        max_pages: u64,
+    },
+}
+
+/// How the scope was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScopeSource {
+    /// From the use and limits of the victim's ancestors: to be confirmed.
+    Inferred,
+    /// From the kernel's own `oom_control`.
+    Exact,
+}
+
+/// One process that the kernel killed for want of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OomKill {
+    /// When it was chosen.
+    pub at: BootNanos,
+    /// Process id of the victim.
+    pub victim: Pid,
+    /// Its name, as it calls itself: any bytes but NUL.
+    pub comm: Vec<u8>,
+    /// User id, in the initial user namespace.
+    pub uid: u32,
+    /// -1000 to 1000.
+    pub oom_score_adj: i16,
+    /// Process that asked for the memory; often not the victim.
+    pub trigger: Pid,
+    /// Its name.
+    pub trigger_comm: Vec<u8>,
+    /// The victim's memory cgroup.
+    pub cgroup: CgroupId,
+    /// Names of that cgroup, its parent and its grandparent; empty from the root on. For when it
+    /// is gone before anyone looks.
+    pub names: [Vec<u8>; 3],
+    /// What was short of memory.
+    pub scope: OomScope,
+    /// How that is known.
+    pub source: ScopeSource,
+    /// Resident anonymous memory, in pages.
+    pub anon_pages: u64,
+    /// Resident file pages.
+    pub file_pages: u64,
+    /// Resident shared memory, in pages.
+    pub shmem_pages: u64,
+}

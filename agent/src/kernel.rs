@@ -1,1 +1,16 @@
-//! To come.
+//! EDGE: what this kernel supports, and the handle on what is attached to it.
+//!
+//! Absent on purpose: policy. Nothing here knows a threshold's meaning, a condition or a node. A
+//! probe that cannot be attached is an answer ([`support::Support`]), not an error: the agent runs
+//! on files instead and says so.
+
+pub mod btf;
+pub mod handle;
+pub mod loader;
+pub mod object;
+pub mod resolve;
+pub mod ring;
+pub mod support;
+
+pub use loader::{Kernel, Loaded};
+pub use support::{Probe, ProbeState, Support};

@@ -8,17 +8,30 @@
 //! A second, slower line joins before "pressure state": files under `/proc`, `/sys` and the cgroup
 //! file systems become the same readings that events become.
 
+// What every room speaks.
 pub mod clock;
+pub mod fd;
 pub mod reading;
 pub mod units;
 
-pub mod api;
-pub mod event;
-pub mod host;
+// Edges that observe.
 pub mod kernel;
-pub mod node_status;
+
+pub mod host;
+
+// Pure rooms that decide.
+pub mod event;
+
 pub mod pressure;
 
-pub mod app;
-pub mod cli;
+pub mod node_status;
+
+// The edge that reports.
+pub mod api;
+
+// What connects the rooms.
 pub mod config;
+
+pub mod app;
+
+pub mod cli;

@@ -1,0 +1,204 @@
+//! One record per kind of event, as the probes write them into the rings.
+
+#[cfg(feature = "user")]
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::layout;
+
+/// `TASK_COMM_LEN`, the kernel's limit for a task's name, NUL included (`include/linux/sched.h`).
+pub const COMM_LEN: usize = 16;
+/// How much of a cgroup directory's name a record carries. A container id with its prefix and
+/// suffix is at most 82 bytes (`cri-containerd-<64 hex>.scope`).
+pub const NAME_LEN: usize = 96;
+
+/// [`Header::kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum EventKind {
+    /// [`OomKill`], in CRIT.
+    OomKill = 1,
+    /// [`PidCrossing`], in BULK.
+    PidCrossing = 10,
+    /// [`PidTrend`], in BULK.
+    PidTrend = 11,
+    /// [`DiskState`], in BULK.
+    DiskState = 20,
+}
+
+impl EventKind {
+    /// The kind as it stands in a header.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::OomKill => 1,
+            Self::PidCrossing => 10,
+            Self::PidTrend => 11,
+            Self::DiskState => 20,
+        }
+    }
+
+    /// The kind that `raw` stands for; `None` for one of a newer object.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Option<Self> {
+        match raw {
+            1 => Some(Self::OomKill),
+            10 => Some(Self::PidCrossing),
+            11 => Some(Self::PidTrend),
+            20 => Some(Self::DiskState),
+            _ => None,
+        }
+    }
+}
+
+/// Starts every record in both rings.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct Header {
+    /// [`crate::ABI_VERSION`] of the object that wrote the record.
+    pub version: u16,
+    /// An [`EventKind`] as a number. Unknown values are skipped and counted, not refused.
+    pub kind: u16,
+    /// Bytes in the whole record, header included.
+    pub size: u32,
+    /// `CLOCK_BOOTTIME` when the probe ran, in nanoseconds (`bpf_ktime_get_boot_ns`).
+    pub time: u64,
+    /// Counts the attempts to write to this ring on this CPU: a gap is a loss.
+    pub seq: u64,
+    /// CPU that wrote the record.
+    pub cpu: u32,
+    /// Always zero. Named so that no byte of kernel memory leaves uninitialised.
+    pub pad: u32,
+}
+layout!(Header, 32, version @ 0, kind @ 2, size @ 4, time @ 8, seq @ 16, cpu @ 24, pad @ 28);
+
+/// [`OomKill::scope`]: nothing could be learnt about the limit.
+pub const SCOPE_UNKNOWN: u8 = 0;
+/// [`OomKill::scope`]: no memory cgroup above the victim was at its limit.
+pub const SCOPE_GLOBAL: u8 = 1;
+/// [`OomKill::scope`]: [`OomKill::cg_limiting`] was at its limit.
+pub const SCOPE_MEMCG: u8 = 2;
+/// [`OomKill::scope_source`]: no source, as with [`SCOPE_UNKNOWN`].
+pub const SOURCE_NONE: u8 = 0;
+/// [`OomKill::scope_source`]: from the use and the limits of the victim's ancestors.
+pub const SOURCE_INFERRED: u8 = 1;
+/// [`OomKill::scope_source`]: from the kernel's own `oom_control`.
+pub const SOURCE_EXACT: u8 = 2;
+/// [`OomKill::order`] where the allocation's order is not known. The kernel's own -1 means sysrq.
+pub const ORDER_UNKNOWN: i32 = i32::MIN;
+
+/// `oom:mark_victim`: the kernel has chosen a process to kill. One record per killed process, so
+/// several for one event with `memory.oom.group`.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct OomKill {
+    /// Kind [`EventKind::OomKill`].
+    pub header: Header,
+    /// Thread group (process) of the victim.
+    pub tgid: u32,
+    /// Thread that was marked.
+    pub pid: u32,
+    /// Process whose allocation hit the limit. Often not the victim.
+    pub trigger_tgid: u32,
+    /// Real user id of the victim, in the initial user namespace.
+    pub uid: u32,
+    /// Id of the victim's cgroup in the unified hierarchy.
+    pub cg_default: u64,
+    /// Id of the victim's cgroup in the memory controller's hierarchy: the one to use.
+    pub cg_memory: u64,
+    /// Id of the memory cgroup that was at its limit; 0 unless scope is [`SCOPE_MEMCG`].
+    pub cg_limiting: u64,
+    /// What `cg_limiting` used, in pages.
+    pub limit_usage_pages: u64,
+    /// Its limit, in pages.
+    pub limit_max_pages: u64,
+    /// Address space of the victim, in pages.
+    pub total_vm_pages: u64,
+    /// Resident anonymous memory, in pages. From 6.2 on a per-CPU counter's shared part, which can
+    /// lag by some pages per CPU.
+    pub anon_pages: u64,
+    /// Resident file pages.
+    pub file_pages: u64,
+    /// Resident shared memory, in pages.
+    pub shmem_pages: u64,
+    /// Page tables, in bytes.
+    pub pgtable_bytes: u64,
+    /// Pages that the kernel could have used, from `oom_control`; 0 unless the source is exact.
+    pub total_pages: u64,
+    /// `oom_score_adj` of the victim, -1000 to 1000.
+    pub oom_score_adj: i16,
+    /// One of the `SCOPE_` constants.
+    pub scope: u8,
+    /// One of the `SOURCE_` constants.
+    pub scope_source: u8,
+    /// Order of the allocation that failed, or [`ORDER_UNKNOWN`].
+    pub order: i32,
+    /// Name of the victim, NUL-terminated. Any bytes: a process names itself.
+    pub comm: [u8; COMM_LEN],
+    /// Name of the trigger.
+    pub trigger_comm: [u8; COMM_LEN],
+    /// Name of the victim's memory cgroup, NUL-terminated and cut.
+    pub leaf: [u8; NAME_LEN],
+    /// Name of its parent; empty at the root.
+    pub parent: [u8; NAME_LEN],
+    /// Name of its grandparent; empty at the root.
+    pub grandparent: [u8; NAME_LEN],
+}
+layout!(OomKill, 464, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+    scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368);
+
+/// The number of pids crossed the level that user space wrote into
+/// [`crate::settings::PidSettings`].
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct PidCrossing {
+    /// Kind [`EventKind::PidCrossing`].
+    pub header: Header,
+    /// `pid_allocated` of the initial pid namespace when the probe ran.
+    pub value: u32,
+    /// 1 when it went over, 0 when it came back under the low level.
+    pub state: u32,
+    /// The level that was crossed.
+    pub threshold: u32,
+    /// Always zero.
+    pub pad: u32,
+}
+layout!(PidCrossing, 48, value @ 32, state @ 36, threshold @ 40);
+
+/// The number of pids moved by a step since the last record.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct PidTrend {
+    /// Kind [`EventKind::PidTrend`].
+    pub header: Header,
+    /// `pid_allocated` of the initial pid namespace when the probe ran.
+    pub value: u32,
+    /// Always zero.
+    pub pad: u32,
+}
+layout!(PidTrend, 40, value @ 32);
+
+/// A disk became slow, or is quick again.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct DiskState {
+    /// Kind [`EventKind::DiskState`].
+    pub header: Header,
+    /// The disk: [`crate::settings::device_key`].
+    pub dev: u32,
+    /// 1 slow, 0 not.
+    pub state: u32,
+    /// Reads and writes completed in the window that decided.
+    pub total: u32,
+    /// Those of them at or over the limit.
+    pub slow: u32,
+    /// Length of that window so far, in nanoseconds.
+    pub window_ns: u64,
+    /// Longest of them, in nanoseconds.
+    pub max_ns: u64,
+}
+layout!(DiskState, 64, dev @ 32, state @ 36, window_ns @ 48, max_ns @ 56);

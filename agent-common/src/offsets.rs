@@ -1,0 +1,133 @@
+//! Where the fields that the probes read stand in this kernel's structs.
+
+#[cfg(feature = "user")]
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::layout;
+
+/// Offsets in bytes, resolved from the running kernel's BTF and written into a read-only global
+/// before the programs are loaded, so that the verifier takes them for constants.
+///
+/// [`KernelOffsets::MISSING`] says that this kernel has no such field. User space does not attach a
+/// probe that needs one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable))]
+#[repr(C)]
+pub struct KernelOffsets {
+    /// `task_struct.pid`.
+    pub task_pid: u32,
+    /// `task_struct.tgid`.
+    pub task_tgid: u32,
+    /// `task_struct.comm`.
+    pub task_comm: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `task_struct.signal`.
+    pub task_signal: u32,
+    /// `task_struct.real_cred`.
+    pub task_real_cred: u32,
+    /// `task_struct.cgroups`.
+    pub task_cgroups: u32,
+    /// `task_struct.thread_pid`.
+    pub task_thread_pid: u32,
+    /// `signal_struct.oom_score_adj`.
+    pub signal_oom_score_adj: u32,
+    /// `cred.uid`.
+    pub cred_uid: u32,
+    /// `mm_struct.rss_stat[0].count` (6.2 and newer) or `mm_struct.rss_stat.count[0]`.
+    pub mm_rss: u32,
+    /// Bytes from one resident-set counter to the next.
+    pub mm_rss_stride: u32,
+    /// `mm_struct.total_vm`.
+    pub mm_total_vm: u32,
+    /// `mm_struct.pgtables_bytes`.
+    pub mm_pgtables_bytes: u32,
+    /// `css_set.dfl_cgrp`.
+    pub css_set_dfl_cgrp: u32,
+    /// `css_set.subsys[memory_cgrp_id]`.
+    pub css_set_memory: u32,
+    /// `cgroup.kn`.
+    pub cgroup_kn: u32,
+    /// `kernfs_node.id`.
+    pub kernfs_id: u32,
+    /// `kernfs_node.name`.
+    pub kernfs_name: u32,
+    /// `kernfs_node.__parent`, or `.parent` before 6.15.
+    pub kernfs_parent: u32,
+    /// `cgroup_subsys_state.cgroup`.
+    pub css_cgroup: u32,
+    /// `cgroup_subsys_state.parent`.
+    pub css_parent: u32,
+    /// `mem_cgroup.memory.usage`, less `mem_cgroup.css`: from the state that `css_set` points to.
+    pub memcg_usage: u32,
+    /// `mem_cgroup.memory.max`, likewise.
+    pub memcg_max: u32,
+    /// `pid.numbers[0].ns`.
+    pub pid_ns: u32,
+    /// `pid_namespace.pid_allocated`.
+    pub pid_ns_allocated: u32,
+    /// `request.start_time_ns`.
+    pub rq_start_time_ns: u32,
+    /// `request.cmd_flags`.
+    pub rq_cmd_flags: u32,
+    /// `request.__data_len`.
+    pub rq_data_len: u32,
+    /// `request.rq_disk`, up to 5.16; missing where `rq_q` and `queue_disk` lead to it.
+    pub rq_disk: u32,
+    /// `request.q`.
+    pub rq_q: u32,
+    /// `request_queue.disk`.
+    pub queue_disk: u32,
+    /// `gendisk.major`.
+    pub disk_major: u32,
+    /// `gendisk.first_minor`.
+    pub disk_first_minor: u32,
+}
+layout!(KernelOffsets, 136);
+
+impl KernelOffsets {
+    /// This kernel has no such field.
+    pub const MISSING: u32 = u32::MAX;
+
+    /// Nothing is known.
+    #[must_use]
+    pub const fn unresolved() -> Self {
+        const M: u32 = KernelOffsets::MISSING;
+        Self {
+            task_pid: M,
+            task_tgid: M,
+            task_comm: M,
+            task_mm: M,
+            task_signal: M,
+            task_real_cred: M,
+            task_cgroups: M,
+            task_thread_pid: M,
+            signal_oom_score_adj: M,
+            cred_uid: M,
+            mm_rss: M,
+            mm_rss_stride: M,
+            mm_total_vm: M,
+            mm_pgtables_bytes: M,
+            css_set_dfl_cgrp: M,
+            css_set_memory: M,
+            cgroup_kn: M,
+            kernfs_id: M,
+            kernfs_name: M,
+            kernfs_parent: M,
+            css_cgroup: M,
+            css_parent: M,
+            memcg_usage: M,
+            memcg_max: M,
+            pid_ns: M,
+            pid_ns_allocated: M,
+            rq_start_time_ns: M,
+            rq_cmd_flags: M,
+            rq_data_len: M,
+            rq_disk: M,
+            rq_q: M,
+            queue_disk: M,
+            disk_major: M,
+            disk_first_minor: M,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What user space writes for the programs to read, and the state that the two share.
+
+#[cfg(feature = "user")]
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::layout;
+
+/// A disk as the maps and records name it: the kernel's internal `dev_t`.
+#[must_use]
+pub const fn device_key(major: u32, minor: u32) -> u32 {
+    major << MINOR_BITS | minor & MINOR_MASK
+}
+
+/// Major and minor number of a [`device_key`].
+#[must_use]
+pub const fn device_numbers(key: u32) -> (u32, u32) {
+    (key >> MINOR_BITS, key & MINOR_MASK)
+}
+
+/// `MINORBITS` of `include/linux/kdev_t.h`.
+const MINOR_BITS: u32 = 20;
+const MINOR_MASK: u32 = (1 << MINOR_BITS) - 1;
+
+/// When the fork probe wakes user space. In a map, so that thresholds can change while it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct PidSettings {
+    /// At or over this many pids: state 1. Zero turns crossings off.
+    pub high: u32,
+    /// At or under this many: state 0.
+    pub low: u32,
+    /// Pids by which the count has to move for a trend record. Zero turns them off.
+    pub trend_step: u32,
+    /// Always zero.
+    pub pad: u32,
+}
+layout!(PidSettings, 16);
+
+/// What the fork probe remembers. User space writes it too, to end a state on the falling edge,
+/// which no fork shows. An update that races with the probe can repeat a record or lose a trend
+/// step; user space keys on the state and reads the count anew, so neither does harm.
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct PidState {
+    /// Address of `pid_allocated` of the initial pid namespace; 0 before the first fork.
+    pub counter: u64,
+    /// 1 over the high level.
+    pub state: u32,
+    /// Count at the last trend record.
+    pub last_trend: u32,
+}
+layout!(PidState, 16, state @ 8);
+
+/// Slots of [`DiskEntry::histogram`].
+pub const HISTOGRAM_SLOTS: usize = 32;
+
+/// One watched disk, keyed by [`device_key`]. Disks without an entry are ignored in the kernel.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct DiskEntry {
+    /// Written by user space: at or over this latency a request is slow.
+    pub slow_ns: u64,
+    /// Written by user space: length of a window.
+    pub window_ns: u64,
+    /// `bpf_ktime_get_ns` at the start of the window; 0 before the first completion.
+    pub window_start: u64,
+    /// Reads and writes completed in this window.
+    pub total: u64,
+    /// Those at or over `slow_ns`.
+    pub slow: u64,
+    /// Longest in this window. Two CPUs can overwrite each other here: a lower bound.
+    pub max_ns: u64,
+    /// 1 slow, 0 not. User space writes 0 when nothing completes and nothing is in flight.
+    pub state: u64,
+    /// Windows in a row that were good, while slow.
+    pub good_windows: u64,
+    /// Requests that ended with an error, ever. Not counted elsewhere.
+    pub errors: u64,
+    /// Reads and writes completed, ever: tells whether the disk still answers.
+    pub completed: u64,
+    /// Latency of all reads and writes. Slot 0 is under 1.024 µs, slot n from 2^(n-1) to 2^n times
+    /// that; the last one is open.
+    pub histogram: [u64; HISTOGRAM_SLOTS],
+}
+layout!(DiskEntry, 336, slow_ns @ 0, window_start @ 16, state @ 48, histogram @ 80);
+
+impl DiskEntry {
+    /// An entry that has seen nothing yet.
+    #[must_use]
+    pub const fn new(slow_ns: u64, window_ns: u64) -> Self {
+        Self {
+            slow_ns,
+            window_ns,
+            window_start: 0,
+            total: 0,
+            slow: 0,
+            max_ns: 0,
+            state: 0,
+            good_windows: 0,
+            errors: 0,
+            completed: 0,
+            histogram: [0; HISTOGRAM_SLOTS],
+        }
+    }
+}
+
+/// A window with fewer requests than this decides nothing.
+pub const DISK_MIN_REQUESTS: u64 = 5;
+/// Percent of slow requests at which a disk becomes slow.
+pub const DISK_ENTER_PERCENT: u64 = 20;
+/// Percent of slow requests up to which a window is good.
+pub const DISK_LEAVE_PERCENT: u64 = 5;
+/// Good windows in a row after which a disk is quick again.
+pub const DISK_GOOD_WINDOWS: u64 = 3;
+/// A single request this many times over the limit makes the disk slow at once: the sickest disks
+/// finish fewer than five requests a second.
+pub const DISK_SINGLE_FACTOR: u64 = 10;

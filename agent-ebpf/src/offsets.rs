@@ -1,0 +1,85 @@
+//! Struct offsets that user space resolved from BTF, and safe reads by them.
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+
+use agent_common::KernelOffsets;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+
+/// Overridden by the loader. Lands in `.rodata`, which is frozen before the programs are verified.
+#[unsafe(no_mangle)]
+static OFFSETS: KernelOffsets = KernelOffsets::unresolved();
+
+/// One offset: `offset!(task_pid)`.
+macro_rules! offset {
+    ($field:ident) => {
+        $crate::offsets::load(&raw const (*$crate::offsets::table()).$field)
+    };
+}
+pub(crate) use offset;
+
+/// Where the offsets stand. Read field by field, through [`load`] only.
+#[inline(always)]
+pub const fn table() -> *const KernelOffsets {
+    &raw const OFFSETS
+}
+
+/// Reads one offset.
+///
+/// # Safety
+///
+/// `field` must point into [`table`].
+#[inline(always)]
+pub unsafe fn load(field: *const u32) -> u32 {
+    // SAFETY: the caller's promise. Volatile, so that the compiler does not put in the value that
+    // the table has at build time.
+    unsafe { field.read_volatile() }
+}
+
+/// A kernel address. Following it can fail; it can never fault.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Address(u64);
+
+impl Address {
+    /// From an argument or from a value that was read.
+    #[inline(always)]
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// The number itself.
+    #[inline(always)]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// `offset` bytes further on.
+    #[inline(always)]
+    pub const fn at(self, offset: u32) -> Self {
+        Self(self.0.wrapping_add(offset as u64))
+    }
+
+    /// The value here; `None` where the kernel has nothing mapped.
+    ///
+    /// `T` is plain data in every call below: integers only.
+    #[inline(always)]
+    pub fn read<T: Copy>(self) -> Option<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the destination is ours and of the size given; the helper checks the source and
+        // fails where it cannot be read. On success every byte of `value` is written.
+        unsafe {
+            let size = size_of::<T>() as u32;
+            let source = self.0 as *const c_void;
+            (bpf_probe_read_kernel(value.as_mut_ptr().cast(), size, source) == 0)
+                .then(|| value.assume_init())
+        }
+    }
+
+    /// The address that stands here; `None` for null and where nothing can be read.
+    #[inline(always)]
+    pub fn follow(self) -> Option<Self> {
+        let next = self.read::<u64>()?;
+        (next != 0).then_some(Self(next))
+    }
+}

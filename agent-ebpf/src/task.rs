@@ -1,0 +1,70 @@
+//! `sched_process_fork`: the kernel's own count of pids, and its crossings.
+
+use agent_common::event::{PidCrossing, PidTrend};
+use agent_common::{DropReason, EventKind, PidSettings, PidState};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+
+use crate::emit;
+use crate::maps::{PID_SETTINGS, PID_STATE};
+use crate::offsets::{Address, offset};
+
+/// `PIDNS_ADDING`, the flag that shares a word with the count (`include/linux/pid_namespace.h`).
+const COUNT_MASK: u32 = 0x7fff_ffff;
+
+/// `sched_process_fork(parent, child)`.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
+    let (Some(settings), Some(state)) = (PID_SETTINGS.get_ptr(0), PID_STATE.get_ptr_mut(0)) else {
+        return 0; // Unreachable: both arrays have one slot.
+    };
+    // SAFETY: the lookups above bounded both to live map values; any bit pattern is valid in them.
+    // Other CPUs may write `state` meanwhile: the worst of it is a record sent twice.
+    let (settings, state) = unsafe { (&*settings, &mut *state) };
+    let Some(value) = count(Address::new(ctx.arg::<u64>(1)), state) else {
+        emit::dropped(DropReason::Unreadable);
+        return 0;
+    };
+    crossing(settings, state, value);
+    trend(settings, state, value);
+    0
+}
+
+/// Pids that exist. Level 0 of any pid is the initial namespace, whatever container the child is
+/// in, and that namespace never moves: its address is looked up once.
+#[inline(always)]
+fn count(child: Address, state: &mut PidState) -> Option<u32> {
+    if state.counter == 0 {
+        // SAFETY: all offsets come from `table`.
+        let (thread_pid, ns, allocated) =
+            unsafe { (offset!(task_thread_pid), offset!(pid_ns), offset!(pid_ns_allocated)) };
+        let ns = child.at(thread_pid).follow()?.at(ns).follow()?;
+        state.counter = ns.at(allocated).get();
+    }
+    Some(Address::new(state.counter).read::<u32>()? & COUNT_MASK)
+}
+
+#[inline(always)]
+fn crossing(settings: &PidSettings, state: &mut PidState, value: u32) {
+    let (next, threshold) = match state.state {
+        _ if settings.high == 0 => return,
+        0 if value >= settings.high => (1, settings.high),
+        1 if value <= settings.low => (0, settings.low),
+        _ => return,
+    };
+    state.state = next;
+    emit::bulk(EventKind::PidCrossing, |record: &mut PidCrossing| {
+        record.value = value;
+        record.state = next;
+        record.threshold = threshold;
+    });
+}
+
+#[inline(always)]
+fn trend(settings: &PidSettings, state: &mut PidState, value: u32) {
+    if settings.trend_step == 0 || value.abs_diff(state.last_trend) < settings.trend_step {
+        return;
+    }
+    state.last_trend = value;
+    emit::bulk(EventKind::PidTrend, |record: &mut PidTrend| record.value = value);
+}

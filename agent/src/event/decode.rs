@@ -1,0 +1,228 @@
+//! Bytes → [`Event`], or a [`DecodeError`].
+
+use std::time::Duration;
+
+use agent_common::event::{self as raw, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT};
+use agent_common::settings::device_numbers;
+use agent_common::{ABI_VERSION, EventKind, Header};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use super::{Event, OomKill, OomScope, ScopeSource, Side};
+use crate::clock::BootNanos;
+use crate::units::{CgroupId, DeviceNumber, Pid};
+
+/// A record that cannot be what it says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It ends before the fields that we know.
+    #[error("record of {got} bytes where {need} are needed")]
+    Short {
+        /// Bytes there are.
+        got: usize,
+        /// Bytes that its kind needs.
+        need: usize,
+    },
+    /// It was written by an object of another build.
+    #[error("record of ABI {got}, but this agent speaks {ABI_VERSION}; build both from one tree")]
+    Version {
+        /// What it says.
+        got: u16,
+    },
+}
+
+/// Reads one record. A record longer than we know is read as far as we know it.
+///
+/// # Errors
+///
+/// See [`DecodeError`]. Never panics, whatever the bytes.
+pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
+    let header: Header = prefix(record)?;
+    if header.version != ABI_VERSION {
+        return Err(DecodeError::Version {
+            got: header.version,
+        });
+    }
+    let at = BootNanos(header.time);
+    Ok(match EventKind::from_raw(header.kind) {
+        Some(EventKind::OomKill) => Event::OomKill(Box::new(oom_kill(at, &prefix(record)?))),
+        Some(EventKind::PidCrossing) => {
+            let body: raw::PidCrossing = prefix(record)?;
+            Event::PidCrossing {
+                at,
+                value: body.value,
+                side: side(body.state),
+            }
+        }
+        Some(EventKind::PidTrend) => {
+            let body: raw::PidTrend = prefix(record)?;
+            Event::PidTrend {
+                at,
+                value: body.value,
+            }
+        }
+        Some(EventKind::DiskState) => {
+            let body: raw::DiskState = prefix(record)?;
+            let (major, minor) = device_numbers(body.dev);
+            Event::DiskState {
+                at,
+                device: DeviceNumber { major, minor },
+                side: side(body.state),
+                total: body.total,
+                slow: body.slow,
+                max: Duration::from_nanos(body.max_ns),
+            }
+        }
+        None => Event::Unknown { kind: header.kind },
+    })
+}
+
+/// The record's first bytes as a `T`, as far as the record and its own word on its size reach.
+fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, DecodeError> {
+    T::read_from_prefix(record)
+        .map(|(body, _)| body)
+        .map_err(|_| DecodeError::Short {
+            got: record.len(),
+            need: size_of::<T>(),
+        })
+}
+
+fn side(state: u32) -> Side {
+    if state == 0 { Side::Under } else { Side::Over }
+}
+
+fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
+    OomKill {
+        at,
+        victim: Pid(body.tgid),
+        comm: text(&body.comm),
+        uid: body.uid,
+        oom_score_adj: body.oom_score_adj,
+        trigger: Pid(body.trigger_tgid),
+        trigger_comm: text(&body.trigger_comm),
+        cgroup: CgroupId(body.cg_memory),
+        names: [
+            text(&body.leaf),
+            text(&body.parent),
+            text(&body.grandparent),
+        ],
+        scope: match body.scope {
+            SCOPE_GLOBAL => OomScope::Global,
+            SCOPE_MEMCG => OomScope::Memcg {
+                limiting: CgroupId(body.cg_limiting),
+                usage_pages: body.limit_usage_pages,
+                max_pages: body.limit_max_pages,
+            },
+            _ => OomScope::Unknown,
+        },
+        source: if body.scope_source == SOURCE_EXACT {
+            ScopeSource::Exact
+        } else {
+            ScopeSource::Inferred
+        },
+        anon_pages: body.anon_pages,
+        file_pages: body.file_pages,
+        shmem_pages: body.shmem_pages,
+    }
+}
+
+/// The bytes before the first NUL.
+fn text(field: &[u8]) -> Vec<u8> {
+    field.split(|b| *b == 0).next().unwrap_or_default().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    fn header<T>(kind: u16) -> Header {
+        Header {
+            version: ABI_VERSION,
+            kind,
+            size: u32::try_from(size_of::<T>()).unwrap(),
+            time: 7,
+            seq: 0,
+            cpu: 1,
+            pad: 0,
+        }
+    }
+
+    fn kill() -> raw::OomKill {
+        let mut kill = raw::OomKill::new_zeroed();
+        kill.header = header::<raw::OomKill>(1);
+        kill.tgid = 42;
+        kill.comm[..5].copy_from_slice(b"a\nb\xff\0");
+        kill.leaf = [b'x'; 96];
+        kill.scope = SCOPE_MEMCG;
+        kill.cg_limiting = 99;
+        kill
+    }
+
+    #[test]
+    fn a_kill_keeps_hostile_names_as_they_are() {
+        let Event::OomKill(decoded) = decode(kill().as_bytes()).unwrap() else {
+            panic!("not a kill");
+        };
+        assert_eq!(decoded.victim, Pid(42));
+        assert_eq!(
+            decoded.comm, b"a\nb\xff",
+            "escaping is for whoever shows it"
+        );
+        assert_eq!(
+            decoded.names[0], [b'x'; 96],
+            "a name without a NUL ends with its field"
+        );
+        assert!(matches!(
+            decoded.scope,
+            OomScope::Memcg {
+                limiting: CgroupId(99),
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn length_version_and_kind_decide_what_a_record_is() {
+        let crossing = raw::PidCrossing {
+            header: header::<raw::PidCrossing>(10),
+            value: 900,
+            state: 1,
+            threshold: 900,
+            pad: 0,
+        };
+        let whole = crossing.as_bytes();
+        let longer = [whole, &[0xee; 8]].concat();
+        let read = Ok(Event::PidCrossing {
+            at: BootNanos(7),
+            value: 900,
+            side: Side::Over,
+        });
+        let mut unknown = whole.to_vec();
+        unknown[2] = 77;
+        let mut foreign = whole.to_vec();
+        foreign[0] = 9;
+        let rows: [(&[u8], Result<Event, DecodeError>, &str); 6] = [
+            (whole, read.clone(), "as written"),
+            (&longer, read, "with fields that we do not know yet"),
+            (
+                &whole[..47],
+                Err(DecodeError::Short { got: 47, need: 48 }),
+                "one byte short",
+            ),
+            (&[], Err(DecodeError::Short { got: 0, need: 32 }), "empty"),
+            (
+                &unknown,
+                Ok(Event::Unknown { kind: 77 }),
+                "a kind of a newer object",
+            ),
+            (
+                &foreign,
+                Err(DecodeError::Version { got: 9 }),
+                "another ABI",
+            ),
+        ];
+        for (record, expected, why) in rows {
+            assert_eq!(decode(record), expected, "{why}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Open the object, write the offsets, load, attach; and the maps that user space writes.
+
+use std::io;
+use std::path::Path;
+
+use agent_common::settings::device_key;
+use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::{ProgramError, RawTracePoint};
+use aya::{Ebpf, EbpfLoader};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::resolve::{Resolved, resolve};
+use super::support::{Missing, Probe, ProbeState, Support};
+use crate::units::DeviceNumber;
+
+/// Where the kernel shows its types.
+pub const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// How much of a verifier log is worth keeping: its end says what was refused.
+const VERIFIER_LOG_TAIL: usize = 2048;
+
+type Bytes<const N: usize> = [u8; N];
+type PidSettingsBytes = Bytes<{ size_of::<PidSettings>() }>;
+type PidStateBytes = Bytes<{ size_of::<PidState>() }>;
+type DiskBytes = Bytes<{ size_of::<DiskEntry>() }>;
+
+/// A map of the object that is not what this build expects, or that the kernel will not let us use.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The object and the agent do not fit.
+    #[error("the eBPF object has no map {0}; build the agent and the object from one tree")]
+    NoMap(&'static str),
+    /// A map could not be read or written.
+    #[error("cannot use the eBPF map {name}")]
+    Map {
+        /// Its name.
+        name: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: aya::maps::MapError,
+    },
+}
+
+/// What was loaded: the handle to keep, and the rings to read.
+pub struct Loaded {
+    /// Keeps the programs attached. Dropping it detaches them all.
+    pub kernel: Kernel,
+    /// Kills.
+    pub crit: RingBuf<MapData>,
+    /// Everything else.
+    pub bulk: RingBuf<MapData>,
+}
+
+/// The attached programs and their maps.
+pub struct Kernel {
+    /// Owns the programs; detaches on drop.
+    _programs: Ebpf,
+    support: Support,
+    pid_settings: Array<MapData, PidSettingsBytes>,
+    pid_state: Array<MapData, PidStateBytes>,
+    disks: HashMap<MapData, u32, DiskBytes>,
+    dropped: PerCpuArray<MapData, u64>,
+}
+
+/// Loads the embedded object and attaches what this kernel allows.
+///
+/// Call it before anything long-lived is allocated and before the runtime starts: aya parses the
+/// whole of the kernel's BTF, which takes about 20 MiB for that moment.
+///
+/// # Errors
+///
+/// [`Missing`] when not even the maps can be made: then no probe runs. A single probe that cannot
+/// be attached is not an error; [`Kernel::support`] tells.
+pub fn load(object: &[u8]) -> Result<Loaded, Missing> {
+    let resolved = resolve(Path::new(BTF))?;
+    let offsets = resolved.offsets;
+    let mut programs = EbpfLoader::new()
+        .btf(None)
+        .override_global("OFFSETS", offsets.as_bytes(), true)
+        .load(object)
+        .map_err(|err| Missing::Refused { why: explain(&err) })?;
+    let support = Support {
+        probes: Probe::ALL
+            .map(|probe| (probe, start(&mut programs, probe, &resolved)))
+            .to_vec(),
+    };
+    open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
+}
+
+fn start(programs: &mut Ebpf, probe: Probe, resolved: &Resolved) -> ProbeState {
+    if let Some(missing) = resolved.missing(probe) {
+        return ProbeState::Missing(missing);
+    }
+    match attach(programs, probe) {
+        Ok(()) => ProbeState::Attached,
+        Err(why) => ProbeState::Missing(Missing::Refused { why }),
+    }
+}
+
+fn attach(programs: &mut Ebpf, probe: Probe) -> Result<(), String> {
+    let program = programs
+        .program_mut(probe.program())
+        .ok_or_else(|| format!("the eBPF object has no program {}", probe.program()))?;
+    let program: &mut RawTracePoint = program.try_into().map_err(|err| explain(&err))?;
+    program.load().map_err(|err| match &err {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
+            let log = verifier_log.to_string();
+            let tail = log
+                .char_indices()
+                .rev()
+                .nth(VERIFIER_LOG_TAIL)
+                .map_or(0, |(at, _)| at);
+            format!(
+                "load: {io_error}: {}",
+                log.get(tail..).unwrap_or_default().trim()
+            )
+        }
+        other => format!("load: {}", explain(other)),
+    })?;
+    let tracepoint = probe.tracepoint();
+    program
+        .attach(tracepoint)
+        .map(drop)
+        .map_err(|err| format!("attach: {}", explain(&err)))
+}
+
+/// An error with all of its causes, in one line.
+fn explain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut cause = err.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    if text.contains("os error 1)") {
+        text.push_str("; grant CAP_BPF and CAP_PERFMON, or set kernel.tier: files");
+    }
+    text
+}
+
+fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError> {
+    fn take<T>(programs: &mut Ebpf, name: &'static str) -> Result<T, KernelError>
+    where
+        T: TryFrom<Map, Error = aya::maps::MapError>,
+    {
+        let map = programs.take_map(name).ok_or(KernelError::NoMap(name))?;
+        T::try_from(map).map_err(|source| KernelError::Map { name, source })
+    }
+    Ok(Loaded {
+        crit: take(&mut programs, "CRIT")?,
+        bulk: take(&mut programs, "BULK")?,
+        kernel: Kernel {
+            support,
+            pid_settings: take(&mut programs, "PID_SETTINGS")?,
+            pid_state: take(&mut programs, "PID_STATE")?,
+            disks: take(&mut programs, "DISKS")?,
+            dropped: take(&mut programs, "DROPPED")?,
+            _programs: programs,
+        },
+    })
+}
+
+impl Kernel {
+    /// What every probe came to.
+    #[must_use]
+    pub fn support(&self) -> &Support {
+        &self.support
+    }
+
+    /// Sets the levels at which the fork probe wakes us.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the write, as 5.10 does after the capabilities are dropped.
+    pub fn set_pid_settings(&mut self, settings: PidSettings) -> Result<(), KernelError> {
+        let bytes: PidSettingsBytes = zerocopy::transmute!(settings);
+        let source = |source| KernelError::Map {
+            name: "PID_SETTINGS",
+            source,
+        };
+        self.pid_settings.set(0, bytes, 0).map_err(source)
+    }
+
+    /// Tells the fork probe that the count is under its low level again. No probe sees pids go:
+    /// with lazy RCU the hook for it comes many seconds late.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::set_pid_settings`].
+    pub fn end_pid_state(&mut self) -> Result<(), KernelError> {
+        let failed = |source| KernelError::Map {
+            name: "PID_STATE",
+            source,
+        };
+        let bytes = self.pid_state.get(&0, 0).map_err(failed)?;
+        let state = PidState {
+            state: 0,
+            ..zerocopy::transmute!(bytes)
+        };
+        let bytes: PidStateBytes = zerocopy::transmute!(state);
+        self.pid_state.set(0, bytes, 0).map_err(failed)
+    }
+
+    /// Watches `device`, or changes its limits and forgets what was measured by the old ones.
+    ///
+    /// # Errors
+    ///
+    /// When all 256 entries are taken, or as for [`Self::set_pid_settings`].
+    pub fn watch_disk(
+        &mut self,
+        device: DeviceNumber,
+        entry: DiskEntry,
+    ) -> Result<(), KernelError> {
+        let bytes: DiskBytes = zerocopy::transmute!(entry);
+        let key = device_key(device.major, device.minor);
+        let failed = |source| KernelError::Map {
+            name: "DISKS",
+            source,
+        };
+        self.disks.insert(key, bytes, 0).map_err(failed)
+    }
+
+    /// What the kernel has measured of `device`; `None` where it is not watched.
+    #[must_use]
+    pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
+        let bytes = self
+            .disks
+            .get(&device_key(device.major, device.minor), 0)
+            .ok()?;
+        DiskEntry::read_from_bytes(&bytes).ok()
+    }
+
+    /// Ends the slow state of `device`: nothing completes, and nothing is in flight.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::set_pid_settings`].
+    pub fn end_disk_state(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
+        let Some(entry) = self.disk(device) else {
+            return Ok(());
+        };
+        self.watch_disk(
+            device,
+            DiskEntry {
+                state: 0,
+                good_windows: 0,
+                ..entry
+            },
+        )
+    }
+
+    /// Losses since the programs were loaded, summed over the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the look-up, as 5.10 does after the capabilities are dropped.
+    pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
+        let mut losses = DropReason::ALL.map(|reason| (reason, 0));
+        for (reason, sum) in &mut losses {
+            let failed = |source| KernelError::Map {
+                name: "DROPPED",
+                source,
+            };
+            let per_cpu = self.dropped.get(&reason.slot(), 0).map_err(failed)?;
+            *sum = per_cpu.iter().sum();
+        }
+        Ok(losses)
+    }
+}
+
+impl From<KernelError> for io::Error {
+    fn from(err: KernelError) -> Self {
+        Self::other(err)
+    }
+}

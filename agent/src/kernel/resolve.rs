@@ -1,0 +1,265 @@
+//! The running kernel's BTF → [`KernelOffsets`], and which probes it is enough for.
+
+use std::fs;
+use std::path::Path;
+
+use agent_common::KernelOffsets;
+
+use super::btf::Btf;
+use super::support::{Missing, Probe};
+
+/// Every name that is looked up below.
+const NAMES: &[&str] = &[
+    "task_struct",
+    "signal_struct",
+    "cred",
+    "mm_struct",
+    "percpu_counter",
+    "css_set",
+    "cgroup",
+    "cgroup_subsys_id",
+    "cgroup_subsys_state",
+    "kernfs_node",
+    "mem_cgroup",
+    "pid",
+    "pid_namespace",
+    "request",
+    "request_queue",
+    "gendisk",
+    "btf_trace_mark_victim",
+];
+
+/// Size of a pointer, and so of one slot of `css_set.subsys`.
+const POINTER: u32 = 8;
+/// Size of one counter of `mm_rss_stat`, before 6.2.
+const RSS_COUNTER: u32 = 8;
+
+/// What BTF told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resolved {
+    /// For the programs.
+    pub offsets: KernelOffsets,
+    /// Whether argument 0 of `mark_victim` is the task: so from 6.10, and in stable branches since.
+    pub mark_victim_has_task: bool,
+}
+
+/// Reads the BTF file at `path`, in the field `/sys/kernel/btf/vmlinux`.
+///
+/// # Errors
+///
+/// [`Missing::Btf`] when there is none or it cannot be read as BTF.
+///
+/// # Cost
+///
+/// About 25 ms and the file's size in memory for that moment.
+pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
+    let unusable = |why: String| Missing::Btf {
+        path: path.to_owned(),
+        why,
+    };
+    let data = fs::read(path).map_err(|err| unusable(err.to_string()))?;
+    let btf = Btf::parse(data, NAMES).map_err(|err| unusable(err.to_string()))?;
+    Ok(Resolved {
+        offsets: offsets(&btf),
+        mark_victim_has_task: btf.tracepoint_argument("mark_victim", 0).as_deref()
+            == Some("task_struct"),
+    })
+}
+
+fn offsets(btf: &Btf) -> KernelOffsets {
+    let at = |path: &str| btf.offset(path).unwrap_or(KernelOffsets::MISSING);
+    let less_css = |path: &str| {
+        let (field, css) = (btf.offset(path), btf.offset("mem_cgroup.css"));
+        field
+            .zip(css)
+            .and_then(|(f, c)| f.checked_sub(c))
+            .unwrap_or(KernelOffsets::MISSING)
+    };
+    let (mm_rss, mm_rss_stride) = resident(btf).unzip();
+    KernelOffsets {
+        task_pid: at("task_struct.pid"),
+        task_tgid: at("task_struct.tgid"),
+        task_comm: at("task_struct.comm"),
+        task_mm: at("task_struct.mm"),
+        task_signal: at("task_struct.signal"),
+        task_real_cred: at("task_struct.real_cred"),
+        task_cgroups: at("task_struct.cgroups"),
+        task_thread_pid: at("task_struct.thread_pid"),
+        signal_oom_score_adj: at("signal_struct.oom_score_adj"),
+        cred_uid: at("cred.uid"),
+        mm_rss: mm_rss.unwrap_or(KernelOffsets::MISSING),
+        mm_rss_stride: mm_rss_stride.unwrap_or(KernelOffsets::MISSING),
+        mm_total_vm: at("mm_struct.total_vm"),
+        mm_pgtables_bytes: at("mm_struct.pgtables_bytes"),
+        css_set_dfl_cgrp: at("css_set.dfl_cgrp"),
+        css_set_memory: memory_state(btf).unwrap_or(KernelOffsets::MISSING),
+        cgroup_kn: at("cgroup.kn"),
+        kernfs_id: at("kernfs_node.id"),
+        kernfs_name: at("kernfs_node.name"),
+        kernfs_parent: btf
+            .offset("kernfs_node.__parent")
+            .unwrap_or_else(|| at("kernfs_node.parent")),
+        css_cgroup: at("cgroup_subsys_state.cgroup"),
+        css_parent: at("cgroup_subsys_state.parent"),
+        memcg_usage: less_css("mem_cgroup.memory.usage"),
+        memcg_max: less_css("mem_cgroup.memory.max"),
+        pid_ns: at("pid.numbers[0].ns"),
+        pid_ns_allocated: at("pid_namespace.pid_allocated"),
+        rq_start_time_ns: at("request.start_time_ns"),
+        rq_cmd_flags: at("request.cmd_flags"),
+        rq_data_len: at("request.__data_len"),
+        rq_disk: at("request.rq_disk"),
+        rq_q: at("request.q"),
+        queue_disk: at("request_queue.disk"),
+        disk_major: at("gendisk.major"),
+        disk_first_minor: at("gendisk.first_minor"),
+    }
+}
+
+/// First resident-set counter, and the distance to the next.
+fn resident(btf: &Btf) -> Option<(u32, u32)> {
+    if btf.is_array("mm_struct.rss_stat") {
+        let first = btf.offset("mm_struct.rss_stat")?;
+        let count = btf.offset("percpu_counter.count")?;
+        return Some((first.checked_add(count)?, btf.size("percpu_counter")?));
+    }
+    Some((btf.offset("mm_struct.rss_stat.count")?, RSS_COUNTER))
+}
+
+/// `css_set.subsys[memory_cgrp_id]`.
+fn memory_state(btf: &Btf) -> Option<u32> {
+    let memory = btf.enum_value("cgroup_subsys_id", "memory_cgrp_id")?;
+    btf.offset("css_set.subsys")?
+        .checked_add(memory.checked_mul(POINTER)?)
+}
+
+impl Resolved {
+    /// Why `probe` cannot run on this kernel; `None` where it can.
+    #[must_use]
+    pub fn missing(&self, probe: Probe) -> Option<Missing> {
+        let o = &self.offsets;
+        let needed: &[(&'static str, u32)] = match probe {
+            Probe::OomVictim => {
+                if !self.mark_victim_has_task {
+                    return Some(Missing::Prototype);
+                }
+                &[
+                    ("task_struct.pid", o.task_pid),
+                    ("task_struct.tgid", o.task_tgid),
+                    ("task_struct.comm", o.task_comm),
+                    ("task_struct.mm", o.task_mm),
+                    ("task_struct.signal", o.task_signal),
+                    ("task_struct.real_cred", o.task_real_cred),
+                    ("task_struct.cgroups", o.task_cgroups),
+                    ("signal_struct.oom_score_adj", o.signal_oom_score_adj),
+                    ("cred.uid", o.cred_uid),
+                    ("mm_struct.rss_stat", o.mm_rss),
+                    ("mm_struct.total_vm", o.mm_total_vm),
+                    ("mm_struct.pgtables_bytes", o.mm_pgtables_bytes),
+                    ("css_set.dfl_cgrp", o.css_set_dfl_cgrp),
+                    ("css_set.subsys[memory_cgrp_id]", o.css_set_memory),
+                    ("cgroup.kn", o.cgroup_kn),
+                    ("kernfs_node.id", o.kernfs_id),
+                    ("kernfs_node.name", o.kernfs_name),
+                    ("kernfs_node.parent", o.kernfs_parent),
+                    ("cgroup_subsys_state.cgroup", o.css_cgroup),
+                    ("cgroup_subsys_state.parent", o.css_parent),
+                    ("mem_cgroup.memory.usage", o.memcg_usage),
+                    ("mem_cgroup.memory.max", o.memcg_max),
+                ]
+            }
+            Probe::PidFork => &[
+                ("task_struct.thread_pid", o.task_thread_pid),
+                ("pid.numbers[0].ns", o.pid_ns),
+                ("pid_namespace.pid_allocated", o.pid_ns_allocated),
+            ],
+            Probe::DiskComplete => &[
+                ("request.start_time_ns", o.rq_start_time_ns),
+                ("request.cmd_flags", o.rq_cmd_flags),
+                ("request.__data_len", o.rq_data_len),
+                ("request.rq_disk or request.q", o.rq_disk.min(o.rq_q)),
+                (
+                    "request.rq_disk or request_queue.disk",
+                    o.rq_disk.min(o.queue_disk),
+                ),
+                ("gendisk.major", o.disk_major),
+                ("gendisk.first_minor", o.disk_first_minor),
+            ],
+        };
+        let absent = needed.iter().find(|(_, at)| *at == KernelOffsets::MISSING);
+        absent.map(|(path, _)| Missing::Member { path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_missing_member_turns_off_only_the_probe_that_needs_it() {
+        let mut resolved = Resolved {
+            offsets: KernelOffsets {
+                rq_disk: 8,
+                ..zeroed()
+            },
+            mark_victim_has_task: true,
+        };
+        for probe in Probe::ALL {
+            assert_eq!(
+                resolved.missing(probe),
+                None,
+                "{probe:?}: everything is there"
+            );
+        }
+        resolved.offsets.pid_ns = KernelOffsets::MISSING;
+        assert_eq!(
+            resolved.missing(Probe::PidFork),
+            Some(Missing::Member {
+                path: "pid.numbers[0].ns"
+            })
+        );
+        assert_eq!(resolved.missing(Probe::OomVictim), None);
+        assert_eq!(resolved.missing(Probe::DiskComplete), None);
+    }
+
+    #[test]
+    fn either_way_to_the_disk_of_a_request_will_do() {
+        const M: u32 = KernelOffsets::MISSING;
+        let rows = [
+            (8, M, M, true, "rq_disk, up to 5.16"),
+            (M, 8, 8, true, "q and its disk, since"),
+            (M, 8, M, false, "a queue that does not lead to a disk"),
+            (M, M, M, false, "neither"),
+        ];
+        for (rq_disk, rq_q, queue_disk, works, why) in rows {
+            let offsets = KernelOffsets {
+                rq_disk,
+                rq_q,
+                queue_disk,
+                ..zeroed()
+            };
+            let resolved = Resolved {
+                offsets,
+                mark_victim_has_task: true,
+            };
+            assert_eq!(
+                resolved.missing(Probe::DiskComplete).is_none(),
+                works,
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_old_prototype_of_mark_victim_carries_no_task() {
+        let resolved = Resolved {
+            offsets: zeroed(),
+            mark_victim_has_task: false,
+        };
+        assert_eq!(resolved.missing(Probe::OomVictim), Some(Missing::Prototype));
+    }
+
+    fn zeroed() -> KernelOffsets {
+        zerocopy::transmute!([0_u8; size_of::<KernelOffsets>()])
+    }
+}

@@ -1,0 +1,68 @@
+//! Wait for readiness, drain, hand the bytes to [`crate::event::decode`], pass on what they say.
+
+use std::io;
+
+use aya::maps::{MapData, RingBuf};
+use tokio::io::Interest;
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::event::Received;
+use crate::event::decode::decode;
+use crate::fd;
+
+/// Records read before other tasks get their turn, so that a flood cannot hold up a lease.
+const BATCH: usize = 256;
+
+/// Reads one ring until the receiver is gone. Must be started right after the programs are
+/// attached: records may precede the first wait, so the ring is drained once before it.
+///
+/// When `events` is full this waits, the ring fills, and the probe counts the loss: there is one
+/// place where events are lost, and it is measured.
+///
+/// # Errors
+///
+/// When the ring cannot be waited for.
+pub async fn read(
+    ring: RingBuf<MapData>,
+    clock: Clock,
+    events: mpsc::Sender<Received>,
+) -> io::Result<()> {
+    let mut ring = fd::watch(ring, Interest::READABLE)?;
+    loop {
+        while drain(&mut ring.get_mut().0, clock, &events).await? == Drained::Partly {
+            tokio::task::yield_now().await;
+        }
+        if events.is_closed() {
+            return Ok(());
+        }
+        ring.readable().await?.clear_ready();
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Drained {
+    Empty,
+    Partly,
+}
+
+async fn drain(
+    ring: &mut RingBuf<MapData>,
+    clock: Clock,
+    events: &mpsc::Sender<Received>,
+) -> io::Result<Drained> {
+    for _ in 0..BATCH {
+        let Some(record) = ring.next() else {
+            return Ok(Drained::Empty);
+        };
+        let received = Received {
+            read: clock.now().boot,
+            event: decode(&record),
+        };
+        drop(record);
+        if events.send(received).await.is_err() {
+            return Ok(Drained::Empty);
+        }
+    }
+    Ok(Drained::Partly)
+}
