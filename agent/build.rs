@@ -12,10 +12,18 @@ fn main() -> Result<(), String> {
         return Ok(());
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
-    let places: Vec<PathBuf> = out.ancestors().skip(1).map(|dir| dir.join(OBJECT)).collect();
+    let places: Vec<PathBuf> = out
+        .ancestors()
+        .skip(1)
+        .map(|dir| dir.join(OBJECT))
+        .collect();
     let Some(object) = places.iter().find(|path| path.is_file()) else {
         // Look again once it is there: the target directory holds target/<profile>/build/<crate>/out.
-        let target = out.ancestors().nth(4).unwrap_or(Path::new("target")).join(OBJECT);
+        let target = out
+            .ancestors()
+            .nth(4)
+            .unwrap_or(Path::new("target"))
+            .join(OBJECT);
         println!("cargo::rerun-if-changed={}", target.display());
         return Err(format!(
             "no eBPF object at {}: run `cargo xtask build-ebpf`, or build with \
@@ -24,6 +32,9 @@ fn main() -> Result<(), String> {
         ));
     };
     println!("cargo::rerun-if-changed={}", object.display());
-    println!("cargo::rustc-env=NODEPULSE_EBPF_OBJECT={}", object.display());
+    println!(
+        "cargo::rustc-env=NODEPULSE_EBPF_OBJECT={}",
+        object.display()
+    );
     Ok(())
 }

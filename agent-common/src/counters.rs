@@ -16,8 +16,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of the slots.
-    pub const ALL: [Self; 4] =
-        [Self::CritFull, Self::BulkFull, Self::Unreadable, Self::NoStartTime];
+    pub const ALL: [Self; 4] = [
+        Self::CritFull,
+        Self::BulkFull,
+        Self::Unreadable,
+        Self::NoStartTime,
+    ];
 
     /// Slots in the map.
     pub const SLOTS: u32 = 4;

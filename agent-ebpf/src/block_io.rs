@@ -71,7 +71,10 @@ fn device(rq: Address) -> Option<u32> {
     } else {
         rq.at(direct).follow()?
     };
-    Some(device_key(disk.at(major).read::<u32>()?, disk.at(minor).read::<u32>()?))
+    Some(device_key(
+        disk.at(major).read::<u32>()?,
+        disk.at(minor).read::<u32>()?,
+    ))
 }
 
 /// Whether this completion is the last of a read or write that moved data. An empty flush is a
@@ -120,7 +123,9 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
             change(dev, entry, 1, elapsed);
         }
     } else if slow * 100 <= total * DISK_LEAVE_PERCENT {
-        entry.good_windows = entry.good_windows.saturating_add(windows(elapsed, entry.window_ns));
+        entry.good_windows = entry
+            .good_windows
+            .saturating_add(windows(elapsed, entry.window_ns));
         if entry.good_windows >= DISK_GOOD_WINDOWS {
             change(dev, entry, 0, elapsed);
         }
@@ -176,5 +181,9 @@ fn slot(latency_ns: u64) -> usize {
         half >>= 1;
     }
     let slot = if units == 0 { 0 } else { bits as usize + 1 };
-    if slot < HISTOGRAM_SLOTS { slot } else { HISTOGRAM_SLOTS - 1 }
+    if slot < HISTOGRAM_SLOTS {
+        slot
+    } else {
+        HISTOGRAM_SLOTS - 1
+    }
 }

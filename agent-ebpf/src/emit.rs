@@ -50,7 +50,9 @@ fn write<T: 'static>(
     // first in every record.
     unsafe {
         ptr::write_bytes(record, 0, 1);
-        record.cast::<Header>().write(header(kind, size_of::<T>() as u32, seq));
+        record
+            .cast::<Header>()
+            .write(header(kind, size_of::<T>() as u32, seq));
         fill(&mut *record);
     }
     entry.submit(flags);

@@ -8,7 +8,10 @@
 #![no_main]
 // `atomic_xadd`: the BPF target has no `fetch_add`.
 #![feature(core_intrinsics)]
-#![expect(internal_features, reason = "core_intrinsics, for the one cell type in `cell.rs`")]
+#![expect(
+    internal_features,
+    reason = "core_intrinsics, for the one cell type in `cell.rs`"
+)]
 
 mod block_io;
 mod cell;

@@ -2,12 +2,10 @@
 
 use core::ffi::c_void;
 
-use agent_common::event::{
-    ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_INFERRED,
-};
+use agent_common::event::{ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_INFERRED};
 use agent_common::{DropReason, EventKind};
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel_str};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel_str};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 
@@ -77,7 +75,9 @@ fn victim(record: &mut OomKill, task: Address) -> Option<()> {
 fn resident(mm: Address, index: u32) -> Option<u64> {
     // SAFETY: both offsets come from `table`.
     let (base, stride) = unsafe { (offset!(mm_rss), offset!(mm_rss_stride)) };
-    let pages = mm.at(base.wrapping_add(stride.wrapping_mul(index))).read::<i64>()?;
+    let pages = mm
+        .at(base.wrapping_add(stride.wrapping_mul(index)))
+        .read::<i64>()?;
     Some(if pages < 0 { 0 } else { pages as u64 })
 }
 
@@ -110,8 +110,13 @@ fn id(css: Address) -> Option<u64> {
 #[inline(always)]
 fn names(record: &mut OomKill, css: Address) -> Option<()> {
     // SAFETY: all offsets come from `table`.
-    let (cgroup, kn, parent) =
-        unsafe { (offset!(css_cgroup), offset!(cgroup_kn), offset!(kernfs_parent)) };
+    let (cgroup, kn, parent) = unsafe {
+        (
+            offset!(css_cgroup),
+            offset!(cgroup_kn),
+            offset!(kernfs_parent),
+        )
+    };
     let node = css.at(cgroup).follow()?.at(kn).follow()?;
     name(&mut record.leaf, node)?;
     let node = node.at(parent).follow()?;
@@ -141,8 +146,13 @@ fn name(to: &mut [u8], node: Address) -> Option<()> {
 #[inline(always)]
 fn limiting(record: &mut OomKill, victim: Address) -> Option<()> {
     // SAFETY: all offsets come from `table`.
-    let (usage_at, max_at, parent) =
-        unsafe { (offset!(memcg_usage), offset!(memcg_max), offset!(css_parent)) };
+    let (usage_at, max_at, parent) = unsafe {
+        (
+            offset!(memcg_usage),
+            offset!(memcg_max),
+            offset!(css_parent),
+        )
+    };
     record.scope_source = SOURCE_INFERRED;
     let mut css = victim;
     for _ in 0..MAX_DEPTH {

@@ -36,8 +36,13 @@ pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
 fn count(child: Address, state: &mut PidState) -> Option<u32> {
     if state.counter == 0 {
         // SAFETY: all offsets come from `table`.
-        let (thread_pid, ns, allocated) =
-            unsafe { (offset!(task_thread_pid), offset!(pid_ns), offset!(pid_ns_allocated)) };
+        let (thread_pid, ns, allocated) = unsafe {
+            (
+                offset!(task_thread_pid),
+                offset!(pid_ns),
+                offset!(pid_ns_allocated),
+            )
+        };
         let ns = child.at(thread_pid).follow()?.at(ns).follow()?;
         state.counter = ns.at(allocated).get();
     }
@@ -66,5 +71,7 @@ fn trend(settings: &PidSettings, state: &mut PidState, value: u32) {
         return;
     }
     state.last_trend = value;
-    emit::bulk(EventKind::PidTrend, |record: &mut PidTrend| record.value = value);
+    emit::bulk(EventKind::PidTrend, |record: &mut PidTrend| {
+        record.value = value
+    });
 }

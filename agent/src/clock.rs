@@ -131,7 +131,10 @@ impl Clock {
                     ClockId::CLOCK_BOOTTIME,
                     TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
                 )?;
-                Alarm(Bell::Kernel(Box::new(fd::watch(timer, Interest::READABLE)?)))
+                Alarm(Bell::Kernel(Box::new(fd::watch(
+                    timer,
+                    Interest::READABLE,
+                )?)))
             }
             Source::Runtime { .. } => Alarm(Bell::Runtime(*self)),
         })

@@ -1,1 +1,27 @@
+//! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
 
+pub mod provoke;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// How long to wait for something that happens at once on a working build.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// Waits until `probe` gives something, looking every few milliseconds, for things that nobody
+/// announces. Panics after [`SOON`] with what was last seen.
+pub async fn eventually<T, E: Debug>(what: &str, mut probe: impl FnMut() -> Result<T, E>) -> T {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    let mut last = None;
+    let search = async {
+        loop {
+            looks.tick().await;
+            match probe() {
+                Ok(found) => return found,
+                Err(seen) => last = Some(seen),
+            }
+        }
+    };
+    let found = tokio::time::timeout(SOON, search).await;
+    found.unwrap_or_else(|_| panic!("no {what} within {SOON:?}; last seen: {last:?}"))
+}

@@ -1,0 +1,117 @@
+//! Makes the kernel do what the agent is to notice, for real: kills, forks, slow disks.
+//!
+//! Everything made here is undone on drop. The work itself is done by children running the
+//! `provoke` binary, so that whoever drives them is not the one that gets killed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+pub mod cgroup;
+pub mod disk;
+
+/// The children's program. Cargo builds it beside every other binary of this package.
+#[derive(Debug, Clone)]
+pub struct Provoke {
+    program: PathBuf,
+}
+
+/// Processes that exist until this is dropped.
+#[derive(Debug)]
+pub struct Crowd {
+    leader: Child,
+}
+
+impl Provoke {
+    /// With the program at `program`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+        }
+    }
+
+    /// With the program that stands beside the running one.
+    ///
+    /// # Errors
+    ///
+    /// When the running program's own path is not known.
+    pub fn beside_me() -> io::Result<Self> {
+        Ok(Self::new(
+            std::env::current_exe()?.with_file_name("provoke"),
+        ))
+    }
+
+    /// Fills memory inside `cgroup` until the kernel kills it. Gives the victim's pid and how it
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// When the child cannot be started.
+    pub fn eat_in(&self, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
+        let mut child = self
+            .command()
+            .arg("eat")
+            .arg(cgroup)
+            .arg(bytes.to_string())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok((child.id(), child.wait()?))
+    }
+
+    /// Forks `count` processes, which stay until the result is dropped. Returns once all exist.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be started; those that were are gone then.
+    pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
+        let mut leader = self
+            .command()
+            .arg("crowd")
+            .arg(count.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut ready = [0_u8; 1];
+        let said = leader
+            .stdout
+            .take()
+            .map(|mut out| io::Read::read_exact(&mut out, &mut ready));
+        let crowd = Crowd { leader };
+        match said {
+            Some(Ok(())) => Ok(crowd),
+            Some(Err(err)) => Err(err),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // The end of its input tells the leader to go, and the leader takes all others with it.
+        drop(self.leader.stdin.take());
+        if let Err(err) = self.leader.wait() {
+            eprintln!("waiting for the crowd to go: {err}");
+        }
+    }
+}
+
+/// Tasks that exist now, as the kernel counts them: field 4 of `/proc/loadavg`, after the slash.
+///
+/// # Errors
+///
+/// When the file is not there or not as the kernel writes it.
+pub fn tasks() -> io::Result<u32> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    let total = text
+        .split(' ')
+        .nth(3)
+        .and_then(|field| field.split_once('/'));
+    total
+        .and_then(|(_, total)| total.parse().ok())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
+}
