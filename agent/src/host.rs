@@ -1,1 +1,442 @@
-//! To come.
+//! EDGE: files under `/proc`, `/sys` and the cgroup file systems. Bytes in, numbers out: this room
+//! knows no threshold and decides nothing.
+//!
+//! What is read per sample (`meminfo`, `pids`, `cgroup::memory`, `statfs`) holds its paths and
+//! fills a buffer of the caller: no allocation once that buffer has grown. What is read once or
+//! rarely (`machine`, `addresses`, `block`, the cgroup layout) takes the clearer form.
+//!
+//! Every file is read up to a bound, and text from outside goes through [`escape`] before a person
+//! or a terminal sees it.
+
+#![forbid(unsafe_code)]
+
+pub mod addresses;
+pub mod block;
+pub mod cgroup;
+pub mod machine;
+pub mod meminfo;
+pub mod pids;
+pub mod psi;
+pub mod statfs;
+
+#[cfg(test)]
+mod scratch;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+/// Bytes of one small file that we read. The largest of them, `memory.stat`, has about 2 KiB.
+pub const SMALL_FILE: u64 = 64 * 1024;
+
+/// Bytes of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
+pub const LIST_FILE: u64 = 4 * 1024 * 1024;
+
+/// Characters that [`escape`] lets through before it cuts.
+pub const ESCAPED_CHARS: usize = 256;
+
+/// What can go wrong with the node's files.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The file could not be read. [`HostError::is_absent`] tells a file that is not there.
+    #[error(
+        "cannot read {}; check that the node's / is mounted there and that this user may read it",
+        path.display()
+    )]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+
+    /// The file is longer than any kernel writes it.
+    #[error(
+        "{} has more than {limit} bytes, which no kernel writes; check what is mounted there",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that we read at most.
+        limit: u64,
+    },
+
+    /// The file is there, and does not say what it should.
+    #[error(
+        "found no {want} in {}; check what is mounted there, or report the kernel's release",
+        path.display()
+    )]
+    Garbled {
+        /// The file.
+        path: PathBuf,
+        /// What we looked for.
+        want: &'static str,
+    },
+
+    /// No cgroup hierarchy counts memory.
+    #[error("no cgroup hierarchy with the memory controller: {why}")]
+    NoMemoryController {
+        /// Why, and what to do.
+        why: &'static str,
+    },
+
+    /// The kernel would not list the network interfaces.
+    #[error("cannot list network interfaces; allow netlink sockets (AF_NETLINK) to this process")]
+    Interfaces {
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl HostError {
+    /// Whether the file does not exist, or went away while we read it: a cgroup that ended, or a
+    /// feature that this kernel does not have. No fault of the node.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        match self {
+            // A cgroup's file gives ENODEV once its directory is removed.
+            Self::Read { source, .. } => {
+                source.kind() == io::ErrorKind::NotFound
+                    || [Errno::ENODEV, Errno::ENOTDIR]
+                        .iter()
+                        .any(|&errno| is_errno(source, errno))
+            }
+            Self::TooLarge { .. }
+            | Self::Garbled { .. }
+            | Self::NoMemoryController { .. }
+            | Self::Interfaces { .. } => false,
+        }
+    }
+
+    /// Whether the kernel has this feature compiled in, but switched off.
+    #[must_use]
+    pub(crate) fn is_switched_off(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if is_errno(source, Errno::EOPNOTSUPP))
+    }
+}
+
+fn is_errno(err: &io::Error, errno: Errno) -> bool {
+    err.raw_os_error() == Some(io::Error::from(errno).raw_os_error().unwrap_or_default())
+}
+
+/// The directory that stands for `/` on this node: `/` itself, where the node's file system is
+/// mounted in a container, or a made-up node in a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoot(PathBuf);
+
+impl HostRoot {
+    /// `dir` stands for `/`.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self(dir.into())
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where `rel`, such as `proc/meminfo`, is. A leading `/` is taken as the root's.
+    #[must_use]
+    pub fn path(&self, rel: impl AsRef<Path>) -> PathBuf {
+        let rel = rel.as_ref();
+        self.0.join(rel.strip_prefix("/").unwrap_or(rel))
+    }
+
+    /// A file that will be read many times.
+    #[must_use]
+    pub fn file(&self, rel: impl AsRef<Path>) -> HostFile {
+        HostFile::at(self.path(rel))
+    }
+
+    /// Fills `buf` with one small file.
+    pub fn read(&self, rel: impl AsRef<Path>, buf: &mut Vec<u8>) -> Result<(), HostError> {
+        read_at(&self.path(rel), SMALL_FILE, buf)
+    }
+
+    /// One small file as text, trimmed. What is not UTF-8 becomes U+FFFD.
+    pub fn read_string(&self, rel: impl AsRef<Path>) -> Result<String, HostError> {
+        let mut buf = Vec::new();
+        self.read(rel, &mut buf)?;
+        Ok(String::from_utf8_lossy(&buf).trim().to_owned())
+    }
+
+    /// Whether the root is the `/` of this process, so that system calls tell of the same machine.
+    fn is_this_machine(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+}
+
+/// A small file whose path is built once, so that reading it allocates nothing.
+///
+/// It is opened for each reading: a kept descriptor would pin a cgroup that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFile(PathBuf);
+
+impl HostFile {
+    /// The file at an absolute path.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Fills `buf` with the file's bytes. The old content of `buf` is gone, also on an error.
+    pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), HostError> {
+        read_at(&self.0, SMALL_FILE, buf)
+    }
+
+    /// The one number that the file holds.
+    pub(crate) fn number(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
+        self.read(buf)?;
+        parse_u64(buf.trim_ascii()).ok_or_else(|| self.garbled("number"))
+    }
+
+    pub(crate) fn garbled(&self, want: &'static str) -> HostError {
+        HostError::Garbled {
+            path: self.0.clone(),
+            want,
+        }
+    }
+}
+
+fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> {
+    buf.clear();
+    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(buf));
+    match read {
+        Ok(len) if u64::try_from(len).is_ok_and(|len| len <= limit) => Ok(()),
+        Ok(_) => Err(HostError::TooLarge {
+            path: path.to_owned(),
+            limit,
+        }),
+        Err(source) => Err(HostError::Read {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// `None` where the file is not there; any other error stays one.
+fn present<T>(result: Result<T, HostError>) -> Result<Option<T>, HostError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(err) if err.is_absent() => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// A decimal number and nothing else: no sign, no blank.
+fn parse_u64(digits: &[u8]) -> Option<u64> {
+    if !digits.first()?.is_ascii_digit() {
+        return None;
+    }
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The number after `key` in a file of `key value` lines, such as `memory.stat`.
+fn field(text: &[u8], key: &[u8]) -> Option<u64> {
+    text.split(|&b| b == b'\n').find_map(|line| {
+        let rest = line.strip_prefix(key)?;
+        // The blank keeps `file` from matching `file_mapped`.
+        parse_u64(rest.strip_prefix(b" ")?.trim_ascii())
+    })
+}
+
+/// `n` as a signed number; the largest one where it does not fit.
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// Text from outside in a form that is safe to log, print and send, at most [`ESCAPED_CHARS`] of
+/// it. See [`escape_to`].
+#[must_use]
+pub fn escape(text: impl AsRef<[u8]>) -> String {
+    escape_to(text, ESCAPED_CHARS)
+}
+
+/// Control characters become `\n`, `\u{1b}` and so on, bytes that are not UTF-8 `\xff`, a
+/// backslash two; marks that turn the reading direction are escaped too. What would make it longer
+/// than `limit` characters is cut, and the cut is shown by `…`, which comes on top.
+#[must_use]
+pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
+    let mut out = String::new();
+    let mut left = limit;
+    // An escaped character is whole or absent: half of one would read as something else.
+    let mut push = |piece: &str| {
+        let Some(rest) = left.checked_sub(piece.chars().count()) else {
+            left = 0;
+            out.push('…');
+            return false;
+        };
+        left = rest;
+        out.push_str(piece);
+        true
+    };
+    let mut piece = String::new();
+    for chunk in text.as_ref().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            piece.clear();
+            if c.is_control() || c == '\\' || turns_direction(c) {
+                piece.extend(c.escape_default());
+            } else {
+                piece.push(c);
+            }
+            if !push(&piece) {
+                return out;
+            }
+        }
+        for byte in chunk.invalid() {
+            piece.clear();
+            // Writing to a String cannot fail.
+            let written = write!(piece, "\\x{byte:02x}");
+            if written.is_err() || !push(&piece) {
+                return out;
+            }
+        }
+    }
+    out
+}
+
+/// Line separators and the marks of Unicode's bidirectional algorithm, with which a name can be
+/// made to look like another.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scratch::Scratch;
+    use super::*;
+
+    #[test]
+    fn hostile_text_is_escaped() {
+        let rows: [(&[u8], &str, &str); 8] = [
+            (b"nginx", "nginx", "plain text is left alone"),
+            ("käse".as_bytes(), "käse", "and so are letters beyond ASCII"),
+            (
+                b"a\nb\t\x1b[31m",
+                "a\\nb\\t\\u{1b}[31m",
+                "control characters",
+            ),
+            (b"\x7f\xc2\x9b", "\\u{7f}\\u{9b}", "DEL and the C1 set"),
+            (b"a\xff\xfeb", "a\\xff\\xfeb", "bytes that are not UTF-8"),
+            (
+                b"\\n",
+                "\\\\n",
+                "a backslash, so that escapes are unambiguous",
+            ),
+            (
+                "a\u{202e}b".as_bytes(),
+                "a\\u{202e}b",
+                "right-to-left override",
+            ),
+            (b"", "", "nothing"),
+        ];
+        for (text, expected, why) in rows {
+            assert_eq!(escape(text), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn long_text_is_cut_at_the_limit_and_never_inside_an_escape() {
+        let rows = [
+            ("abcd", 4, "abcd", "exactly the limit"),
+            ("abcde", 4, "abcd…", "one more"),
+            (
+                "abc\n",
+                4,
+                "abc…",
+                "an escape of two characters where one is left",
+            ),
+            ("ab\n", 4, "ab\\n", "an escape that just fits"),
+        ];
+        for (text, limit, expected, why) in rows {
+            assert_eq!(escape_to(text, limit), expected, "{why}");
+        }
+        assert_eq!(escape("x".repeat(300)).chars().count(), ESCAPED_CHARS + 1);
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound() {
+        let dir = Scratch::new();
+        let bound = usize::try_from(SMALL_FILE).unwrap();
+        dir.write("fits", "x".repeat(bound));
+        dir.write("long", "x".repeat(bound + 1));
+        let mut buf = b"old".to_vec();
+
+        dir.root().read("fits", &mut buf).unwrap();
+        assert_eq!(buf.len(), bound);
+        let err = dir.root().read("long", &mut buf).unwrap_err();
+        assert!(matches!(
+            err,
+            HostError::TooLarge {
+                limit: SMALL_FILE,
+                ..
+            }
+        ));
+        assert!(err.to_string().contains("long has more than 65536 bytes"));
+    }
+
+    #[test]
+    fn errors_carry_the_path_and_tell_absence_from_refusal() {
+        let dir = Scratch::new();
+        dir.write("dir/file", "1");
+        //          path        absent
+        let rows = [("none", true), ("dir/file/below", true), ("dir", false)];
+        for (rel, absent) in rows {
+            let err = dir.root().read(rel, &mut Vec::new()).unwrap_err();
+            assert_eq!(err.is_absent(), absent, "{rel}: {err}");
+            assert!(err.to_string().contains(rel), "{err}");
+        }
+    }
+
+    #[test]
+    fn a_second_reading_uses_the_callers_buffer_as_it_is() {
+        let dir = Scratch::new();
+        dir.write("proc/meminfo", "MemTotal: 1 kB\n");
+        let file = dir.root().file("/proc/meminfo");
+        let mut buf = Vec::with_capacity(4096);
+        let before = (buf.as_ptr(), buf.capacity());
+        for _ in 0..3 {
+            file.read(&mut buf).unwrap();
+            assert_eq!(buf, b"MemTotal: 1 kB\n");
+        }
+        assert_eq!((buf.as_ptr(), buf.capacity()), before);
+    }
+
+    #[test]
+    fn numbers_and_fields_are_taken_whole_or_not_at_all() {
+        let numbers: [(&[u8], Option<u64>); 7] = [
+            (b"0", Some(0)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"+1", None),
+            (b"-1", None),
+            (b"1 2", None),
+            (b"", None),
+        ];
+        for (text, expected) in numbers {
+            assert_eq!(parse_u64(text), expected, "{}", escape(text));
+        }
+        let stat = b"file_mapped 7\nfile 5\nanon x\n\xff 3\nfile 9\nslab7";
+        assert_eq!(
+            field(stat, b"file"),
+            Some(5),
+            "not file_mapped, and the first"
+        );
+        assert_eq!(field(stat, b"anon"), None, "not a number");
+        assert_eq!(field(stat, b"slab"), None, "another key");
+    }
+}

@@ -22,6 +22,8 @@ pub mod host;
 // Pure rooms that decide.
 pub mod event;
 
+pub mod pods;
+
 pub mod pressure;
 
 pub mod node_status;

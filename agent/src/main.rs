@@ -1,1 +1,7 @@
-fn main() {}
+//! The nodepulse daemon and its commands.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nodepulse::cli::main(std::env::args_os())
+}

@@ -9,15 +9,30 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use self::setters::go_runtime;
 use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::{Machine, Network, Resource};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
+pub mod budget;
+pub mod capacity;
 pub mod report;
 pub mod setters;
 pub mod transition;
+
+#[cfg(test)]
+mod sample;
+
+/// The stable label that carries the operating system.
+pub const LABEL_OS: &str = "kubernetes.io/os";
+
+/// The stable label that carries the architecture, in Go's names.
+pub const LABEL_ARCH: &str = "kubernetes.io/arch";
+
+/// Says to the attach-detach controller that it may attach volumes to this node.
+pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,6 +150,14 @@ pub struct StoredNode {
     pub unschedulable: bool,
 }
 
+impl StoredNode {
+    /// The stored condition of this type.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.type_ == type_)
+    }
+}
+
 /// What a new Node is created with, beside its status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registration {
@@ -148,6 +171,54 @@ pub struct Registration {
     pub taints: Vec<Taint>,
     /// `spec.providerID`.
     pub provider_id: Option<String>,
+}
+
+/// Who attaches volumes to this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachDetach {
+    /// The controller of the control plane: the kubelet's default.
+    Controller,
+    /// The node itself; the annotation is then left out.
+    Node,
+}
+
+impl Registration {
+    /// With the kubelet's five default labels, over which `labels` win.
+    ///
+    /// `name` must already be what the API server accepts. An empty `provider_id` is none.
+    #[must_use]
+    pub fn new(
+        name: String,
+        labels: BTreeMap<String, String>,
+        taints: Vec<Taint>,
+        provider_id: Option<String>,
+        attach_detach: AttachDetach,
+    ) -> Self {
+        let mut all: BTreeMap<String, String> = [
+            ("kubernetes.io/hostname", name.as_str()),
+            (LABEL_OS, go_runtime::OPERATING_SYSTEM),
+            (LABEL_ARCH, go_runtime::architecture()),
+            ("beta.kubernetes.io/os", go_runtime::OPERATING_SYSTEM),
+            ("beta.kubernetes.io/arch", go_runtime::architecture()),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+        all.extend(labels);
+        let annotations = match attach_detach {
+            AttachDetach::Controller => {
+                BTreeMap::from([(ATTACH_DETACH.to_owned(), "true".to_owned())])
+            }
+            AttachDetach::Node => BTreeMap::new(),
+        };
+        Self {
+            name,
+            labels: all,
+            annotations,
+            taints,
+            provider_id: provider_id.filter(|id| !id.is_empty()),
+        }
+    }
 }
 
 /// One entry of `spec.taints`.
@@ -186,6 +257,8 @@ pub struct Facts {
     pub pressures: BTreeMap<Resource, Pressure>,
     /// The disks that are slow or stalled now, by name.
     pub disks: Disks,
+    /// Whether the machine is going down.
+    pub shutdown: Shutdown,
 }
 
 /// Whether containers can run here.
@@ -195,6 +268,31 @@ pub enum Runtime {
     Missing,
     /// None is configured, and `--allow-ready-without-runtime` says that this is meant.
     NotNeeded,
+}
+
+impl Runtime {
+    /// What a new Node is tainted with, so that no pod is sent to a Ready node that cannot run it.
+    #[must_use]
+    pub fn taint(self) -> Option<Taint> {
+        match self {
+            Self::Missing => None,
+            Self::NotNeeded => Some(Taint {
+                key: "nodepulse.dev/no-runtime".to_owned(),
+                value: String::new(),
+                effect: "NoSchedule".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Whether the machine has said that it is going down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shutdown {
+    /// No word of it, or it was cancelled.
+    #[default]
+    NotAnnounced,
+    /// logind sent `PrepareForShutdown(true)`: Ready is False until it sends `false`.
+    Announced,
 }
 
 /// What of the capacity is handed out.
@@ -219,4 +317,82 @@ pub struct Disks {
     pub slow: Vec<String>,
     /// Stalled: requests in flight, and none completes.
     pub stalled: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+        of.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_new_node_carries_the_default_labels_and_what_was_asked_for() {
+        let arch = go_runtime::architecture();
+        let taint = Taint {
+            key: "edge".to_owned(),
+            value: String::new(),
+            effect: "NoSchedule".to_owned(),
+        };
+        let registration = Registration::new(
+            "worker-1".to_owned(),
+            labels(&[("kubernetes.io/hostname", "other"), ("rack", "7")]),
+            vec![taint.clone()],
+            Some(String::new()),
+            AttachDetach::Controller,
+        );
+
+        let expected = [
+            ("beta.kubernetes.io/arch", arch),
+            ("beta.kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", arch),
+            ("kubernetes.io/hostname", "other"),
+            ("kubernetes.io/os", "linux"),
+            ("rack", "7"),
+        ];
+        assert_eq!(registration.labels, labels(&expected), "given labels win");
+        assert_eq!(
+            registration.annotations,
+            labels(&[(
+                "volumes.kubernetes.io/controller-managed-attach-detach",
+                "true"
+            )])
+        );
+        assert_eq!(registration.taints, [taint]);
+        assert_eq!(registration.provider_id, None, "an empty id is none");
+    }
+
+    #[test]
+    fn without_the_controller_there_is_no_annotation() {
+        let registration = Registration::new(
+            "worker-1".to_owned(),
+            BTreeMap::new(),
+            Vec::new(),
+            Some("metal://7".to_owned()),
+            AttachDetach::Node,
+        );
+        assert_eq!(registration.annotations, BTreeMap::new());
+        assert_eq!(registration.provider_id.as_deref(), Some("metal://7"));
+        assert_eq!(
+            registration.labels.get("kubernetes.io/hostname").unwrap(),
+            "worker-1"
+        );
+    }
+
+    #[test]
+    fn a_node_that_is_ready_without_a_runtime_is_created_with_a_taint() {
+        assert_eq!(Runtime::Missing.taint(), None);
+        let taint = Runtime::NotNeeded.taint().unwrap();
+        assert_eq!(
+            (
+                taint.key.as_str(),
+                taint.value.as_str(),
+                taint.effect.as_str()
+            ),
+            ("nodepulse.dev/no-runtime", "", "NoSchedule")
+        );
+    }
 }

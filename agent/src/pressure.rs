@@ -7,10 +7,15 @@
 use std::time::Duration;
 
 use crate::clock::BootNanos;
+use crate::pressure::threshold::{Threshold, ThresholdValue};
+use crate::reading::Signal;
 
 pub mod deadline;
+pub mod disks;
 pub mod evaluate;
+pub mod look;
 pub mod oom;
+pub mod pids;
 pub mod threshold;
 
 /// Whether one resource is under pressure.
@@ -34,6 +39,39 @@ pub enum Pressure {
         /// The last moment at which it was over.
         last_over: BootNanos,
     },
+}
+
+/// By what the readings are judged. Replaced as a whole when the configuration changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// In the order in which they are judged. Hard and soft ones for one signal may coexist.
+    pub thresholds: Vec<Threshold>,
+    /// `evictionPressureTransitionPeriod`: how long a resource must not have been over before its
+    /// condition ends.
+    pub transition_period: Duration,
+    /// `diskIO.raisesDiskPressure`.
+    pub slow_disks: SlowDisks,
+}
+
+impl Policy {
+    /// The first threshold on a signal, in the order in which they are judged: the hard one, where
+    /// there is one.
+    #[must_use]
+    pub fn threshold(&self, signal: Signal) -> Option<ThresholdValue> {
+        self.thresholds
+            .iter()
+            .find(|t| t.signal == signal)
+            .map(|t| t.value)
+    }
+}
+
+/// What slow and stalled disks do beside `DiskIOPressure`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlowDisks {
+    /// Nothing: `DiskPressure` stays about space and inodes.
+    OwnConditionOnly,
+    /// They raise `DiskPressure` too, for those who want the control plane's taint.
+    RaiseDiskPressure,
 }
 
 /// One look at one resource.
@@ -61,6 +99,37 @@ impl Pressure {
             (Self::Unread | Self::Relieved | Self::UnderPressure { .. }, Observed::Below) => {
                 Self::Relieved
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_at_once_and_falls_after_the_transition_period() {
+        use Observed::{Below, Over};
+        use Pressure::{Relieved, UnderPressure, Unread};
+
+        let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
+        let over = |seconds| UnderPressure {
+            last_over: at(seconds),
+        };
+        //  at s  look   then             why
+        let script = [
+            (0, Below, Relieved, "calm"),
+            (5, Over, over(5), "over: no grace for a condition"),
+            (6, Below, over(5), "below, but it has only just been over"),
+            (9, Over, over(9), "over again: the period starts anew"),
+            (308, Below, over(9), "one second short of the period"),
+            (309, Below, Relieved, "below for the whole period"),
+        ];
+
+        let mut pressure = Unread;
+        for (seconds, observed, expected, why) in script {
+            pressure = pressure.step(observed, Duration::from_mins(5), at(seconds));
+            assert_eq!(pressure, expected, "at {seconds} s: {why}");
         }
     }
 }

@@ -1,1 +1,58 @@
-fn main() {}
+//! Everything that is done to this repository, as commands: `cargo xtask <command>`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod build_ebpf;
+mod demo;
+mod repo;
+mod run;
+mod setup;
+mod test;
+mod tidy;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Everything that is done to this repository"
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what the other commands need, and say what is there already.
+    Setup(setup::Args),
+    /// Build the eBPF object, which the agent embeds.
+    BuildEbpf(build_ebpf::Args),
+    /// Build the agent as it is shipped, and run it with the given arguments (as root).
+    Run(run::Args),
+    /// Show the agent at work on this machine, against an API server of its own.
+    Demo(demo::Args),
+    /// Everything that must hold before a change goes in.
+    Test(test::Args),
+    /// Check the rules of the layout: rooms, sizes, names, words.
+    Tidy(tidy::Args),
+    /// Measure what the agent costs, and compare with the budget.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Setup(args) => setup::main(&args),
+        Task::BuildEbpf(args) => build_ebpf::main(&args),
+        Task::Run(args) => run::main(&args),
+        Task::Demo(args) => demo::main(&args),
+        Task::Test(args) => test::main(&args),
+        Task::Tidy(args) => tidy::main(&args),
+        Task::Bench(args) => bench::main(&args),
+    };
+    done.unwrap_or_else(|err| {
+        eprintln!("xtask: {err:#}");
+        ExitCode::FAILURE
+    })
+}

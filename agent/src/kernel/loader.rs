@@ -167,6 +167,14 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
     })
 }
 
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loaded")
+            .field("support", &self.kernel.support)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Kernel {
     /// What every probe came to.
     #[must_use]

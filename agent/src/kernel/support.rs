@@ -112,6 +112,16 @@ impl Support {
         }
     }
 
+    /// Every probe runs: somebody else speaks for the kernel.
+    #[must_use]
+    pub fn all() -> Self {
+        Self {
+            probes: Probe::ALL
+                .map(|probe| (probe, ProbeState::Attached))
+                .to_vec(),
+        }
+    }
+
     /// Whether `probe` runs.
     #[must_use]
     pub fn attached(&self, probe: Probe) -> bool {

@@ -1,1 +1,164 @@
-//! To come.
+//! Whether a status is worth a request now, and if not, when it will be.
+//!
+//! The status is computed often and sent rarely: on a change, and every few minutes without one. A
+//! patch goes to every watcher of Nodes, which is why the Lease carries the proof of life.
+
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+
+/// Why a status is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// Nothing has been sent since the agent started.
+    First,
+    /// It differs from what the API server has.
+    Changed,
+    /// The report period is over.
+    Heartbeat,
+}
+
+impl Why {
+    /// For log fields and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Changed => "changed",
+            Self::Heartbeat => "heartbeat",
+        }
+    }
+}
+
+/// What to do with a computed status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// Send it.
+    Now(Why),
+    /// Only if the patch says more than that we are alive.
+    IfChanged,
+}
+
+/// Remembers what was sent when.
+///
+/// ```text
+///          sent(First)                    sent(Changed): draws anew
+/// Never ───────────────► drawn period ◄──────────────────────────┐
+///                             │                                  │
+///                             └── sent(Heartbeat) ──► plain period ──► sent(Heartbeat) …
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reporter {
+    period: Duration,
+    due: Due,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// Nothing has been sent yet.
+    Never,
+    /// An unchanged status is sent then.
+    At(BootNanos),
+}
+
+impl Reporter {
+    /// Nothing sent yet; an unchanged status is due every `period`, `nodeStatusReportFrequency`.
+    #[must_use]
+    pub const fn new(period: Duration) -> Self {
+        Self {
+            period,
+            due: Due::Never,
+        }
+    }
+
+    /// Whether a status is to be sent at `now` even if nothing in it has changed.
+    #[must_use]
+    pub fn decide(&self, now: BootNanos) -> Report {
+        match self.due {
+            Due::Never => Report::Now(Why::First),
+            Due::At(due) if due <= now => Report::Now(Why::Heartbeat),
+            Due::At(_) => Report::IfChanged,
+        }
+    }
+
+    /// A status was sent and accepted at `now`.
+    ///
+    /// `fraction` is a random number from 0 to 1. After a first or a changed status it places the
+    /// next report between half a period and one and a half, once: so thousands of nodes that
+    /// started together do not go on reporting together.
+    pub fn sent(&mut self, now: BootNanos, why: Why, fraction: f64) {
+        let period = match why {
+            Why::First | Why::Changed => {
+                Duration::try_from_secs_f64(self.period.as_secs_f64() * (0.5 + fraction))
+                    .unwrap_or(self.period)
+            }
+            Why::Heartbeat => self.period,
+        };
+        self.due = Due::At(now.plus(period));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_mins(5);
+
+    fn at(seconds: u64) -> BootNanos {
+        BootNanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_status_is_sent_first_then_after_a_drawn_period_then_every_period() {
+        // fraction → second report at s
+        for (fraction, second) in [(0.0, 150), (0.5, 300), (1.0, 450)] {
+            let mut reporter = Reporter::new(PERIOD);
+            assert_eq!(reporter.decide(at(0)), Report::Now(Why::First));
+            assert_eq!(
+                reporter.decide(at(10)),
+                Report::Now(Why::First),
+                "until one is accepted"
+            );
+            reporter.sent(at(0), Why::First, fraction);
+            assert_eq!(reporter.decide(at(second - 1)), Report::IfChanged);
+            assert_eq!(reporter.decide(at(second)), Report::Now(Why::Heartbeat));
+
+            reporter.sent(at(second), Why::Heartbeat, fraction);
+            let third = second + 300;
+            let why = "no offset after a heartbeat";
+            assert_eq!(reporter.decide(at(third - 1)), Report::IfChanged, "{why}");
+            assert_eq!(
+                reporter.decide(at(third)),
+                Report::Now(Why::Heartbeat),
+                "{why}"
+            );
+
+            reporter.sent(at(third), Why::Changed, fraction);
+            let why = "a change draws anew";
+            assert_eq!(
+                reporter.decide(at(third + second - 1)),
+                Report::IfChanged,
+                "{why}"
+            );
+            assert_eq!(
+                reporter.decide(at(third + second)),
+                Report::Now(Why::Heartbeat),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_nonsense_fraction_is_no_offset() {
+        for fraction in [f64::NAN, f64::INFINITY, -2.0] {
+            let mut reporter = Reporter::new(PERIOD);
+            reporter.sent(at(0), Why::First, fraction);
+            assert_eq!(reporter.decide(at(299)), Report::IfChanged, "{fraction}");
+            assert_eq!(
+                reporter.decide(at(300)),
+                Report::Now(Why::Heartbeat),
+                "{fraction}"
+            );
+        }
+    }
+}

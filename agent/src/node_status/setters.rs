@@ -1,1 +1,232 @@
-//! To come.
+//! What should be true of this node, part by part.
+//!
+//! A setter looks at the facts and at what the API server has, and writes its own part of a fresh
+//! [`NodeStatus`]: the whole of it, never a difference. It may not read what a later setter writes.
+//! One that fails leaves its part as it is, which means "keep what is stored"; the others still run,
+//! and the caller logs the error.
+//!
+//! To add one: a file under `setters/` with a function of type [`Setter`], and a line in
+//! [`SETTERS`]. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
+//! the last of them, since control planes have relied on that, and needs the capacity.
+
+use std::net::IpAddr;
+
+use super::{Facts, NodeStatus, StoredNode};
+use crate::clock::Now;
+use crate::pressure::Pressure;
+use crate::reading::Resource;
+
+pub mod address;
+pub mod disk_io;
+pub mod endpoints;
+pub mod go_runtime;
+pub mod machine;
+pub mod pressure;
+pub mod ready;
+pub mod version;
+
+/// What every setter may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// What was observed and configured.
+    pub facts: &'a Facts,
+    /// What the API server has.
+    pub stored: &'a StoredNode,
+    /// The moment of this computation: the heartbeat of every condition.
+    pub now: Now,
+}
+
+impl Context<'_> {
+    /// The state of one resource; unread where nothing was said of it.
+    fn pressure(&self, resource: Resource) -> Pressure {
+        let pressures = &self.facts.pressures;
+        pressures
+            .get(&resource)
+            .copied()
+            .unwrap_or(Pressure::Unread)
+    }
+}
+
+/// Writes one part of the status.
+pub type Setter = fn(&Context<'_>, &mut NodeStatus) -> Result<(), SetterError>;
+
+/// Why a part could not be computed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetterError {
+    /// An address given by `--node-ip` cannot be this node's.
+    #[error("node IP {ip} {why}; set --node-ip to an address of one of this node's interfaces")]
+    NodeIp {
+        /// As given.
+        ip: IpAddr,
+        /// What is wrong with it.
+        why: address::Unusable,
+    },
+
+    /// Neither the name, nor DNS, nor the routes lead to an address.
+    #[error(
+        "can't get ip address of node {node}. error: {why}; set --node-ip to an address of one of \
+         this node's interfaces"
+    )]
+    NoAddress {
+        /// The node's name.
+        node: String,
+        /// Where the search ended.
+        why: address::NotFound,
+    },
+}
+
+/// The resource that a condition of ours is about; `None` for Ready and for those of others.
+#[must_use]
+pub fn resource(type_: &str) -> Option<Resource> {
+    Resource::ALL
+        .into_iter()
+        .find(|resource| condition_type(*resource) == type_)
+}
+
+const fn condition_type(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Memory => "MemoryPressure",
+        Resource::Disk => "DiskPressure",
+        Resource::Pids => "PIDPressure",
+        Resource::DiskIo => disk_io::TYPE,
+    }
+}
+
+/// Every setter with its name, in the order in which they run.
+pub const SETTERS: &[(&str, Setter)] = &[
+    ("NodeAddress", address::set),
+    ("MachineInfo", machine::set),
+    ("VersionInfo", version::set),
+    ("DaemonEndpoints", endpoints::set),
+    ("GoRuntime", go_runtime::set),
+    ("MemoryPressure", pressure::memory),
+    ("DiskPressure", pressure::disk),
+    ("PIDPressure", pressure::pids),
+    ("DiskIOPressure", disk_io::set),
+    ("Ready", ready::set),
+];
+
+/// The status that should be true at `now`, and the setters that failed.
+#[must_use]
+pub fn compute(
+    facts: &Facts,
+    stored: &StoredNode,
+    now: Now,
+) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
+    let context = Context { facts, stored, now };
+    let mut status = NodeStatus::default();
+    let failed = SETTERS
+        .iter()
+        .filter_map(|(name, set)| Some((*name, set(&context, &mut status).err()?)))
+        .collect();
+    (status, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_status::sample::{facts, ips, now, stored, wall};
+    use crate::node_status::{Address, Status};
+
+    #[test]
+    fn a_calm_node_says_all_of_this() {
+        let (status, failed) = compute(&facts(), &StoredNode::default(), now());
+
+        assert_eq!(failed, []);
+        assert_eq!(
+            status.addresses.unwrap(),
+            [
+                Address::InternalIp("192.0.2.7".parse().unwrap()),
+                Address::Hostname("worker-1".to_owned())
+            ]
+        );
+        let conditions: Vec<_> = status
+            .conditions
+            .iter()
+            .map(|c| (&*c.type_, c.status, &*c.reason, &*c.message))
+            .collect();
+        assert_eq!(
+            conditions,
+            [
+                (
+                    "MemoryPressure",
+                    Status::False,
+                    "KubeletHasSufficientMemory",
+                    "kubelet has sufficient memory available"
+                ),
+                (
+                    "DiskPressure",
+                    Status::False,
+                    "KubeletHasNoDiskPressure",
+                    "kubelet has no disk pressure"
+                ),
+                (
+                    "PIDPressure",
+                    Status::False,
+                    "KubeletHasSufficientPID",
+                    "kubelet has sufficient PID available"
+                ),
+                (
+                    "DiskIOPressure",
+                    Status::False,
+                    "DisksResponsive",
+                    "every disk answers in time"
+                ),
+                (
+                    "Ready",
+                    Status::True,
+                    "KubeletReady",
+                    "kubelet is posting ready status"
+                ),
+            ],
+            "in the order in which a new Node gets them"
+        );
+    }
+
+    #[test]
+    fn every_condition_has_the_heartbeat_of_this_computation() {
+        let stored = StoredNode {
+            conditions: vec![
+                stored("MemoryPressure", Status::False, "r", "m"),
+                stored("Ready", Status::True, "r", "m"),
+                stored("KernelDeadlock", Status::False, "theirs", "theirs"),
+            ],
+            ..StoredNode::default()
+        };
+        let (status, _) = compute(&facts(), &stored, now());
+
+        assert_eq!(
+            status.conditions.len(),
+            5,
+            "those of others are not ours to write"
+        );
+        for condition in &status.conditions {
+            assert_eq!(
+                condition.last_heartbeat_time,
+                wall(1_800_000_000),
+                "{}: whole seconds",
+                condition.type_
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_fails_keeps_its_part_and_stops_no_other() {
+        let mut facts = facts();
+        facts.node_ips = ips(&["198.51.100.1"]);
+        let (status, failed) = compute(&facts, &StoredNode::default(), now());
+
+        assert_eq!(
+            failed.iter().map(|(name, err)| (*name, err.to_string())).collect::<Vec<_>>(),
+            [(
+                "NodeAddress",
+                "node IP 198.51.100.1 is on none of the interfaces; set --node-ip to an address of \
+                 one of this node's interfaces"
+                    .to_owned()
+            )]
+        );
+        assert_eq!(status.addresses, None);
+        assert_eq!(status.node_info.boot_id, "boot");
+        assert_eq!(status.conditions.len(), 5);
+    }
+}

@@ -1,1 +1,500 @@
-//! To come.
+//! When the times of a condition move, and which changes are worth an Event.
+
+use std::time::{Duration, SystemTime};
+
+use super::setters::{pressure, ready, resource};
+use super::{Condition, NodeStatus, Status, StoredNode};
+use crate::clock::Now;
+use crate::reading::Resource;
+
+/// What a setter found, before it has times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    /// `type`.
+    pub type_: &'a str,
+    /// `status`.
+    pub status: Status,
+    /// `reason`.
+    pub reason: &'a str,
+    /// `message`.
+    pub message: &'a str,
+}
+
+/// What becomes of the stored words while the status is as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SameStatus {
+    /// Reason and message stay, whoever wrote them. The kubelet's pressure conditions.
+    KeepsWords,
+    /// Reason and message are those of the verdict. Where they say more than the status does.
+    ReplacesWords,
+}
+
+/// The condition to report for `verdict`, given what the API server has.
+///
+/// `last_transition_time` moves only when `status` does. A new message or reason is no transition:
+/// controllers measure from this time, and a moving one would make every wait start anew.
+#[must_use]
+pub fn stamp(verdict: Verdict<'_>, same: SameStatus, stored: &StoredNode, now: Now) -> Condition {
+    let at = whole_seconds(now.wall);
+    let fresh = Condition {
+        type_: verdict.type_.to_owned(),
+        status: verdict.status,
+        reason: verdict.reason.to_owned(),
+        message: verdict.message.to_owned(),
+        last_transition_time: at,
+        last_heartbeat_time: at,
+    };
+    let unchanged = stored
+        .condition(verdict.type_)
+        .filter(|stored| stored.status == verdict.status);
+    match (unchanged, same) {
+        (None, _) => fresh,
+        (Some(stored), SameStatus::KeepsWords) => Condition {
+            last_heartbeat_time: at,
+            ..stored.clone()
+        },
+        (Some(stored), SameStatus::ReplacesWords) => Condition {
+            last_transition_time: stored.last_transition_time,
+            ..fresh
+        },
+    }
+}
+
+/// The resolution of times in the API. A finer one would differ from what is read back.
+fn whole_seconds(at: SystemTime) -> SystemTime {
+    let since_epoch = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs())
+}
+
+/// `type` of an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    /// For information.
+    Normal,
+    /// For someone to look at.
+    Warning,
+}
+
+impl EventType {
+    /// As the API spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// A change that becomes an Event on the Node, once the patch that tells of it has succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edge {
+    /// One of the kubelet's, in its words.
+    Kubelet {
+        /// `reason`.
+        reason: &'static str,
+        /// Whose condition; `None` for Ready, and for what is no condition.
+        resource: Option<Resource>,
+    },
+    /// A condition of our own changed its status.
+    Own {
+        /// Whose condition.
+        resource: Option<Resource>,
+        /// The new status.
+        status: Status,
+        /// `reason` of the condition.
+        reason: String,
+        /// `message` of the condition.
+        message: String,
+    },
+    /// The stored boot id is that of an earlier boot.
+    Rebooted {
+        /// Of this boot.
+        boot_id: String,
+    },
+}
+
+impl Edge {
+    /// `type` of the Event.
+    #[must_use]
+    pub const fn type_(&self) -> EventType {
+        match self {
+            Self::Own {
+                status: Status::True,
+                ..
+            }
+            | Self::Rebooted { .. } => EventType::Warning,
+            Self::Own {
+                status: Status::False | Status::Unknown,
+                ..
+            }
+            | Self::Kubelet { .. } => EventType::Normal,
+        }
+    }
+
+    /// The resource whose condition changed.
+    #[must_use]
+    pub const fn resource(&self) -> Option<Resource> {
+        match self {
+            Self::Kubelet { resource, .. } | Self::Own { resource, .. } => *resource,
+            Self::Rebooted { .. } => None,
+        }
+    }
+
+    /// `reason` of the Event.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Kubelet { reason, .. } => reason,
+            Self::Own { reason, .. } => reason,
+            Self::Rebooted { .. } => "Rebooted",
+        }
+    }
+
+    /// `message` of the Event on the Node called `node`.
+    #[must_use]
+    pub fn message(&self, node: &str) -> String {
+        match self {
+            Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
+            Self::Own {
+                reason, message, ..
+            } => format!("Node {node} status is now: {reason} ({message})"),
+            Self::Rebooted { boot_id } => {
+                format!("Node {node} has been rebooted, boot id: {boot_id}")
+            }
+        }
+    }
+}
+
+/// What is new in `status`, in the order in which it is to be recorded.
+///
+/// `stored` must be what the patch was computed against: then an edge shows up once, with the patch
+/// that carries it.
+#[must_use]
+pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
+    let boot_id = &status.node_info.boot_id;
+    // A new Node has no boot id to compare with, and a machine without one has none to tell.
+    let known = !stored.boot_id.is_empty() && !boot_id.is_empty();
+    let rebooted = (known && stored.boot_id != *boot_id).then(|| Edge::Rebooted {
+        boot_id: boot_id.clone(),
+    });
+    let conditions = status.conditions.iter().filter_map(|c| edge(stored, c));
+    rebooted.into_iter().chain(conditions).collect()
+}
+
+fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
+    let before = stored.condition(&condition.type_).map(|c| c.status);
+    if condition.type_ == ready::TYPE {
+        // The first Ready of a Node is no edge.
+        return before
+            .filter(|before| *before != condition.status)
+            .map(|_| Edge::Kubelet {
+                reason: ready::event_reason(condition.status),
+                resource: None,
+            });
+    }
+    // Any other starts from Unknown, so its first True or False is one.
+    if before.unwrap_or(Status::Unknown) == condition.status {
+        return None;
+    }
+    let resource = resource(&condition.type_);
+    match pressure::words(&condition.type_) {
+        Some(words) => words.row(condition.status).map(|row| Edge::Kubelet {
+            reason: row.event,
+            resource,
+        }),
+        None => Some(Edge::Own {
+            resource,
+            status: condition.status,
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        }),
+    }
+}
+
+/// The edge of `spec.unschedulable` between two looks at the Node.
+///
+/// Before the first look a Node counts as schedulable: `StoredNode::default()`.
+#[must_use]
+pub fn schedulable_edge(before: &StoredNode, after: &StoredNode) -> Option<Edge> {
+    let reason = match (before.unschedulable, after.unschedulable) {
+        (false, true) => "NodeNotSchedulable",
+        (true, false) => "NodeSchedulable",
+        (true, true) | (false, false) => return None,
+    };
+    Some(Edge::Kubelet {
+        reason,
+        resource: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::node_status::NodeInfo;
+    use crate::node_status::sample::{now, stored, wall};
+
+    #[test]
+    fn a_time_is_cut_to_the_second() {
+        let rows = [
+            (wall(7), 7, "whole already"),
+            (wall(7) + Duration::from_nanos(1), 7, "just after"),
+            (wall(8) - Duration::from_nanos(1), 7, "just before the next"),
+            (
+                SystemTime::UNIX_EPOCH - Duration::from_secs(1),
+                0,
+                "a clock that was never set",
+            ),
+        ];
+        for (at, seconds, why) in rows {
+            assert_eq!(whole_seconds(at), wall(seconds), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_a_stamp_keeps() {
+        use SameStatus::{KeepsWords, ReplacesWords};
+        use Status::{False, True};
+
+        let verdict = |status| Verdict {
+            type_: "T",
+            status,
+            reason: "New",
+            message: "new",
+        };
+        let old = |status| Some(stored("T", status, "Old", "old"));
+        let other = Some(stored("U", Status::True, "Old", "old"));
+        let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
+        let rows = [
+            (None, KeepsWords, "New", at_once, "nothing stored"),
+            (other, KeepsWords, "New", at_once, "another type stored"),
+            (old(False), KeepsWords, "New", at_once, "a transition"),
+            (old(False), ReplacesWords, "New", at_once, "a transition"),
+            (old(True), KeepsWords, "Old", then, "no transition"),
+            (
+                old(True),
+                ReplacesWords,
+                "New",
+                then,
+                "no transition, new words",
+            ),
+        ];
+        for (before, same, reason, time, why) in rows {
+            let stored = StoredNode {
+                conditions: before.into_iter().collect(),
+                ..StoredNode::default()
+            };
+            let c = stamp(verdict(True), same, &stored, now());
+            assert_eq!(
+                (&*c.type_, c.status, &*c.reason, c.last_transition_time),
+                ("T", True, reason, time),
+                "{why}"
+            );
+            assert_eq!(c.last_heartbeat_time, at_once, "{why}");
+        }
+    }
+
+    #[test]
+    fn the_transition_time_stays_over_many_heartbeats() {
+        let mut server = StoredNode::default();
+        //          at s  status          transition at
+        let script = [
+            (100, Status::False, 100),
+            (110, Status::False, 100),
+            (120, Status::True, 120),
+            (130, Status::True, 120),
+            (140, Status::False, 140),
+        ];
+        for (at, status, expected) in script {
+            let verdict = Verdict {
+                type_: "T",
+                status,
+                reason: "R",
+                message: "m",
+            };
+            let now = Now {
+                boot: BootNanos(0),
+                wall: wall(at),
+            };
+            let c = stamp(verdict, SameStatus::KeepsWords, &server, now);
+            assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
+            assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
+            server.conditions = vec![c];
+        }
+    }
+
+    fn recorded(before: Option<Status>, type_: &str, after: Status) -> Vec<String> {
+        let node = StoredNode {
+            conditions: before
+                .map(|status| stored(type_, status, "r", "m"))
+                .into_iter()
+                .collect(),
+            ..StoredNode::default()
+        };
+        let status = NodeStatus {
+            conditions: vec![stored(type_, after, "SlowDisk", "answering late: sda")],
+            ..NodeStatus::default()
+        };
+        edges(&node, &status)
+            .iter()
+            .map(|edge| {
+                assert!(edge.message("w").contains(edge.reason()), "the form");
+                format!("{} {}", edge.type_().as_str(), edge.message("w"))
+            })
+            .collect()
+    }
+
+    /// Status before, type, status after; then the Events, and why.
+    type Change = (
+        Option<Status>,
+        &'static str,
+        Status,
+        &'static [&'static str],
+        &'static str,
+    );
+
+    #[test]
+    fn which_changes_are_recorded() {
+        use Status::{False, True, Unknown};
+        let rows: [Change; 15] = [
+            (
+                None,
+                "MemoryPressure",
+                False,
+                &["Normal Node w status is now: NodeHasSufficientMemory"],
+                "creation counts",
+            ),
+            (
+                Some(False),
+                "MemoryPressure",
+                True,
+                &["Normal Node w status is now: NodeHasInsufficientMemory"],
+                "up",
+            ),
+            (Some(True), "MemoryPressure", True, &[], "held"),
+            (
+                Some(True),
+                "DiskPressure",
+                False,
+                &["Normal Node w status is now: NodeHasNoDiskPressure"],
+                "down",
+            ),
+            (
+                Some(Unknown),
+                "PIDPressure",
+                False,
+                &["Normal Node w status is now: NodeHasSufficientPID"],
+                "the controller's Unknown undone",
+            ),
+            (None, "Ready", True, &[], "the first Ready is no edge"),
+            (None, "Ready", False, &[], "nor is the first that is False"),
+            (
+                Some(False),
+                "Ready",
+                True,
+                &["Normal Node w status is now: NodeReady"],
+                "becomes ready",
+            ),
+            (
+                Some(True),
+                "Ready",
+                False,
+                &["Normal Node w status is now: NodeNotReady"],
+                "is no longer",
+            ),
+            (Some(True), "Ready", True, &[], "still ready"),
+            (
+                Some(Unknown),
+                "Ready",
+                True,
+                &["Normal Node w status is now: NodeReady"],
+                "the controller's Unknown undone",
+            ),
+            (
+                Some(False),
+                "DiskIOPressure",
+                True,
+                &["Warning Node w status is now: SlowDisk (answering late: sda)"],
+                "our own: up is a warning, and names the disks",
+            ),
+            (
+                Some(True),
+                "DiskIOPressure",
+                False,
+                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
+                "our own: down",
+            ),
+            (
+                Some(True),
+                "DiskIOPressure",
+                True,
+                &[],
+                "our own: other disks are no edge",
+            ),
+            (
+                None,
+                "DiskIOPressure",
+                Unknown,
+                &[],
+                "our own: created blind",
+            ),
+        ];
+        for (before, type_, after, expected, why) in rows {
+            assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_reboot_is_recorded_where_two_boots_are_known() {
+        let rows: [(&str, &str, &[&str], &str); 4] = [
+            (
+                "a",
+                "b",
+                &["Warning Rebooted Node w has been rebooted, boot id: b"],
+                "another boot",
+            ),
+            ("a", "a", &[], "the same boot"),
+            ("", "b", &[], "a new Node"),
+            ("a", "", &[], "unreadable here"),
+        ];
+        for (before, after, expected, why) in rows {
+            let stored = StoredNode {
+                boot_id: before.to_owned(),
+                ..StoredNode::default()
+            };
+            let status = NodeStatus {
+                node_info: NodeInfo {
+                    boot_id: after.to_owned(),
+                    ..NodeInfo::default()
+                },
+                ..NodeStatus::default()
+            };
+            let events: Vec<_> = edges(&stored, &status)
+                .iter()
+                .map(|e| format!("{} {} {}", e.type_().as_str(), e.reason(), e.message("w")))
+                .collect();
+            assert_eq!(events, expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn cordoning_is_recorded_and_a_cordoned_node_at_start_too() {
+        let node = |unschedulable| StoredNode {
+            unschedulable,
+            ..StoredNode::default()
+        };
+        let rows = [
+            (false, true, Some("NodeNotSchedulable")),
+            (true, false, Some("NodeSchedulable")),
+            (false, false, None),
+            (true, true, None),
+        ];
+        for (before, after, expected) in rows {
+            let edge = schedulable_edge(&node(before), &node(after));
+            assert_eq!(edge.as_ref().map(Edge::reason), expected);
+        }
+    }
+}

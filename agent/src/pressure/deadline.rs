@@ -1,1 +1,330 @@
-//! To come.
+//! When to look again: when a threshold could have been reached, not by a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+use crate::pressure::Pressure;
+use crate::pressure::evaluate::Evaluator;
+use crate::pressure::look::Look;
+use crate::reading::{Reading, Signal};
+
+/// No sooner than this, so that a value close to its threshold costs four samples a second.
+pub const SHORTEST: Duration = Duration::from_millis(250);
+
+/// No later than this: a kubelet's monitoring interval.
+pub const LONGEST: Duration = Duration::from_secs(10);
+
+/// While a condition is true. Its end is minutes away anyway.
+pub const WHILE_TRUE: Duration = Duration::from_secs(5);
+
+/// Falls are measured over at least this time: two reads a few microseconds apart would make any
+/// small step look like a landslide.
+const SHORTEST_FALL: Duration = Duration::from_millis(100);
+
+/// How far above the quickest fall ever seen the next one may be.
+const MARGIN: u64 = 2;
+
+/// Units a second by which a signal may fall before any fall has been seen.
+const fn floor(signal: Signal) -> u64 {
+    match signal {
+        // One thread touching fresh pages on current hardware.
+        Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => 2 << 30,
+        // A solid-state disk written to in sequence.
+        Signal::NodefsAvailable | Signal::ImagefsAvailable => 500 << 20,
+        // Unpacking an archive of small files; and creating threads, at 16.5 µs each on one CPU.
+        Signal::NodefsInodesFree | Signal::ImagefsInodesFree | Signal::PidAvailable => 50_000,
+    }
+}
+
+/// What is remembered of one signal.
+#[derive(Debug, Clone, Copy)]
+struct Trend {
+    /// Where the fall that is being measured began.
+    base: Reading,
+    base_at: BootNanos,
+    /// The newest reading; `None` when there was nothing to read.
+    last: Option<Reading>,
+    /// Units a second: the quickest fall ever seen.
+    quickest: u64,
+}
+
+/// Computes the next moment to take samples, one for all signals.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    announced: Vec<Signal>,
+    trends: BTreeMap<Signal, Trend>,
+    due: BootNanos,
+}
+
+impl Deadlines {
+    /// Due at once. The kernel itself announces crossings of the signals in `announced`: they need
+    /// the safety poll only.
+    #[must_use]
+    pub const fn new(announced: Vec<Signal>) -> Self {
+        Self {
+            announced,
+            trends: BTreeMap::new(),
+            due: BootNanos(0),
+        }
+    }
+
+    /// When the next samples are due.
+    #[must_use]
+    pub const fn due(&self) -> BootNanos {
+        self.due
+    }
+
+    /// The kernel gave reason to look at once: an OOM kill, a stall.
+    pub fn hint(&mut self, now: BootNanos) {
+        self.due = self.due.min(now);
+    }
+
+    /// Learns from the samples of this pass, taken at `now`, and says when the next ones are due.
+    ///
+    /// `evaluator` is asked after it has seen them.
+    pub fn next(&mut self, looks: &[Look], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
+        for look in looks {
+            self.learn(look, now);
+        }
+        let wait = Signal::ALL
+            .into_iter()
+            .map(|signal| self.wait(signal, evaluator))
+            .min()
+            .unwrap_or(LONGEST);
+        self.due = now.plus(wait);
+        self.due
+    }
+
+    fn learn(&mut self, look: &Look, now: BootNanos) {
+        let reading = match look {
+            Look::Seen(reading) => *reading,
+            Look::Missing(signal) => {
+                if let Some(trend) = self.trends.get_mut(signal) {
+                    trend.last = None;
+                }
+                return;
+            }
+        };
+        let trend = self.trends.entry(reading.signal).or_insert(Trend {
+            base: reading,
+            base_at: now,
+            last: None,
+            quickest: 0,
+        });
+        trend.last = Some(reading);
+        let passed = now.since(trend.base_at);
+        // Another capacity is another file system, or another limit: nothing has fallen.
+        let comparable = trend.base.capacity == reading.capacity;
+        if comparable && passed < SHORTEST_FALL {
+            return;
+        }
+        if comparable {
+            let fall = i128::from(trend.base.available) - i128::from(reading.available);
+            trend.quickest = trend.quickest.max(per_second(fall, passed));
+        }
+        trend.base = reading;
+        trend.base_at = now;
+    }
+
+    /// How long one signal can be left alone.
+    fn wait(&self, signal: Signal, evaluator: &Evaluator) -> Duration {
+        let Some(trend) = self.trends.get(&signal) else {
+            return LONGEST;
+        };
+        let Some(last) = trend.last else {
+            return LONGEST;
+        };
+        match evaluator.pressure(signal.resource()) {
+            Pressure::UnderPressure { .. } => return WHILE_TRUE,
+            Pressure::Unread | Pressure::Relieved => {}
+        }
+        if self.announced.contains(&signal) {
+            return LONGEST;
+        }
+        let nearest = evaluator
+            .thresholds()
+            .filter(|threshold| threshold.signal == signal)
+            .map(|threshold| threshold.value.amount(last.capacity))
+            .max();
+        let Some(nearest) = nearest else {
+            return LONGEST;
+        };
+        let rate = floor(signal).max(trend.quickest.saturating_mul(MARGIN));
+        let distance = i128::from(last.available) - i128::from(nearest);
+        time_to_fall(distance, rate).clamp(SHORTEST, LONGEST)
+    }
+}
+
+/// Units a second; zero for a rise.
+fn per_second(fall: i128, passed: Duration) -> u64 {
+    let nanos = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
+    let rate = fall
+        .saturating_mul(1_000_000_000)
+        .checked_div(nanos)
+        .unwrap_or(0);
+    u64::try_from(rate.max(0)).unwrap_or(u64::MAX)
+}
+
+/// How long a fall by `distance` takes at `rate` units a second; zero where it is there already.
+fn time_to_fall(distance: i128, rate: u64) -> Duration {
+    let nanos = distance
+        .max(0)
+        .saturating_mul(1_000_000_000)
+        .checked_div(i128::from(rate))
+        .unwrap_or(i128::MAX);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pressure::threshold::Threshold;
+    use crate::pressure::{Policy, SlowDisks};
+
+    const GI: i64 = 1 << 30;
+
+    fn memory(available: i64) -> Look {
+        seen(Signal::MemoryAvailable, available, 64 << 30)
+    }
+
+    fn seen(signal: Signal, available: i64, capacity: u64) -> Look {
+        Look::Seen(Reading {
+            signal,
+            available,
+            capacity,
+        })
+    }
+
+    fn evaluator() -> Evaluator {
+        let threshold = |signal, value| Threshold::parse(signal, value).unwrap().unwrap();
+        Evaluator::new(Policy {
+            thresholds: vec![
+                threshold("memory.available", "1Gi"),
+                threshold("memory.available", "2Gi").soft(Duration::from_mins(1)),
+                threshold("nodefs.available", "1Gi"),
+                threshold("nodefs.inodesFree", "1000"),
+                threshold("pid.available", "1000"),
+            ],
+            transition_period: Duration::from_mins(5),
+            slow_disks: SlowDisks::OwnConditionOnly,
+        })
+    }
+
+    fn millis(n: u64) -> BootNanos {
+        BootNanos(n * 1_000_000)
+    }
+
+    /// The wait after one pass at `now`, in milliseconds.
+    fn wait(
+        deadlines: &mut Deadlines,
+        evaluator: &mut Evaluator,
+        looks: &[Look],
+        now: u64,
+    ) -> u128 {
+        evaluator.evaluate(looks, millis(now));
+        let due = deadlines.next(looks, evaluator, millis(now));
+        assert_eq!(due, deadlines.due());
+        due.since(millis(now)).as_millis()
+    }
+
+    #[test]
+    fn the_nearest_threshold_at_the_highest_rate_sets_the_deadline() {
+        let nodefs = |n| seen(Signal::NodefsAvailable, n, 100 << 30);
+        let inodes = |n| seen(Signal::NodefsInodesFree, n, 1_000_000);
+        let pids = |n| seen(Signal::PidAvailable, n, 1_000_000);
+        let missing = Look::Missing(Signal::MemoryAvailable);
+        let rows: [(&str, Vec<Look>, u128); 13] = [
+            ("nothing seen", vec![], 10_000),
+            ("nothing to see", vec![missing], 10_000),
+            (
+                "no threshold",
+                vec![seen(Signal::ImagefsAvailable, 5, 10)],
+                10_000,
+            ),
+            ("far away", vec![memory(60 * GI)], 10_000),
+            (
+                "4 GiB above the higher threshold",
+                vec![memory(6 * GI)],
+                2_000,
+            ),
+            ("half a GiB above it", vec![memory(2 * GI + GI / 2)], 250),
+            ("a little more", vec![memory(2 * GI + GI * 3 / 4)], 375),
+            ("at it", vec![memory(2 * GI)], 250),
+            ("below it", vec![memory(2 * GI - 1)], 5_000),
+            ("disk space", vec![nodefs(GI + (1000 << 20))], 2_000),
+            ("inodes", vec![inodes(1000 + 150_000)], 3_000),
+            ("pids", vec![pids(1000 + 100_000)], 2_000),
+            (
+                "the earliest of all",
+                vec![memory(60 * GI), inodes(1000 + 50_000), nodefs(50 * GI)],
+                1_000,
+            ),
+        ];
+        for (name, looks, expected) in rows {
+            let mut deadlines = Deadlines::new(vec![]);
+            let actual = wait(&mut deadlines, &mut evaluator(), &looks, 1_000);
+            assert_eq!(actual, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_signal_that_the_kernel_announces_needs_the_safety_poll_only() {
+        let looks = [seen(Signal::PidAvailable, 1001, 1_000_000)];
+        let mut announced = Deadlines::new(vec![Signal::PidAvailable]);
+        assert_eq!(wait(&mut announced, &mut evaluator(), &looks, 0), 10_000);
+        let mut polled = Deadlines::new(vec![]);
+        assert_eq!(wait(&mut polled, &mut evaluator(), &looks, 0), 250);
+    }
+
+    #[test]
+    fn twice_the_quickest_fall_ever_seen_is_expected() {
+        let mut deadlines = Deadlines::new(vec![]);
+        let mut evaluator = evaluator();
+        let mut at = |now, available| {
+            let looks = [memory(available)];
+            wait(&mut deadlines, &mut evaluator, &looks, now)
+        };
+        assert_eq!(at(0, 42 * GI), 10_000, "20 s at 2 GiB/s");
+        assert_eq!(at(1_000, 38 * GI), 4_500, "36 GiB at twice 4 GiB/s");
+        assert_eq!(at(2_000, 42 * GI), 5_000, "a rise forgets nothing");
+        assert_eq!(at(3_000, 41 * GI), 4_875, "nor does a slower fall");
+        assert_eq!(
+            at(3_099, 33 * GI),
+            3_875,
+            "over less than 0.1 s it is no fall yet"
+        );
+        assert_eq!(at(4_000, 33 * GI), 1_937, "and then it is 8 GiB/s, no more");
+    }
+
+    #[test]
+    fn another_capacity_is_no_fall() {
+        let mut deadlines = Deadlines::new(vec![]);
+        let mut evaluator = evaluator();
+        let big = [seen(Signal::NodefsAvailable, 900 * GI, 1_000 << 30)];
+        let small = [seen(Signal::NodefsAvailable, 9 * GI, 10 << 30)];
+        wait(&mut deadlines, &mut evaluator, &big, 0);
+        let after = wait(&mut deadlines, &mut evaluator, &small, 1_000);
+        assert_eq!(after, 10_000, "8 GiB at 500 MiB/s, not at 1782 GiB/s");
+    }
+
+    #[test]
+    fn a_hint_makes_it_due_at_once() {
+        let mut deadlines = Deadlines::new(vec![]);
+        assert_eq!(
+            deadlines.due(),
+            BootNanos(0),
+            "the first pass is due at once"
+        );
+        wait(&mut deadlines, &mut evaluator(), &[], 1_000);
+        assert_eq!(deadlines.due(), millis(11_000));
+        deadlines.hint(millis(1_500));
+        assert_eq!(deadlines.due(), millis(1_500));
+        deadlines.hint(millis(1_700));
+        assert_eq!(
+            deadlines.due(),
+            millis(1_500),
+            "a second hint delays nothing"
+        );
+    }
+}

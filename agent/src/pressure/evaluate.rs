@@ -1,1 +1,389 @@
-//! To come.
+//! One pass: what was seen, held against the thresholds, gives one state per resource.
+//!
+//! The order of the steps is the kubelet's eviction manager's:
+//! <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/eviction/eviction_manager.go>.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+use crate::pressure::look::{DiskLook, Look};
+use crate::pressure::oom::Grounds;
+use crate::pressure::threshold::Threshold;
+use crate::pressure::{Observed, Policy, Pressure, SlowDisks};
+use crate::reading::{Reading, Resource, Signal};
+
+/// A resource's state became another one. A longer hold alone is no change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Whose state.
+    pub resource: Resource,
+    /// Before.
+    pub from: Pressure,
+    /// Now.
+    pub to: Pressure,
+    /// What moved it.
+    pub why: Why,
+}
+
+/// What moved a resource's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Less than a threshold was available.
+    Threshold {
+        /// On what.
+        signal: Signal,
+        /// What was.
+        available: i64,
+        /// What should have been, in the signal's unit.
+        threshold: u64,
+    },
+    /// A threshold that was met has not yet got its minimum reclaim.
+    Unresolved {
+        /// On what.
+        signal: Signal,
+        /// What was available.
+        available: i64,
+    },
+    /// A disk answers late.
+    SlowDisk,
+    /// A disk does not answer.
+    StalledDisk,
+    /// The kernel killed for want of memory.
+    OomKill(Grounds),
+    /// The API server had it as True when we started.
+    Stored,
+    /// It is below every threshold, and has been for the transition period.
+    Below,
+    /// Nothing can be read any more.
+    Blind,
+}
+
+/// One threshold, and what the last passes made of it.
+#[derive(Debug, Clone, Copy)]
+struct Tracked {
+    threshold: Threshold,
+    /// When it was first met; a dip forgets it.
+    first_seen: Option<BootNanos>,
+    /// Met in the last pass for at least its grace period. Only then its reclaim counts.
+    fully_met: bool,
+    /// Met by the last look.
+    met: Option<Why>,
+}
+
+/// What the last look at a signal, or at the disks, gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Seen,
+    Missing,
+}
+
+/// What is known of one resource.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    pressure: Pressure,
+    /// What last made it, or kept it, under pressure.
+    cause: Option<Why>,
+}
+
+/// Holds the readings against the policy, pass by pass.
+#[derive(Debug, Clone)]
+pub struct Evaluator {
+    transition_period: Duration,
+    slow_disks: SlowDisks,
+    tracked: Vec<Tracked>,
+    looks: BTreeMap<Signal, Last>,
+    disks: Option<Last>,
+    /// Set while a disk is slow or stalled.
+    disks_over: Option<Why>,
+    states: BTreeMap<Resource, State>,
+}
+
+impl Evaluator {
+    /// Every resource unread.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        let unread = State {
+            pressure: Pressure::Unread,
+            cause: None,
+        };
+        Self {
+            transition_period: policy.transition_period,
+            slow_disks: policy.slow_disks,
+            tracked: policy.thresholds.into_iter().map(track).collect(),
+            looks: BTreeMap::new(),
+            disks: None,
+            disks_over: None,
+            states: Resource::ALL.map(|resource| (resource, unread)).into(),
+        }
+    }
+
+    /// Takes another policy at once. Thresholds that stay keep what is known of them; new ones are
+    /// judged by the next look at their signal.
+    pub fn set_policy(&mut self, policy: Policy) {
+        let old = std::mem::take(&mut self.tracked);
+        self.tracked = policy
+            .thresholds
+            .into_iter()
+            .map(|threshold| {
+                let known = old.iter().find(|tracked| tracked.threshold == threshold);
+                known.copied().unwrap_or_else(|| track(threshold))
+            })
+            .collect();
+        self.transition_period = policy.transition_period;
+        self.slow_disks = policy.slow_disks;
+    }
+
+    /// The thresholds in force.
+    pub fn thresholds(&self) -> impl Iterator<Item = &Threshold> {
+        self.tracked.iter().map(|tracked| &tracked.threshold)
+    }
+
+    /// The state of one resource.
+    #[must_use]
+    pub fn pressure(&self, resource: Resource) -> Pressure {
+        self.states
+            .get(&resource)
+            .map_or(Pressure::Unread, |state| state.pressure)
+    }
+
+    /// The state of every resource.
+    #[must_use]
+    pub fn pressures(&self) -> BTreeMap<Resource, Pressure> {
+        let all = self.states.iter();
+        all.map(|(resource, state)| (*resource, state.pressure))
+            .collect()
+    }
+
+    /// What last made a resource be under pressure; `None` where it is not.
+    #[must_use]
+    pub fn cause(&self, resource: Resource) -> Option<Why> {
+        self.states.get(&resource).and_then(|state| state.cause)
+    }
+
+    /// A condition that the API server has as True when we start: held for a whole transition period
+    /// from `now`, since nobody knows when it was last over. Call it before the first pass.
+    pub fn seed(&mut self, resource: Resource, now: BootNanos) {
+        self.hold(resource, Why::Stored, now);
+    }
+
+    /// A confirmed OOM kill: pressure at once, whatever the readings say, and for the transition
+    /// period.
+    pub fn force(&mut self, resource: Resource, grounds: Grounds, now: BootNanos) -> Vec<Change> {
+        self.hold(resource, Why::OomKill(grounds), now)
+            .into_iter()
+            .collect()
+    }
+
+    /// One pass over the signals that were looked at. With no looks it only ends what is due to end.
+    ///
+    /// `now` is when they were read.
+    pub fn evaluate(&mut self, looks: &[Look], now: BootNanos) -> Vec<Change> {
+        for look in looks {
+            self.judge(look, now);
+        }
+        let looked_at = |signal: Signal| looks.iter().any(|look| look.signal() == signal);
+        let fresh: BTreeMap<Resource, Why> = self
+            .tracked
+            .iter()
+            .rev() // The first in the policy's order has the last word.
+            .filter(|tracked| looked_at(tracked.threshold.signal))
+            .filter_map(|tracked| Some((tracked.threshold.signal.resource(), tracked.met?)))
+            .collect();
+        self.settle(&fresh, now)
+    }
+
+    /// One look at all disks.
+    pub fn observe_disks(&mut self, look: DiskLook<'_>, now: BootNanos) -> Vec<Change> {
+        let over = match look {
+            DiskLook::Seen {
+                stalled: [_, ..], ..
+            } => Some(Why::StalledDisk),
+            DiskLook::Seen { slow: [_, ..], .. } => Some(Why::SlowDisk),
+            DiskLook::Seen { .. } | DiskLook::Blind => None,
+        };
+        self.disks = Some(match look {
+            DiskLook::Blind => Last::Missing,
+            DiskLook::Seen { .. } => Last::Seen,
+        });
+        // We are told of the edges only: a disk that is well now was not until this moment.
+        let until_now = over.or(self.disks_over);
+        self.disks_over = over;
+
+        let mut fresh = BTreeMap::new();
+        if let Some(why) = until_now {
+            fresh.insert(Resource::DiskIo, why);
+            if self.slow_disks == SlowDisks::RaiseDiskPressure {
+                fresh.insert(Resource::Disk, why);
+            }
+        }
+        self.settle(&fresh, now)
+    }
+
+    /// The earliest moment at which a held state may end. `None` while none is held, or while what
+    /// holds it still is over.
+    ///
+    /// Take fresh looks then: one that is over prolongs the hold.
+    #[must_use]
+    pub fn next_fall(&self) -> Option<BootNanos> {
+        self.states
+            .iter()
+            .filter(|(resource, _)| !self.is_over(**resource))
+            .filter_map(|(_, state)| match state.pressure {
+                Pressure::UnderPressure { last_over } => {
+                    Some(last_over.plus(self.transition_period))
+                }
+                Pressure::Unread | Pressure::Relieved => None,
+            })
+            .min()
+    }
+
+    /// Steps 2 to 4 and 8 of a pass, for one signal.
+    fn judge(&mut self, look: &Look, now: BootNanos) {
+        let signal = look.signal();
+        let on_signal = |tracked: &&mut Tracked| tracked.threshold.signal == signal;
+        for tracked in self.tracked.iter_mut().filter(on_signal) {
+            tracked.met = match look {
+                Look::Seen(reading) => met(tracked, reading),
+                Look::Missing(_) => None,
+            };
+            let Some(_) = tracked.met else {
+                tracked.first_seen = None;
+                tracked.fully_met = false;
+                continue;
+            };
+            let first = *tracked.first_seen.get_or_insert(now);
+            tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
+        }
+        let last = match look {
+            Look::Seen(_) => Last::Seen,
+            Look::Missing(_) => Last::Missing,
+        };
+        self.looks.insert(signal, last);
+    }
+
+    /// Steps 5 to 7: moves every resource on. `fresh` holds those seen over at `now`.
+    fn settle(&mut self, fresh: &BTreeMap<Resource, Why>, now: BootNanos) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for resource in Resource::ALL {
+            let change = if let Some(why) = fresh.get(&resource) {
+                self.hold(resource, *why, now)
+            } else if self.is_over(resource) {
+                None // Not looked at this time, and over by the last look.
+            } else {
+                self.relieve(resource, now)
+            };
+            changes.extend(change);
+        }
+        changes
+    }
+
+    /// Puts a resource under pressure, or prolongs its hold.
+    fn hold(&mut self, resource: Resource, why: Why, now: BootNanos) -> Option<Change> {
+        let state = self.states.get_mut(&resource)?;
+        let from = state.pressure;
+        // Records of different CPUs can be out of order; a hold never gets shorter.
+        let now = match from {
+            Pressure::UnderPressure { last_over } => last_over.max(now),
+            Pressure::Unread | Pressure::Relieved => now,
+        };
+        state.pressure = from.step(Observed::Over, self.transition_period, now);
+        state.cause = Some(why);
+        let is_new = !matches!(from, Pressure::UnderPressure { .. });
+        is_new.then_some(Change {
+            resource,
+            from,
+            to: state.pressure,
+            why,
+        })
+    }
+
+    /// Lets a resource that is not over go, where its hold has ended.
+    fn relieve(&mut self, resource: Resource, now: BootNanos) -> Option<Change> {
+        let sight = self.sight(resource);
+        let state = self.states.get_mut(&resource)?;
+        let from = state.pressure;
+        // Without any look yet, only a hold can end: there is nothing to say that it is below.
+        let to = match (
+            from.step(Observed::Below, self.transition_period, now),
+            sight,
+        ) {
+            (to @ Pressure::UnderPressure { .. }, _) => to,
+            (Pressure::Unread | Pressure::Relieved, Some(Last::Seen)) => Pressure::Relieved,
+            (Pressure::Unread | Pressure::Relieved, Some(Last::Missing) | None) => Pressure::Unread,
+        };
+        if from == to {
+            return None;
+        }
+        state.pressure = to;
+        state.cause = None;
+        let why = match to {
+            Pressure::Unread => Why::Blind,
+            Pressure::Relieved | Pressure::UnderPressure { .. } => Why::Below,
+        };
+        Some(Change {
+            resource,
+            from,
+            to,
+            why,
+        })
+    }
+
+    /// Whether the last looks, new or old, have a resource over.
+    fn is_over(&self, resource: Resource) -> bool {
+        let by_disks = match (resource, self.slow_disks) {
+            (Resource::DiskIo, _) | (Resource::Disk, SlowDisks::RaiseDiskPressure) => {
+                self.disks_over.is_some()
+            }
+            (Resource::Disk, SlowDisks::OwnConditionOnly)
+            | (Resource::Memory | Resource::Pids, _) => false,
+        };
+        by_disks
+            || self.tracked.iter().any(|tracked| {
+                tracked.threshold.signal.resource() == resource && tracked.met.is_some()
+            })
+    }
+
+    /// What the last looks at a resource gave: one that saw something is enough. `None` without any.
+    fn sight(&self, resource: Resource) -> Option<Last> {
+        if resource == Resource::DiskIo {
+            return self.disks;
+        }
+        let mut sight = None;
+        for (signal, last) in &self.looks {
+            if signal.resource() == resource && sight != Some(Last::Seen) {
+                sight = Some(*last);
+            }
+        }
+        sight
+    }
+}
+
+const fn track(threshold: Threshold) -> Tracked {
+    Tracked {
+        threshold,
+        first_seen: None,
+        fully_met: false,
+        met: None,
+    }
+}
+
+/// Steps 2 and 3: met now, or fully met before and not yet resolved.
+fn met(tracked: &Tracked, reading: &Reading) -> Option<Why> {
+    let threshold = &tracked.threshold;
+    if threshold.is_met(reading) {
+        return Some(Why::Threshold {
+            signal: reading.signal,
+            available: reading.available,
+            threshold: threshold.value.amount(reading.capacity),
+        });
+    }
+    let kept = tracked.fully_met && threshold.is_unresolved(reading);
+    kept.then_some(Why::Unresolved {
+        signal: reading.signal,
+        available: reading.available,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,343 @@
-//! To come.
+//! Whether an OOM kill says something about the node, or only about one container.
+//!
+//! When in doubt: the Event, not the condition. An Event misleads one reader; a condition keeps pods
+//! off the node.
+
+use crate::pressure::threshold::ThresholdValue;
+use crate::reading::Reading;
+use crate::units::CgroupId;
+
+/// Below this share of the capacity memory counts as short, whatever the threshold is.
+const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
+
+/// `oom_control.order` of a kill that a person asked for by sysrq.
+///
+/// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
+const SYSRQ_ORDER: i32 = -1;
+
+/// Whose memory ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// That of one cgroup: it reached its limit.
+    Memcg {
+        /// The cgroup whose limit was reached; the victim's own or an ancestor of it.
+        limiting: CgroupId,
+        /// What that cgroup is for.
+        limiting_is: LimitOwner,
+    },
+    /// The machine's; also what cpusets, memory policies and sysrq look like.
+    Global,
+}
+
+/// What a limiting cgroup is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitOwner {
+    /// One container.
+    Container,
+    /// One pod.
+    Pod,
+    /// All pods: the node's allocatable memory ran out.
+    PodsCgroup,
+    /// Anything else, such as a system service.
+    Other,
+}
+
+/// How the scope is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScopeSource {
+    /// From the usage and the limits of the victim's ancestors at the moment of the kill.
+    Inferred,
+    /// The kernel said so.
+    Exact,
+}
+
+/// `oom_control.constraint`: what bounded the allocation that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constraint {
+    /// Nothing but the machine's size.
+    None,
+    /// The nodes of a cpuset.
+    Cpuset,
+    /// A memory policy.
+    MemoryPolicy,
+    /// A memory cgroup.
+    Memcg,
+}
+
+/// As much of one kill as its judgement needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kill {
+    /// Whose memory ran out.
+    pub scope: Scope,
+    /// How that is known.
+    pub source: ScopeSource,
+    /// `None`: not told. Then a global kill needs the same proof by free memory as an inferred one.
+    pub constraint: Option<Constraint>,
+    /// Order of the allocation that failed; -1 for sysrq. `None`: not told.
+    pub order: Option<i32>,
+}
+
+/// Whether a counter of limit hits moved in any memory cgroup of the victim or above it: `oom` of
+/// `memory.events`. A global kill moves none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitCounters {
+    /// At least one did.
+    Moved,
+    /// All were read before and after, and none did.
+    Still,
+    /// At least one could not be compared.
+    Unknown,
+}
+
+/// What was read after the kill.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evidence {
+    /// Of the victim's cgroup and its ancestors.
+    pub counters: LimitCounters,
+    /// `memory.available`; `None` where it could not be read.
+    pub memory: Option<Reading>,
+    /// The highest threshold on `memory.available`, if any.
+    pub threshold: Option<ThresholdValue>,
+}
+
+/// What a kill does beside its Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// `MemoryPressure` at once, held for the transition period.
+    NodePressure {
+        /// On what grounds.
+        why: Grounds,
+    },
+    /// Nothing.
+    EventOnly {
+        /// What speaks against node pressure.
+        why: Doubt,
+    },
+}
+
+/// Why a kill is the node's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grounds {
+    /// The machine is out of memory.
+    ConfirmedGlobal,
+    /// All pods together reached their limit.
+    PodsLimit,
+}
+
+/// Why a kill is not, or not surely, the node's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// A limit that is not the node's was reached.
+    OwnLimit(LimitOwner),
+    /// Only the nodes of one cpuset were full.
+    Cpuset,
+    /// Only what one memory policy allows was full.
+    MemoryPolicy,
+    /// Somebody asked for it.
+    Sysrq,
+    /// The kernel says that a cgroup bounded it, so its scope cannot be global.
+    Contradictory,
+    /// The scope is inferred, and some cgroup counted a limit hit.
+    LimitCounterMoved,
+    /// The scope is inferred, and the cgroups' counters could not be compared.
+    LimitCountersUnknown,
+    /// Memory is not short.
+    MemoryLeft,
+    /// Nobody knows whether memory is short.
+    MemoryUnread,
+}
+
+/// Judges one kill.
+#[must_use]
+pub fn judge(kill: &Kill, evidence: &Evidence) -> Verdict {
+    let verdict = match kill.scope {
+        Scope::Memcg { limiting_is, .. } => judge_memcg(kill, limiting_is, evidence),
+        Scope::Global => judge_global(kill, evidence),
+    };
+    match verdict {
+        Ok(why) => Verdict::NodePressure { why },
+        Err(why) => Verdict::EventOnly { why },
+    }
+}
+
+fn judge_memcg(kill: &Kill, owner: LimitOwner, evidence: &Evidence) -> Result<Grounds, Doubt> {
+    if kill.order == Some(SYSRQ_ORDER) {
+        return Err(Doubt::Sysrq);
+    }
+    // A victim that sat at its own limit when the machine ran out: the inference is wrong, and the
+    // counters say so.
+    if kill.source == ScopeSource::Inferred && evidence.counters == LimitCounters::Still {
+        return memory_is_short(evidence)
+            .map(|()| Grounds::ConfirmedGlobal)
+            .map_err(|_| Doubt::OwnLimit(owner));
+    }
+    match owner {
+        LimitOwner::PodsCgroup => Ok(Grounds::PodsLimit),
+        LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => Err(Doubt::OwnLimit(owner)),
+    }
+}
+
+fn judge_global(kill: &Kill, evidence: &Evidence) -> Result<Grounds, Doubt> {
+    if kill.order == Some(SYSRQ_ORDER) {
+        return Err(Doubt::Sysrq);
+    }
+    match kill.constraint {
+        Some(Constraint::Cpuset) => return Err(Doubt::Cpuset),
+        Some(Constraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
+        Some(Constraint::Memcg) => return Err(Doubt::Contradictory),
+        Some(Constraint::None) if kill.source == ScopeSource::Exact => {
+            return Ok(Grounds::ConfirmedGlobal);
+        }
+        Some(Constraint::None) | None => {}
+    }
+    if kill.source == ScopeSource::Inferred {
+        match evidence.counters {
+            LimitCounters::Still => {}
+            LimitCounters::Moved => return Err(Doubt::LimitCounterMoved),
+            LimitCounters::Unknown => return Err(Doubt::LimitCountersUnknown),
+        }
+    }
+    memory_is_short(evidence).map(|()| Grounds::ConfirmedGlobal)
+}
+
+fn memory_is_short(evidence: &Evidence) -> Result<(), Doubt> {
+    let memory = evidence.memory.ok_or(Doubt::MemoryUnread)?;
+    let short = [Some(SHORT), evidence.threshold]
+        .into_iter()
+        .flatten()
+        .any(|level| i128::from(memory.available) < i128::from(level.amount(memory.capacity)));
+    if short {
+        Ok(())
+    } else {
+        Err(Doubt::MemoryLeft)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Signal;
+
+    const CAPACITY: u64 = 1_000_000;
+
+    fn memcg(limiting_is: LimitOwner) -> Scope {
+        Scope::Memcg {
+            limiting: CgroupId(7),
+            limiting_is,
+        }
+    }
+
+    fn kill(scope: Scope, source: ScopeSource) -> Kill {
+        Kill {
+            scope,
+            source,
+            constraint: None,
+            order: Some(0),
+        }
+    }
+
+    fn evidence(counters: LimitCounters, available: i64) -> Evidence {
+        Evidence {
+            counters,
+            memory: Some(Reading {
+                signal: Signal::MemoryAvailable,
+                available,
+                capacity: CAPACITY,
+            }),
+            threshold: None,
+        }
+    }
+
+    #[test]
+    fn only_a_surely_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
+        use LimitCounters::{Moved, Still, Unknown};
+        use LimitOwner::{Container, Other, Pod, PodsCgroup};
+        use ScopeSource::{Exact, Inferred};
+        let global = Verdict::NodePressure {
+            why: Grounds::ConfirmedGlobal,
+        };
+        let pods = Verdict::NodePressure {
+            why: Grounds::PodsLimit,
+        };
+        let event = |why| Verdict::EventOnly { why };
+        let plenty = 900_000;
+        let short = 10_000;
+        let constrained = |constraint, source| Kill {
+            constraint: Some(constraint),
+            ..kill(Scope::Global, source)
+        };
+        let sysrq = |scope| Kill {
+            order: Some(-1),
+            ..kill(scope, Exact)
+        };
+        let inferred = kill(Scope::Global, Inferred);
+        let at = |owner, source| kill(memcg(owner), source);
+        let limit = |owner| event(Doubt::OwnLimit(owner));
+        #[rustfmt::skip]
+        let rows = [
+            ("exact, unconstrained: memory does not matter",
+                constrained(Constraint::None, Exact), evidence(Unknown, plenty), global),
+            ("exact, constraint not told, memory short", kill(Scope::Global, Exact), evidence(Moved, short), global),
+            ("exact, constraint not told, memory left",
+                kill(Scope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+            ("exact, in a cpuset",
+                constrained(Constraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
+            ("exact, under a memory policy",
+                constrained(Constraint::MemoryPolicy, Exact), evidence(Still, short), event(Doubt::MemoryPolicy)),
+            ("global, yet bounded by a cgroup",
+                constrained(Constraint::Memcg, Exact), evidence(Still, short), event(Doubt::Contradictory)),
+            ("sysrq", sysrq(Scope::Global), evidence(Still, short), event(Doubt::Sysrq)),
+            ("sysrq, at the pods cgroup", sysrq(memcg(PodsCgroup)), evidence(Still, short), event(Doubt::Sysrq)),
+            ("inferred, counters still, memory short", inferred, evidence(Still, short), global),
+            ("inferred, counters still, memory left",
+                inferred, evidence(Still, plenty), event(Doubt::MemoryLeft)),
+            ("inferred, a counter moved", inferred, evidence(Moved, short), event(Doubt::LimitCounterMoved)),
+            ("inferred, counters unknown",
+                inferred, evidence(Unknown, short), event(Doubt::LimitCountersUnknown)),
+            ("inferred, constraint known to be none, memory left",
+                constrained(Constraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+            ("inferred, memory unread",
+                inferred, Evidence { memory: None, ..evidence(Still, 0) }, event(Doubt::MemoryUnread)),
+            ("at the pods limit, exact", at(PodsCgroup, Exact), evidence(Unknown, plenty), pods),
+            ("at the pods limit, inferred", at(PodsCgroup, Inferred), evidence(Moved, plenty), pods),
+            ("at the pods limit, inferred, counters unknown",
+                at(PodsCgroup, Inferred), evidence(Unknown, plenty), pods),
+            ("at the pods limit, inferred, but it counted no hit",
+                at(PodsCgroup, Inferred), evidence(Still, plenty), limit(PodsCgroup)),
+            ("at a container's limit", at(Container, Exact), evidence(Still, short), limit(Container)),
+            ("at a pod's limit", at(Pod, Inferred), evidence(Moved, short), limit(Pod)),
+            ("at a service's limit", at(Other, Inferred), evidence(Unknown, short), limit(Other)),
+            ("seemingly at a container's limit, which counted no hit, and memory is short",
+                at(Container, Inferred), evidence(Still, short), global),
+            ("the same with memory left", at(Container, Inferred), evidence(Still, plenty), limit(Container)),
+        ];
+        for (name, kill, evidence, expected) in rows {
+            assert_eq!(judge(&kill, &evidence), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn memory_is_short_below_five_percent_or_below_the_threshold() {
+        let threshold = |n| Some(ThresholdValue::Quantity(n));
+        let rows = [
+            ("at 5 %", 50_000, None, false),
+            ("just below", 49_999, None, true),
+            ("at a higher threshold", 200_000, threshold(200_000), false),
+            ("just below it", 199_999, threshold(200_000), true),
+            ("below 5 %, above a lower one", 49_999, threshold(10), true),
+            ("negative", -1, None, true),
+        ];
+        for (name, available, threshold, short) in rows {
+            let evidence = Evidence {
+                threshold,
+                ..evidence(LimitCounters::Still, available)
+            };
+            let expected = if short {
+                Ok(())
+            } else {
+                Err(Doubt::MemoryLeft)
+            };
+            assert_eq!(memory_is_short(&evidence), expected, "{name}");
+        }
+    }
+}

@@ -1,5 +1,10 @@
 //! The kubelet's threshold grammar and arithmetic.
 
+use std::time::Duration;
+
+use crate::reading::{Reading, Signal};
+use crate::units::quantity::{Quantity, QuantityError};
+
 /// The value of a threshold: a quantity or a share of the capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ThresholdValue {
@@ -7,4 +12,417 @@ pub enum ThresholdValue {
     Quantity(u64),
     /// Of the capacity, 0 to 1, in the kubelet's 32-bit arithmetic.
     Share(f32),
+}
+
+/// Whether a threshold reserves what it guards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strength {
+    /// `evictionHard`: no grace period, and `memory.available` and `nodefs.available` are taken off
+    /// what is allocatable.
+    Hard,
+    /// `evictionSoft`: with a grace period, which delays a kubelet's eviction but not the condition.
+    Soft,
+}
+
+/// A level of one signal below which its resource is under pressure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    /// What it is set on.
+    pub signal: Signal,
+    /// Met when less than this is available; equality is not met.
+    pub value: ThresholdValue,
+    /// `evictionSoftGracePeriod`; zero for hard thresholds.
+    pub grace_period: Duration,
+    /// `evictionMinimumReclaim`: once fully met, it stays met until so much more is available.
+    pub min_reclaim: Option<ThresholdValue>,
+    /// Hard or soft.
+    pub strength: Strength,
+}
+
+/// Why a text is no threshold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdError {
+    /// The kubelet's words.
+    #[error("unsupported eviction signal {0:?}")]
+    Signal(String),
+    /// Neither digits with a percent sign nor a quantity.
+    #[error("is not a percentage")]
+    Percentage,
+    /// Less than 0 % or more than 100 %.
+    #[error("is not between 0% and 100%")]
+    OutOfRange,
+    /// Not the grammar of quantities.
+    #[error("{0}")]
+    Quantity(#[from] QuantityError),
+    /// Zero, or less.
+    #[error("must be greater than zero")]
+    NotPositive,
+    /// Less than zero.
+    #[error("must not be negative")]
+    Negative,
+    /// A part of a list lacks its separator.
+    #[error("has a part {part:?} without {separator:?}")]
+    Separator {
+        /// That part.
+        part: String,
+        /// `<` or `=`.
+        separator: char,
+    },
+    /// A list names one signal twice.
+    #[error("names {0:?} twice")]
+    Duplicate(String),
+}
+
+impl ThresholdValue {
+    /// `memory.available` of `4Gi`, `10%`, …: above zero, and at most 100 %.
+    ///
+    /// `None` for exactly `0%` and `100%`, which mean "ignore this signal".
+    pub fn parse(text: &str) -> Result<Option<Self>, ThresholdError> {
+        if text == "0%" || text == "100%" {
+            return Ok(None);
+        }
+        let value = Self::parse_any(text)?;
+        match value {
+            Self::Quantity(0) => Err(ThresholdError::NotPositive),
+            Self::Quantity(_) | Self::Share(_) => Ok(Some(value)),
+        }
+    }
+
+    /// `evictionMinimumReclaim`: a quantity of zero or more, or a percentage above zero.
+    pub fn parse_reclaim(text: &str) -> Result<Self, ThresholdError> {
+        match Self::parse_any(text)? {
+            Self::Share(share) if share <= 0.0 => Err(ThresholdError::NotPositive),
+            value @ (Self::Quantity(_) | Self::Share(_)) => Ok(value),
+        }
+    }
+
+    fn parse_any(text: &str) -> Result<Self, ThresholdError> {
+        let Some(digits) = text.strip_suffix('%') else {
+            let quantity: Quantity = text.parse()?;
+            // A negative quantity does not fit.
+            return u64::try_from(quantity.value())
+                .map(Self::Quantity)
+                .map_err(|_| ThresholdError::Negative);
+        };
+        let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+        if !unsigned.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            return Err(ThresholdError::Percentage);
+        }
+        let percent: f32 = digits.parse().map_err(|_| ThresholdError::Percentage)?;
+        if (0.0..=100.0).contains(&percent) {
+            Ok(Self::Share(percent / 100.0))
+        } else {
+            Err(ThresholdError::OutOfRange)
+        }
+    }
+
+    /// The value in the signal's unit, rounded as the kubelet rounds: a share of 10 % as a 32-bit
+    /// float lies a little above a tenth, and 10 % of 1,000,000,000 is 100,000,001.
+    #[must_use]
+    #[expect(
+        clippy::as_conversions,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "this is the kubelet's arithmetic; from float to integer `as` truncates and \
+                  saturates, and std has no other safe form"
+    )]
+    pub fn amount(self, capacity: u64) -> u64 {
+        match self {
+            Self::Quantity(n) => n,
+            Self::Share(share) => (capacity as f64 * f64::from(share)) as u64,
+        }
+    }
+}
+
+impl Threshold {
+    /// A hard threshold, as in `evictionHard`: no grace period, nothing to reclaim.
+    ///
+    /// `None` where the signal is to be ignored: `0%`, `100%`, and `containerfs.*`, which a kubelet
+    /// accepts and overwrites with the values of the file system that holds the containers.
+    pub fn parse(signal: &str, value: &str) -> Result<Option<Self>, ThresholdError> {
+        let signal = parse_signal(signal)?;
+        let value = ThresholdValue::parse(value)?;
+        Ok(signal.zip(value).map(|(signal, value)| Self {
+            signal,
+            value,
+            grace_period: Duration::ZERO,
+            min_reclaim: None,
+            strength: Strength::Hard,
+        }))
+    }
+
+    /// The same threshold as a soft one, as in `evictionSoft`.
+    #[must_use]
+    pub const fn soft(self, grace_period: Duration) -> Self {
+        Self {
+            grace_period,
+            strength: Strength::Soft,
+            ..self
+        }
+    }
+
+    /// Whether less than the threshold is available.
+    #[must_use]
+    pub fn is_met(&self, reading: &Reading) -> bool {
+        i128::from(reading.available) < i128::from(self.value.amount(reading.capacity))
+    }
+
+    /// Whether the threshold, once fully met, still is: less than it and what it wants reclaimed is
+    /// available.
+    #[must_use]
+    pub fn is_unresolved(&self, reading: &Reading) -> bool {
+        let reclaim = self
+            .min_reclaim
+            .map_or(0, |reclaim| reclaim.amount(reading.capacity));
+        let until = i128::from(self.value.amount(reading.capacity)) + i128::from(reclaim);
+        i128::from(reading.available) < until
+    }
+}
+
+/// A signal that a user may name. `None` for those of `containerfs`, which are accepted and ignored.
+///
+/// `allocatableMemory.available` is refused: it follows `memory.available`.
+pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
+    if name == "containerfs.available" || name == "containerfs.inodesFree" {
+        return Ok(None);
+    }
+    Signal::ALL
+        .into_iter()
+        .filter(|signal| *signal != Signal::AllocatableMemoryAvailable)
+        .find(|signal| signal.as_str() == name)
+        .map(Some)
+        .ok_or_else(|| ThresholdError::Signal(name.to_owned()))
+}
+
+/// Splits the flag form, `memory.available<100Mi,nodefs.available<10%`, into its pairs; grace periods
+/// and reclaims stand with `=` for `<`. Blanks around the parts are dropped.
+pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, ThresholdError> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        if part.is_empty() {
+            continue; // The flag given as `""`: no threshold at all.
+        }
+        let (name, value) =
+            part.split_once(separator)
+                .ok_or_else(|| ThresholdError::Separator {
+                    part: part.to_owned(),
+                    separator,
+                })?;
+        let (name, value) = (name.trim(), value.trim());
+        if pairs.iter().any(|(other, _)| *other == name) {
+            return Err(ThresholdError::Duplicate(name.to_owned()));
+        }
+        pairs.push((name, value));
+    }
+    Ok(pairs)
+}
+
+/// Adds what the kubelet adds where `enforceNodeAllocatable` names `pods`: each hard
+/// `memory.available` holds for the pods cgroup too, with the same value and reclaim.
+#[must_use]
+pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
+    let copies: Vec<Threshold> = thresholds
+        .iter()
+        .filter(|t| t.signal == Signal::MemoryAvailable && t.strength == Strength::Hard)
+        .map(|t| Threshold {
+            signal: Signal::AllocatableMemoryAvailable,
+            ..*t
+        })
+        .collect();
+    thresholds.extend(copies);
+    thresholds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_follow_the_grammar() {
+        use ThresholdError as E;
+        use ThresholdValue::{Quantity, Share};
+        let no_number = || E::Quantity(QuantityError::NoNumber);
+        let suffix = || E::Quantity(QuantityError::Suffix);
+        let rows = [
+            ("100Mi", Ok(Some(Quantity(104_857_600)))),
+            ("1", Ok(Some(Quantity(1)))),
+            ("1m", Ok(Some(Quantity(1)))),
+            ("10%", Ok(Some(Share(10.0 / 100.0)))),
+            ("0.5%", Ok(Some(Share(0.5 / 100.0)))),
+            ("99.99%", Ok(Some(Share(99.99 / 100.0)))),
+            // Only these two spellings mean "ignore".
+            ("0%", Ok(None)),
+            ("100%", Ok(None)),
+            ("0.0%", Ok(Some(Share(0.0)))),
+            ("100.0%", Ok(Some(Share(1.0)))),
+            ("0", Err(E::NotPositive)),
+            ("-1", Err(E::Negative)),
+            ("-1%", Err(E::OutOfRange)),
+            ("100.1%", Err(E::OutOfRange)),
+            ("101%", Err(E::OutOfRange)),
+            ("%", Err(E::Percentage)),
+            ("ten%", Err(E::Percentage)),
+            ("1e1%", Err(E::Percentage)),
+            ("nan%", Err(E::Percentage)),
+            ("10%%", Err(E::Percentage)),
+            ("", Err(no_number())),
+            ("100MB", Err(suffix())),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(ThresholdValue::parse(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_reclaim_may_be_zero_but_not_zero_percent() {
+        use ThresholdError as E;
+        use ThresholdValue::{Quantity, Share};
+        let rows = [
+            ("0", Ok(Quantity(0))),
+            ("500Mi", Ok(Quantity(524_288_000))),
+            ("10%", Ok(Share(10.0 / 100.0))),
+            ("100%", Ok(Share(1.0))),
+            ("0%", Err(E::NotPositive)),
+            ("-1", Err(E::Negative)),
+            ("101%", Err(E::OutOfRange)),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(ThresholdValue::parse_reclaim(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn percentages_match_the_kubelets_vectors() {
+        let rows = [
+            (1_000_000_000, "10%", 100_000_001),
+            (1_000_000_000, "15%", 150_000_005),
+            (1_000_000_000, "5%", 50_000_000),
+            (68_719_476_736, "15%", 10_307_921_920),
+            (0, "15%", 0),
+            (1_000_000_000, "100.0%", 1_000_000_000),
+            (1, "99.99%", 0),
+            (123, "7", 7),
+        ];
+        for (capacity, text, expected) in rows {
+            let value = ThresholdValue::parse(text).unwrap().unwrap();
+            assert_eq!(value.amount(capacity), expected, "{text} of {capacity}");
+        }
+    }
+
+    #[test]
+    fn signals_are_those_of_the_kubelet() {
+        for signal in Signal::ALL {
+            let derived = signal == Signal::AllocatableMemoryAvailable;
+            let expected = if derived {
+                Err(ThresholdError::Signal(signal.as_str().to_owned()))
+            } else {
+                Ok(Some(signal))
+            };
+            assert_eq!(parse_signal(signal.as_str()), expected);
+        }
+        assert_eq!(parse_signal("containerfs.available"), Ok(None));
+        assert_eq!(parse_signal("containerfs.inodesFree"), Ok(None));
+        assert_eq!(
+            parse_signal("memory.free").unwrap_err().to_string(),
+            r#"unsupported eviction signal "memory.free""#
+        );
+    }
+
+    #[test]
+    fn equality_is_not_met_and_one_less_is() {
+        let threshold = Threshold::parse("memory.available", "100")
+            .unwrap()
+            .unwrap();
+        let at = |available| Reading {
+            signal: Signal::MemoryAvailable,
+            available,
+            capacity: 1000,
+        };
+        let rows = [(101, false), (100, false), (99, true), (-1, true)];
+        for (available, expected) in rows {
+            assert_eq!(threshold.is_met(&at(available)), expected, "{available}");
+        }
+
+        let reclaiming = Threshold {
+            min_reclaim: Some(ThresholdValue::Quantity(50)),
+            ..threshold
+        };
+        let rows = [(151, false), (150, false), (149, true), (99, true)];
+        for (available, expected) in rows {
+            assert_eq!(
+                reclaiming.is_unresolved(&at(available)),
+                expected,
+                "{available} with 50 to reclaim"
+            );
+        }
+    }
+
+    #[test]
+    fn the_flag_form_splits_into_pairs() {
+        let rows = [
+            ("", '<', Ok(vec![])),
+            (
+                "memory.available<100Mi",
+                '<',
+                Ok(vec![("memory.available", "100Mi")]),
+            ),
+            (
+                " memory.available < 1Gi , nodefs.available<10% ",
+                '<',
+                Ok(vec![
+                    ("memory.available", "1Gi"),
+                    ("nodefs.available", "10%"),
+                ]),
+            ),
+            (
+                "memory.available=1m30s",
+                '=',
+                Ok(vec![("memory.available", "1m30s")]),
+            ),
+            (
+                "memory.available>1Gi",
+                '<',
+                Err(ThresholdError::Separator {
+                    part: "memory.available>1Gi".to_owned(),
+                    separator: '<',
+                }),
+            ),
+            (
+                "memory.available",
+                '<',
+                Err(ThresholdError::Separator {
+                    part: "memory.available".to_owned(),
+                    separator: '<',
+                }),
+            ),
+            (
+                "a<1,a<2",
+                '<',
+                Err(ThresholdError::Duplicate("a".to_owned())),
+            ),
+        ];
+        for (text, separator, expected) in rows {
+            assert_eq!(split_list(text, separator), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_hard_memory_thresholds_are_copied_to_the_pods_cgroup() {
+        let parse = |signal, value| Threshold::parse(signal, value).unwrap().unwrap();
+        let hard = Threshold {
+            min_reclaim: Some(ThresholdValue::Quantity(7)),
+            ..parse("memory.available", "100Mi")
+        };
+        let soft = parse("memory.available", "1Gi").soft(Duration::from_secs(30));
+        let disk = parse("nodefs.available", "10%");
+
+        let all = with_allocatable(vec![hard, soft, disk]);
+
+        let copy = Threshold {
+            signal: Signal::AllocatableMemoryAvailable,
+            ..hard
+        };
+        assert_eq!(all, [hard, soft, disk, copy]);
+    }
 }

@@ -1,1 +1,58 @@
-fn main() {}
+//! The test API server as a program of its own, for `kubectl` and for trying things out.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use nodepulse_tests::api_server::ApiServer;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serves a made-up cluster until SIGINT or SIGTERM.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Folder for the kubeconfigs: `kubeconfig`, and `kubeconfig-<node>` with `--node`.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Writes credentials for this node as well. May be given several times.
+    #[arg(long)]
+    node: Vec<String>,
+    /// Writes each request to stderr.
+    #[arg(long)]
+    log_requests: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let listen = args.listen;
+    let server = ApiServer::listen(listen)
+        .await
+        .with_context(|| format!("listen on {listen}"))?;
+    if args.log_requests {
+        server.log_requests(|request| eprintln!("{request}"));
+    }
+    let kubeconfig = server.admin_kubeconfig(&args.dir);
+    let nodes: serde_json::Map<_, _> = args
+        .node
+        .iter()
+        .map(|name| (name.clone(), json!(server.node_kubeconfig(&args.dir, name))))
+        .collect();
+    println!(
+        "{}",
+        json!({"url": server.url(), "kubeconfig": kubeconfig, "nodes": nodes})
+    );
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    server.stop().await;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Delays between tries, as values: who waits is somebody else.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+/// A delay that doubles from `first` up to `cap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    cap: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Between tries to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
+    pub const REGISTRATION: Self = Self::new(Duration::from_millis(100), Duration::from_secs(7));
+    /// Between tries to read or create the lease: 200, 400, … 6400, then 7000 ms, as in a kubelet.
+    pub const LEASE: Self = Self::new(Duration::from_millis(200), Duration::from_secs(7));
+
+    /// Starts at `first` and never passes `cap`.
+    #[must_use]
+    pub const fn new(first: Duration, cap: Duration) -> Self {
+        Self {
+            first,
+            cap,
+            next: first,
+        }
+    }
+
+    /// The delay before the coming try.
+    pub fn advance(&mut self) -> Duration {
+        let delay = self.next.min(self.cap);
+        self.next = delay.saturating_mul(2);
+        delay
+    }
+
+    /// Starts over, for use after a success.
+    pub const fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// Where randomness comes from: xorshift, since spreading requests in time needs no secrecy.
+#[derive(Debug, Clone)]
+pub struct Jitter(u64);
+
+impl Jitter {
+    /// A sequence of its own for each seed, near ones included. Seed 0 gives [`Jitter::NONE`].
+    #[must_use]
+    pub const fn seeded(seed: u64) -> Self {
+        // The golden ratio, odd: no two seeds meet, and the upper bits are in use from the start.
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// Always 0, which xorshift never leaves: for tests and simulations.
+    pub const NONE: Self = Self(0);
+
+    /// From 0 up to, but not including, 1.
+    pub fn fraction(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The upper half is the better one, and fits a float without loss.
+        f64::from(u32::try_from(self.0 >> 32).unwrap_or(0)) / 4_294_967_296.0
+    }
+
+    /// `period`, made longer by up to `share` of it.
+    pub fn stretch(&mut self, period: Duration, share: f64) -> Duration {
+        period.mul_f64(1.0 + share * self.fraction())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_and_then_stay_at_the_cap() {
+        let rows: [(&str, Backoff, &[u64]); 2] = [
+            (
+                "registration",
+                Backoff::REGISTRATION,
+                &[100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000],
+            ),
+            (
+                "lease",
+                Backoff::LEASE,
+                &[200, 400, 800, 1600, 3200, 6400, 7000, 7000],
+            ),
+        ];
+        for (name, mut backoff, expected) in rows {
+            let got: Vec<_> = expected.iter().map(|_| backoff.advance()).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|ms| Duration::from_millis(*ms))
+                .collect();
+            assert_eq!(got, expected, "{name}");
+            backoff.reset();
+            assert_eq!(backoff.advance(), expected[0], "{name} after a reset");
+        }
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share_and_differs_by_seed() {
+        let period = Duration::from_secs(10);
+        let mut firsts = std::collections::BTreeSet::new();
+        for seed in 1..=200 {
+            let mut jitter = Jitter::seeded(seed);
+            firsts.insert(jitter.stretch(period, 0.04));
+            for _ in 0..50 {
+                let got = jitter.stretch(period, 0.04);
+                assert!(period <= got && got < period.mul_f64(1.04), "{got:?}");
+            }
+        }
+        assert!(firsts.len() > 190, "{}", firsts.len());
+        assert_eq!(Jitter::NONE.clone().stretch(period, 0.04), period);
+    }
+}

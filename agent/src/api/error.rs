@@ -1,0 +1,344 @@
+//! What can go wrong with the API server, and what to do about it.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use serde_json::Value;
+use tower::BoxError;
+
+/// The longest part of a server's message that is kept: it ends in log lines.
+const MESSAGE_LIMIT: usize = 512;
+
+/// One request, as errors and log lines name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// `GET`, `POST`, `PUT` or `PATCH`.
+    pub verb: String,
+    /// Kind and name, such as `node worker-1`.
+    pub object: String,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.object)
+    }
+}
+
+/// Why a request failed, or was never sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The kubeconfig cannot be used.
+    #[error(
+        "kubeconfig {path}: {why}; it must hold at least: {}",
+        super::credentials::EXAMPLE
+    )]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no usable service account in this container.
+    #[error(
+        "in-cluster service account: {why}; run in a pod with automountServiceAccountToken, or give --kubeconfig"
+    )]
+    InCluster {
+        /// What is missing.
+        why: String,
+    },
+    /// Credentials were read, but cannot be put to use.
+    #[error("cannot use {what}")]
+    Setup {
+        /// The part at fault.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// No token could be had for this request.
+    #[error("{call}: not sent, no credentials")]
+    Credentials {
+        /// The request.
+        call: Call,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// The server was silent. The connection has been given up.
+    #[error("{call}: no answer within {limit:?}")]
+    Deadline {
+        /// The request.
+        call: Call,
+        /// How long we waited.
+        limit: Duration,
+    },
+    /// No connection, or one that broke. It has been given up.
+    #[error("{call}: no answer, connection failed")]
+    Unreachable {
+        /// The request.
+        call: Call,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// The status says success and the body is no JSON.
+    #[error("{call}: {code} with a body that is no JSON object")]
+    Garbled {
+        /// The request.
+        call: Call,
+        /// HTTP status.
+        code: u16,
+        /// Where it stops being JSON.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The server answered, and the answer is no.
+    #[error("{call}: {code} {refusal:?}: {message}")]
+    Refused {
+        /// The request.
+        call: Call,
+        /// HTTP status.
+        code: u16,
+        /// What kind of no.
+        refusal: Refusal,
+        /// The server's words, shortened.
+        message: String,
+        /// When the server wants to be asked again.
+        retry_after: Option<Duration>,
+    },
+    /// Every try of one round failed; the next round comes by itself.
+    #[error("{what} exceeds retry count of {tries}")]
+    RetriesExceeded {
+        /// What was tried.
+        what: &'static str,
+        /// How often.
+        tries: u32,
+        /// The last failure.
+        #[source]
+        source: Box<ApiError>,
+    },
+}
+
+/// The kinds of no, cut by what can be done about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401: the token or certificate is not accepted.
+    Unauthorized,
+    /// 403.
+    Forbidden,
+    /// 404.
+    NotFound,
+    /// 409 for a create.
+    AlreadyExists,
+    /// 409 for a write to an object that has changed meanwhile.
+    Conflict,
+    /// 410: the resourceVersion is too old.
+    Expired,
+    /// 422: the object breaks a rule of the API.
+    Invalid,
+    /// 429.
+    Throttled,
+    /// 5xx.
+    Server,
+    /// Any other status: the request itself is wrong, or something that is no API server answered.
+    Other,
+}
+
+/// What the caller should do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Try again after a backoff of our own.
+    Retry,
+    /// Try again no sooner than the server said.
+    RetryAfter(Duration),
+    /// Our copy is stale: read the object, then compute anew.
+    Reread,
+    /// Trying again unchanged cannot help. Report and keep running.
+    GiveUp,
+}
+
+impl ApiError {
+    /// What the caller should do next; the one place that decides it.
+    #[must_use]
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            // What we were given to work with is wrong; an operator has to mend it.
+            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Setup { .. } => {
+                Disposition::GiveUp
+            }
+            // A token file can be between two rotations, and what broke a connection can pass.
+            Self::Credentials { .. }
+            | Self::Deadline { .. }
+            | Self::Unreachable { .. }
+            | Self::Garbled { .. } => Disposition::Retry,
+            Self::Refused {
+                refusal,
+                retry_after,
+                ..
+            } => refusal.disposition(*retry_after),
+            Self::RetriesExceeded { source, .. } => source.disposition(),
+        }
+    }
+
+    /// What kind of no this is; `None` where the server did not answer.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Refused { refusal, .. } => Some(*refusal),
+            Self::RetriesExceeded { source, .. } => source.refusal(),
+            Self::Kubeconfig { .. }
+            | Self::InCluster { .. }
+            | Self::Setup { .. }
+            | Self::Credentials { .. }
+            | Self::Deadline { .. }
+            | Self::Unreachable { .. }
+            | Self::Garbled { .. } => None,
+        }
+    }
+
+    /// For a log field.
+    pub(super) fn as_dyn(&self) -> &(dyn std::error::Error + 'static) {
+        self
+    }
+
+    /// From an answer that is no success.
+    pub(super) fn refused(call: Call, code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
+        let message = match text("/message") {
+            Some(message) => printable(message),
+            None => printable(&String::from_utf8_lossy(body)),
+        };
+        let said = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .or_else(|| status.pointer("/details/retryAfterSeconds")?.as_u64())
+            .filter(|seconds| *seconds > 0);
+        Self::Refused {
+            call,
+            code,
+            refusal: Refusal::new(code, text("/reason")),
+            message,
+            retry_after: said.map(Duration::from_secs),
+        }
+    }
+}
+
+impl Refusal {
+    fn new(code: u16, reason: Option<&str>) -> Self {
+        match (code, reason) {
+            (401, _) => Self::Unauthorized,
+            (403, _) => Self::Forbidden,
+            (404, _) => Self::NotFound,
+            (409, Some("AlreadyExists")) => Self::AlreadyExists,
+            (409, _) => Self::Conflict,
+            (410, _) => Self::Expired,
+            (422, _) => Self::Invalid,
+            (429, _) => Self::Throttled,
+            (500..=599, _) => Self::Server,
+            (_, _) => Self::Other,
+        }
+    }
+
+    fn disposition(self, retry_after: Option<Duration>) -> Disposition {
+        match (self, retry_after) {
+            (Self::Throttled | Self::Server, Some(wait)) => Disposition::RetryAfter(wait),
+            // Nothing in a 5xx says that the next one will fail as well. A missing object may only
+            // be late: the control plane can be restoring from a backup. A token is read anew
+            // within a minute.
+            (
+                Self::Throttled | Self::Server | Self::NotFound | Self::Unauthorized,
+                Some(_) | None,
+            ) => Disposition::Retry,
+            // Somebody wrote between our read and our write.
+            (Self::Conflict | Self::Expired | Self::AlreadyExists, _) => Disposition::Reread,
+            // Permissions do not mend themselves within a backoff, and neither does an object that
+            // the API's rules refuse.
+            (Self::Forbidden | Self::Invalid | Self::Other, _) => Disposition::GiveUp,
+        }
+    }
+}
+
+/// One line of at most [`MESSAGE_LIMIT`] characters, without control characters.
+fn printable(text: &str) -> String {
+    text.chars()
+        .take(MESSAGE_LIMIT)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect::<String>()
+        .trim()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, reason: &str, headers: &HeaderMap) -> ApiError {
+        let call = Call {
+            verb: "PATCH".to_owned(),
+            object: "status of node worker-1".to_owned(),
+        };
+        let body = format!(r#"{{"kind":"Status","reason":"{reason}","message":"no\n{code}"}}"#);
+        ApiError::refused(call, code, headers, body.as_bytes())
+    }
+
+    #[test]
+    fn each_status_says_what_to_do_next() {
+        use Disposition::{GiveUp, Reread, Retry};
+        let rows = [
+            (400, "BadRequest", Refusal::Other, GiveUp),
+            (401, "Unauthorized", Refusal::Unauthorized, Retry),
+            (403, "Forbidden", Refusal::Forbidden, GiveUp),
+            (404, "NotFound", Refusal::NotFound, Retry),
+            (409, "AlreadyExists", Refusal::AlreadyExists, Reread),
+            (409, "Conflict", Refusal::Conflict, Reread),
+            (410, "Expired", Refusal::Expired, Reread),
+            (415, "UnsupportedMediaType", Refusal::Other, GiveUp),
+            (422, "Invalid", Refusal::Invalid, GiveUp),
+            (429, "TooManyRequests", Refusal::Throttled, Retry),
+            (500, "InternalError", Refusal::Server, Retry),
+            (503, "ServiceUnavailable", Refusal::Server, Retry),
+            (302, "", Refusal::Other, GiveUp),
+        ];
+        for (code, reason, refusal, disposition) in rows {
+            let err = refused(code, reason, &HeaderMap::new());
+            assert_eq!(err.refusal(), Some(refusal), "{code} {reason}");
+            assert_eq!(err.disposition(), disposition, "{code} {reason}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_from_header_or_body() {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, "7".parse().unwrap());
+        let wait = Disposition::RetryAfter(Duration::from_secs(7));
+        assert_eq!(refused(429, "", &headers).disposition(), wait);
+        assert_eq!(refused(503, "", &headers).disposition(), wait);
+        assert_eq!(
+            refused(403, "", &headers).disposition(),
+            Disposition::GiveUp
+        );
+
+        let body = br#"{"message":"too new","details":{"retryAfterSeconds":1}}"#;
+        let call = Call {
+            verb: "GET".to_owned(),
+            object: "node worker-1".to_owned(),
+        };
+        let err = ApiError::refused(call, 504, &HeaderMap::new(), body);
+        let wait = Disposition::RetryAfter(Duration::from_secs(1));
+        assert_eq!(err.disposition(), wait);
+    }
+
+    #[test]
+    fn the_message_names_verb_object_and_code() {
+        let err = refused(409, "Conflict", &HeaderMap::new());
+        assert_eq!(
+            err.to_string(),
+            "PATCH status of node worker-1: 409 Conflict: no 409"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Events as JSON, in the core/v1 form: without `eventTime`, which would switch on stricter rules.
+
+#![forbid(unsafe_code)]
+
+use serde_json::{Value, json};
+
+use super::correlate::Write;
+use super::{EventType, Involved, Reporter};
+use crate::api::convert::time;
+
+/// What the API lets through in newer forms of an Event.
+const MESSAGE_LIMIT: usize = 1024;
+/// `source.component` and `reportingComponent`.
+const COMPONENT: &str = "nodepulse";
+
+/// The Event as created, where the server has none to count up.
+pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
+    let input = &write.noted.newest;
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": name, "namespace": namespace(&input.object) },
+        "involvedObject": involved(&input.object, reporter),
+        "reason": input.reason,
+        "message": cut(&write.message),
+        "type": match input.type_ {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        },
+        "source": { "component": COMPONENT, "host": reporter.node },
+        "reportingComponent": COMPONENT,
+        "reportingInstance": reporter.node,
+        "firstTimestamp": time(write.noted.first),
+        "lastTimestamp": time(input.at),
+        "count": write.noted.times,
+    })
+}
+
+/// What makes an Event of the server's count to `count`.
+pub fn patch(count: u32, write: &Write) -> Vec<u8> {
+    let patch = json!({
+        "count": count,
+        "lastTimestamp": time(write.noted.newest.at),
+        "message": cut(&write.message),
+    });
+    patch.to_string().into_bytes()
+}
+
+/// Where Events about `object` live.
+pub fn namespace(object: &Involved) -> &str {
+    match object {
+        Involved::Node => "default",
+        Involved::Pod { namespace, .. } => namespace,
+    }
+}
+
+fn involved(object: &Involved, reporter: &Reporter) -> Value {
+    match object {
+        Involved::Node => {
+            let uid = reporter.uid.borrow();
+            // Without the key: an empty uid would match nothing.
+            if uid.is_empty() {
+                json!({ "apiVersion": "v1", "kind": "Node", "name": reporter.node })
+            } else {
+                json!({ "apiVersion": "v1", "kind": "Node", "name": reporter.node, "uid": *uid })
+            }
+        }
+        Involved::Pod {
+            namespace,
+            name,
+            uid,
+        } => json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "namespace": namespace, "name": name, "uid": uid,
+        }),
+    }
+}
+
+/// `<object>.<nanoseconds in hex>`, within the 253 characters of a DNS subdomain.
+pub fn name(object: &str, nanos: u128) -> String {
+    let suffix = format!("{nanos:x}");
+    let room = 252_usize.saturating_sub(suffix.len());
+    let object: String = object.chars().take(room).collect();
+    let object = object.trim_end_matches(['.', '-']);
+    format!("{object}.{suffix}")
+}
+
+fn cut(message: &str) -> &str {
+    let end = message.floor_char_boundary(MESSAGE_LIMIT);
+    message.get(..end).unwrap_or(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_messages_fit() {
+        let long = "a".repeat(251) + ".b";
+        let name = super::name(&long, 0x1797_9cfe_362a_0000);
+        assert_eq!(name.len(), 253);
+        assert!(name.ends_with("a.17979cfe362a0000"), "{name}");
+        assert_eq!(super::name("a-.-", 15), "a.f");
+        assert_eq!(cut(&"é".repeat(600)).len(), 1024);
+        assert_eq!(cut("short"), "short");
+    }
+}

@@ -1,0 +1,504 @@
+//! Which Events are written, which are folded together, and which wait: pure, `now` is an argument.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use super::lru::Lru;
+use super::{EventInput, EventType, Involved};
+use crate::clock::BootNanos;
+
+/// Distinct messages of one kind within [`SIMILAR_WINDOW`] before they are written as one Event.
+const DISTINCT_MESSAGES: usize = 10;
+/// How long after the last similar Event a new one counts as similar, as in a kubelet.
+const SIMILAR_WINDOW: Duration = Duration::from_mins(10);
+/// Writes about one object and type that may come at once, as in a kubelet.
+const BURST: u32 = 25;
+/// How often one more is allowed.
+const REFILL: Duration = Duration::from_mins(5);
+/// Objects that are remembered; a kubelet remembers 4096, in more memory than we may use.
+const SUBJECTS: usize = 512;
+/// Written Events that are remembered, to count them up.
+const KNOWN: usize = 1024;
+/// What stands before the newest of many messages.
+const COMBINED: &str = "(combined from similar events): ";
+
+/// One or more observations that will be written as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// The newest observation.
+    pub newest: EventInput,
+    /// How many there are.
+    pub times: u32,
+    /// When the oldest was.
+    pub first: SystemTime,
+    /// Whether their messages differ.
+    mixed: bool,
+}
+
+impl Noted {
+    /// One observation.
+    pub fn once(input: EventInput) -> Self {
+        Self {
+            first: input.at,
+            newest: input,
+            times: 1,
+            mixed: false,
+        }
+    }
+
+    /// `self` with an older, similar one in it.
+    fn with_older(self, older: &Self) -> Self {
+        Self {
+            times: self.times.saturating_add(older.times),
+            first: self.first.min(older.first),
+            mixed: self.mixed || older.mixed || self.newest.message != older.newest.message,
+            newest: self.newest,
+        }
+    }
+
+    fn is_similar(&self, other: &Self) -> bool {
+        let key = |noted: &Self| (noted.newest.type_, noted.newest.reason.clone());
+        key(self) == key(other) && self.newest.object == other.newest.object
+    }
+}
+
+/// What became of an observation for which there was no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// There was room.
+    None,
+    /// It was folded together with the oldest similar one.
+    Folded,
+    /// The oldest of all was thrown away, with so many observations in it.
+    Lost(u32),
+}
+
+/// Observations that wait for the API server.
+#[derive(Debug)]
+pub struct Backlog {
+    waiting: VecDeque<Noted>,
+    room: usize,
+}
+
+impl Backlog {
+    /// For `room` of them.
+    pub fn new(room: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            room,
+        }
+    }
+
+    /// Adds the newest.
+    pub fn push(&mut self, noted: Noted) -> Overflow {
+        if self.waiting.len() < self.room {
+            self.waiting.push_back(noted);
+            return Overflow::None;
+        }
+        let similar = self.waiting.iter().position(|old| old.is_similar(&noted));
+        if let Some(old) = similar.and_then(|index| self.waiting.remove(index)) {
+            self.waiting.push_back(noted.with_older(&old));
+            return Overflow::Folded;
+        }
+        let lost = self.waiting.pop_front().map_or(0, |old| old.times);
+        self.waiting.push_back(noted);
+        Overflow::Lost(lost)
+    }
+
+    /// Takes the oldest.
+    pub fn pop(&mut self) -> Option<Noted> {
+        self.waiting.pop_front()
+    }
+}
+
+/// What an Event on the server is known by. Without a message: the combined one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    object: Involved,
+    type_: EventType,
+    reason: String,
+    message: Option<String>,
+}
+
+/// An Event that the server has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// `metadata.name`.
+    pub name: String,
+    /// `count`.
+    pub count: u32,
+}
+
+/// One Event to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// What it is known by afterwards.
+    pub key: Key,
+    /// What it says.
+    pub noted: Noted,
+    /// The message, as it is to be written.
+    pub message: String,
+    /// The Event that counts up, where there is one.
+    pub known: Option<Known>,
+}
+
+/// What is remembered about one object and type.
+#[derive(Debug)]
+struct Subject {
+    /// How many writes may come at once.
+    tokens: u32,
+    /// When `tokens` last rose, or was full.
+    refilled: BootNanos,
+    reasons: BTreeMap<String, Recent>,
+}
+
+/// What is remembered about one reason of a subject.
+#[derive(Debug)]
+struct Recent {
+    last: BootNanos,
+    messages: Vec<String>,
+    /// What the limit holds back. Goes into the next write.
+    held: Option<Noted>,
+}
+
+/// Remembers what was written, and decides how the next is.
+#[derive(Debug)]
+pub struct Correlator {
+    subjects: Lru<(Involved, EventType), Subject>,
+    known: Lru<Key, Known>,
+    /// Observations that were held back for an object when it was forgotten.
+    lost: u32,
+}
+
+impl Correlator {
+    /// Knowing nothing.
+    pub fn new() -> Self {
+        Self {
+            subjects: Lru::new(SUBJECTS),
+            known: Lru::new(KNOWN),
+            lost: 0,
+        }
+    }
+
+    /// What to write for `noted`; `None` when the limit holds it back for now.
+    pub fn admit(&mut self, noted: Noted, now: BootNanos) -> Option<Write> {
+        let of = (noted.newest.object.clone(), noted.newest.type_);
+        if let Some(mut forgotten) = self.subjects.make_room(&of) {
+            while let Some(held) = forgotten.take_held() {
+                self.lost = self.lost.saturating_add(held.times);
+            }
+        }
+        let subject = self.subjects.get_or_insert(of, || Subject::new(now));
+        let reason = noted.newest.reason.clone();
+        let recent = subject
+            .reasons
+            .entry(reason.clone())
+            .or_insert_with(|| Recent::new(now));
+        let combined = recent.sees(&noted.newest.message, now);
+        let noted = match recent.held.take() {
+            Some(held) => noted.with_older(&held),
+            None => noted,
+        };
+        if subject.take_token(now) {
+            return Some(self.write(noted, combined));
+        }
+        if let Some(recent) = subject.reasons.get_mut(&reason) {
+            recent.held = Some(noted);
+        }
+        None
+    }
+
+    /// When something that is held back may be written.
+    pub fn next_due(&self) -> Option<BootNanos> {
+        let waiting = self
+            .subjects
+            .values()
+            .filter(|subject| subject.is_holding());
+        waiting.map(Subject::next_token).min()
+    }
+
+    /// Something that was held back and may be written now.
+    pub fn release(&mut self, now: BootNanos) -> Option<Write> {
+        let noted = self.subjects.values_mut().find_map(|subject| {
+            // In this order: a token is for something that is held.
+            if subject.is_holding() && subject.take_token(now) {
+                subject.take_held()
+            } else {
+                None
+            }
+        })?;
+        Some(self.write(noted, false))
+    }
+
+    /// Anything that is held back, limit or not: there will be no later.
+    pub fn release_last(&mut self) -> Option<Write> {
+        let noted = self.subjects.values_mut().find_map(Subject::take_held)?;
+        Some(self.write(noted, false))
+    }
+
+    /// How many observations were lost since the last call, because too many objects had some.
+    pub fn take_lost(&mut self) -> u32 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Takes note of what the server now has.
+    pub fn written(&mut self, key: Key, known: Known) {
+        self.known.insert(key, known);
+    }
+
+    fn write(&mut self, noted: Noted, combined: bool) -> Write {
+        let input = &noted.newest;
+        let combined = combined || noted.mixed;
+        let key = Key {
+            object: input.object.clone(),
+            type_: input.type_,
+            reason: input.reason.clone(),
+            message: (!combined).then(|| input.message.clone()),
+        };
+        let message = if combined {
+            format!("{COMBINED}{}", input.message)
+        } else {
+            input.message.clone()
+        };
+        let known = self.known.get(&key).cloned();
+        Write {
+            key,
+            noted,
+            message,
+            known,
+        }
+    }
+}
+
+impl Subject {
+    fn new(now: BootNanos) -> Self {
+        Self {
+            tokens: BURST,
+            refilled: now,
+            reasons: BTreeMap::new(),
+        }
+    }
+
+    fn refill(&mut self, now: BootNanos) {
+        let earned = now.since(self.refilled).as_nanos() / REFILL.as_nanos();
+        let earned = u32::try_from(earned).unwrap_or(BURST).min(BURST);
+        self.tokens = self.tokens.saturating_add(earned).min(BURST);
+        if self.tokens == BURST {
+            self.refilled = now;
+        } else {
+            self.refilled = self.refilled.plus(REFILL * earned);
+        }
+    }
+
+    fn has_token(&mut self, now: BootNanos) -> bool {
+        self.refill(now);
+        self.tokens > 0
+    }
+
+    fn take_token(&mut self, now: BootNanos) -> bool {
+        let some = self.has_token(now);
+        self.tokens = self.tokens.saturating_sub(1);
+        some
+    }
+
+    fn next_token(&self) -> BootNanos {
+        if self.tokens > 0 {
+            self.refilled
+        } else {
+            self.refilled.plus(REFILL)
+        }
+    }
+
+    fn is_holding(&self) -> bool {
+        self.reasons.values().any(|recent| recent.held.is_some())
+    }
+
+    fn take_held(&mut self) -> Option<Noted> {
+        self.reasons
+            .values_mut()
+            .find_map(|recent| recent.held.take())
+    }
+}
+
+impl Recent {
+    fn new(now: BootNanos) -> Self {
+        Self {
+            last: now,
+            messages: Vec::new(),
+            held: None,
+        }
+    }
+
+    /// Whether `message` is one too many, and to be combined with those before it.
+    fn sees(&mut self, message: &str, now: BootNanos) -> bool {
+        if SIMILAR_WINDOW < now.since(self.last) {
+            self.messages.clear();
+        }
+        self.last = now;
+        if self.messages.iter().any(|seen| seen == message) {
+            return false;
+        }
+        if self.messages.len() + 1 < DISTINCT_MESSAGES {
+            self.messages.push(message.to_owned());
+            return false;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn input(reason: &str, message: &str) -> EventInput {
+        EventInput {
+            object: Involved::Node,
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            stamp: None,
+        }
+    }
+
+    fn noted(message: &str) -> Noted {
+        Noted::once(input("OOMKilling", message))
+    }
+
+    fn after(seconds: u64) -> BootNanos {
+        BootNanos(0).plus(Duration::from_secs(seconds))
+    }
+
+    /// Admits and pretends that the server took it. Gives (message, count on the server).
+    fn write(correlator: &mut Correlator, noted: Noted, now: BootNanos) -> Option<(String, u32)> {
+        let write = correlator.admit(noted, now)?;
+        Some(accept(correlator, write))
+    }
+
+    fn accept(correlator: &mut Correlator, write: Write) -> (String, u32) {
+        let count = write.noted.times + write.known.map_or(0, |known| known.count);
+        let known = Known {
+            name: "n".to_owned(),
+            count,
+        };
+        correlator.written(write.key, known);
+        (write.message, count)
+    }
+
+    #[test]
+    fn a_repeated_message_counts_up_and_another_is_an_event_of_its_own() {
+        let mut correlator = Correlator::new();
+        let rows = [("a", 1), ("a", 2), ("b", 1), ("a", 3)];
+        for (message, count) in rows {
+            let got = write(&mut correlator, noted(message), after(0));
+            assert_eq!(got, Some((message.to_owned(), count)));
+        }
+    }
+
+    #[test]
+    fn from_the_tenth_distinct_message_on_they_are_one_event() {
+        let mut correlator = Correlator::new();
+        for n in 1..10 {
+            let got = write(&mut correlator, noted(&n.to_string()), after(0));
+            assert_eq!(got, Some((n.to_string(), 1)));
+        }
+        for (n, count) in [(10, 1), (11, 2), (12, 3)] {
+            let got = write(&mut correlator, noted(&n.to_string()), after(600));
+            let message = format!("(combined from similar events): {n}");
+            assert_eq!(got, Some((message, count)), "still within the window");
+        }
+        let got = write(&mut correlator, noted("13"), after(1201));
+        assert_eq!(got, Some(("13".to_owned(), 1)), "the window is over");
+    }
+
+    #[test]
+    fn sixty_in_a_burst_are_all_accounted_for() {
+        let mut correlator = Correlator::new();
+        let written = (0..60)
+            .filter_map(|_| write(&mut correlator, noted("same"), after(0)))
+            .count();
+        assert_eq!(written, 25);
+        assert_eq!(correlator.next_due(), Some(after(300)));
+        assert_eq!(correlator.release(after(299)), None);
+        let released = correlator.release(after(300)).unwrap();
+        assert_eq!(accept(&mut correlator, released), ("same".to_owned(), 60));
+        assert_eq!(correlator.next_due(), None);
+    }
+
+    #[test]
+    fn what_was_held_back_goes_with_the_next_write_of_its_reason() {
+        let mut correlator = Correlator::new();
+        for _ in 0..27 {
+            write(&mut correlator, noted("same"), after(0));
+        }
+        let other = Noted::once(input("PIDLimitReached", "other"));
+        assert_eq!(
+            write(&mut correlator, other, after(1)),
+            None,
+            "one bucket for both"
+        );
+        let got = write(&mut correlator, noted("same"), after(300));
+        assert_eq!(got, Some(("same".to_owned(), 28)));
+        let last = correlator.release_last().unwrap();
+        assert_eq!(accept(&mut correlator, last), ("other".to_owned(), 1));
+        assert_eq!(correlator.release_last(), None);
+    }
+
+    #[test]
+    fn objects_do_not_share_a_limit() {
+        let mut correlator = Correlator::new();
+        for n in 0..26 {
+            let got = write(&mut correlator, noted("same"), after(0));
+            assert_eq!(got.is_some(), n < 25);
+        }
+        let mut pod = noted("same");
+        pod.newest.object = Involved::Pod {
+            namespace: "n".to_owned(),
+            name: "p".to_owned(),
+            uid: "u".to_owned(),
+        };
+        assert_eq!(
+            write(&mut correlator, pod, after(0)),
+            Some(("same".to_owned(), 1))
+        );
+    }
+
+    #[test]
+    fn a_full_backlog_folds_similar_ones_before_it_loses_any() {
+        let mut backlog = Backlog::new(2);
+        let other = Noted::once(input("Rebooted", "x"));
+        assert_eq!(backlog.push(noted("a")), Overflow::None);
+        assert_eq!(backlog.push(other.clone()), Overflow::None);
+        assert_eq!(backlog.push(noted("b")), Overflow::Folded);
+        assert_eq!(backlog.push(noted("b")), Overflow::Folded);
+        let starting = Noted::once(input("Starting", "y"));
+        assert_eq!(backlog.push(starting.clone()), Overflow::Lost(1));
+        let folded = backlog.pop().unwrap();
+        assert_eq!((folded.times, folded.newest.message.as_str()), (3, "b"));
+        assert!(folded.mixed);
+        assert_eq!(backlog.pop(), Some(starting));
+        assert_eq!(backlog.pop(), None);
+    }
+
+    #[test]
+    fn what_is_forgotten_while_held_back_is_counted() {
+        let mut correlator = Correlator::new();
+        for _ in 0..28 {
+            write(&mut correlator, noted("same"), after(0));
+        }
+        for n in 0..SUBJECTS {
+            assert_eq!(correlator.take_lost(), 0, "{n}");
+            let mut pod = noted("same");
+            pod.newest.object = Involved::Pod {
+                namespace: "n".to_owned(),
+                name: "p".to_owned(),
+                uid: n.to_string(),
+            };
+            write(&mut correlator, pod, after(0));
+        }
+        assert_eq!(correlator.take_lost(), 3);
+        assert_eq!(correlator.next_due(), None);
+    }
+}

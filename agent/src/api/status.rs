@@ -1,0 +1,364 @@
+//! Writes the Node's status: compute, compare with what is stored, send what differs.
+
+#![forbid(unsafe_code)]
+
+use serde_json::Value;
+use tracing::debug;
+
+use super::convert::{desired_node, stored_node, text};
+use super::patch::{is_change, status_patch};
+use super::{ApiError, Client, Disposition, Place};
+use crate::clock::{BootNanos, Clock};
+use crate::node_status::{NodeStatus, StoredNode};
+
+/// Tries of one sync. Against a server that fails at random, five are enough; against one that is
+/// down, more would only add load to its start.
+const TRIES: u32 = 5;
+
+/// When the computed status is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Now, even if only heartbeat times differ: the report period is over, or something that
+    /// cannot be seen by comparing has happened.
+    Send,
+    /// Only if more than heartbeat times and annotations differs from what is stored.
+    IfChanged,
+}
+
+/// What one sync came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SyncOutcome {
+    /// Nothing to say.
+    Unchanged,
+    /// The API server has it.
+    Sent(Sent),
+}
+
+/// A patch that the API server has accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// Before the accepted request was written.
+    pub sent: BootNanos,
+    /// After its answer was read.
+    pub acked: BootNanos,
+    /// The body.
+    pub patch: Vec<u8>,
+    /// Whether it said more than that we are alive.
+    pub changed: bool,
+    /// Which try it was, from 1.
+    pub attempt: u32,
+}
+
+/// Holds what the API server last said of our Node, so that a sync needs no read.
+#[derive(Debug)]
+pub struct StatusWriter {
+    name: String,
+    clock: Clock,
+    /// Without the parts that no patch of ours depends on.
+    cached: Option<Value>,
+}
+
+impl StatusWriter {
+    /// For the Node `name`.
+    #[must_use]
+    pub fn new(name: String, clock: Clock) -> Self {
+        Self {
+            name,
+            clock,
+            cached: None,
+        }
+    }
+
+    /// Takes note of the Node as stored: from registration, or from a watch. One that is older
+    /// than what is known is ignored, since a watch can lag behind our own writes.
+    pub fn observe(&mut self, mut node: Value) {
+        let version = |node: &Value| text(node, "/metadata/resourceVersion").parse::<u64>().ok();
+        if let (Some(known), Some(new)) = (self.cached.as_ref().and_then(version), version(&node))
+            && new < known
+            // A Node that was deleted and created anew counts on, so this one is only late.
+            && self.cached.as_ref().map(|cached| text(cached, "/metadata/uid"))
+                == Some(text(&node, "/metadata/uid"))
+        {
+            return;
+        }
+        trim(&mut node);
+        self.cached = Some(node);
+    }
+
+    /// The Node as last seen; `None` before the first answer.
+    #[must_use]
+    pub fn stored(&self) -> Option<StoredNode> {
+        self.cached.as_ref().map(stored_node)
+    }
+
+    /// Up to five tries, back to back, of computing a status and sending what differs.
+    ///
+    /// The first try takes the Node as last seen; the others read it. `compute` runs once a try,
+    /// since what it decides depends on what is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::RetriesExceeded`] after the last try, or at once what no further try can mend.
+    pub async fn sync(
+        &mut self,
+        client: &Client,
+        mut compute: impl FnMut(&StoredNode) -> (NodeStatus, Decision),
+    ) -> Result<SyncOutcome, ApiError> {
+        let mut attempt = 1;
+        loop {
+            let err = match self.try_once(client, attempt, &mut compute).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(err) => err,
+            };
+            debug!(attempt, err = err.as_dyn(), "status sync failed");
+            if attempt == TRIES {
+                return Err(ApiError::RetriesExceeded {
+                    what: "update of node status",
+                    tries: TRIES,
+                    source: Box::new(err),
+                });
+            }
+            match err.disposition() {
+                Disposition::GiveUp => return Err(err),
+                Disposition::RetryAfter(wait) => client.pause(wait).await,
+                Disposition::Retry | Disposition::Reread => {}
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn try_once(
+        &mut self,
+        client: &Client,
+        attempt: u32,
+        compute: &mut impl FnMut(&StoredNode) -> (NodeStatus, Decision),
+    ) -> Result<SyncOutcome, ApiError> {
+        let read = match &mut self.cached {
+            Some(cached) if attempt == 1 => cached,
+            cached => {
+                let mut node = client.get(&Place::node(&self.name)).await?;
+                trim(&mut node);
+                cached.insert(node)
+            }
+        };
+        let (status, decision) = compute(&stored_node(read));
+        let patch = status_patch(read, &desired_node(read, &status));
+        let Some((patch, changed)) = patch.and_then(|patch| due(patch, decision)) else {
+            return Ok(SyncOutcome::Unchanged);
+        };
+        let patch = patch.to_string().into_bytes();
+        let sent = self.clock.now().boot;
+        let stored = client
+            .patch(&Place::node_status(&self.name), &patch)
+            .await?;
+        let acked = self.clock.now().boot;
+        self.observe(stored);
+        Ok(SyncOutcome::Sent(Sent {
+            sent,
+            acked,
+            patch,
+            changed,
+            attempt,
+        }))
+    }
+}
+
+/// The patch and whether it is a change, if it is to be sent now.
+fn due(patch: Value, decision: Decision) -> Option<(Value, bool)> {
+    let changed = is_change(&patch);
+    match decision {
+        Decision::Send => Some((patch, changed)),
+        Decision::IfChanged => changed.then_some((patch, changed)),
+    }
+}
+
+/// Drops what is large and in no patch of ours: both sides of the diff lack it alike.
+fn trim(node: &mut Value) {
+    if let Some(Value::Object(metadata)) = node.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    if let Some(Value::Object(status)) = node.get_mut("status") {
+        status.remove("images");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::Refusal;
+    use crate::api::convert::initial_node;
+    use crate::api::convert::tests::{at, registration, status};
+    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::clock::Now;
+    use crate::node_status::Status;
+
+    const PATCH: &str = "PATCH /api/v1/nodes/worker-1/status";
+    const GET: &str = "GET /api/v1/nodes/worker-1";
+
+    fn node(version: u64) -> Value {
+        let mut node = initial_node(&registration(), &status(0));
+        node["metadata"]["uid"] = json!("uid-1");
+        node["metadata"]["resourceVersion"] = json!(version.to_string());
+        node
+    }
+
+    fn writer() -> StatusWriter {
+        let clock = Clock::runtime(Now {
+            boot: BootNanos(0),
+            wall: at(0),
+        });
+        let mut writer = StatusWriter::new("worker-1".to_owned(), clock);
+        writer.observe(node(1));
+        writer
+    }
+
+    fn sent(outcome: SyncOutcome) -> Sent {
+        match outcome {
+            SyncOutcome::Sent(sent) => sent,
+            SyncOutcome::Unchanged => panic!("nothing was sent"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unchanged_status_is_sent_only_when_it_is_due() {
+        let server = Scripted::new([Reply::json(200, node(2))]);
+        let (client, mut writer) = (server.client(), writer());
+        let beat = |decision| move |_: &StoredNode| (status(10), decision);
+
+        let outcome = writer.sync(&client, beat(Decision::IfChanged)).await;
+        assert_eq!(outcome.unwrap(), SyncOutcome::Unchanged);
+        assert_eq!(server.lines(), [""; 0]);
+
+        let outcome = writer.sync(&client, beat(Decision::Send)).await;
+        let sent = sent(outcome.unwrap());
+        assert!(!sent.changed);
+        assert_eq!(sent.attempt, 1);
+        assert_eq!(server.lines(), [PATCH], "no read before it");
+        assert_eq!(
+            server.content_type(0),
+            "application/strategic-merge-patch+json"
+        );
+        assert_eq!(server.body(0).to_string().into_bytes(), sent.patch);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edge_and_a_lost_label_are_changes() {
+        let mut edge = status(10);
+        edge.conditions[0].status = Status::True;
+        let mut bare = node(5);
+        bare["metadata"]["labels"] = json!({});
+        for (name, stored, computed) in [("edge", node(5), edge), ("label", bare, status(0))] {
+            let server = Scripted::new([Reply::json(200, node(6))]);
+            let mut writer = writer();
+            writer.observe(stored);
+            let outcome = writer
+                .sync(&server.client(), |_| {
+                    (computed.clone(), Decision::IfChanged)
+                })
+                .await;
+            assert!(sent(outcome.unwrap()).changed, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_try_after_the_first_reads_and_the_fifth_is_the_last() {
+        let replies = (0..9).map(|n| match n % 2 {
+            0 => refusal(500, ""),
+            _ => Reply::json(200, node(2)),
+        });
+        let server = Scripted::new(replies);
+        let mut computed = 0;
+        let err = writer()
+            .sync(&server.client(), |_| {
+                computed += 1;
+                (status(10), Decision::Send)
+            })
+            .await
+            .unwrap_err();
+        assert_eq!(
+            server.lines(),
+            [PATCH, GET, PATCH, GET, PATCH, GET, PATCH, GET, PATCH]
+        );
+        assert_eq!(computed, 5);
+        assert!(err.to_string().contains("exceeds retry count"), "{err}");
+        assert_eq!(err.refusal(), Some(Refusal::Server));
+        assert_eq!(server.connections(), 1, "a status never drops a connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_node_is_looked_for_and_not_created() {
+        let server = Scripted::new((0..5).map(|_| refusal(404, "NotFound")));
+        let err = writer()
+            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .await
+            .unwrap_err();
+        assert_eq!(server.lines(), [PATCH, GET, GET, GET, GET]);
+        assert_eq!(err.refusal(), Some(Refusal::NotFound));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_time_does_not_mend_is_not_repeated() {
+        let server = Scripted::new([refusal(403, "Forbidden")]);
+        let err = writer()
+            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .await
+            .unwrap_err();
+        assert_eq!(err.refusal(), Some(Refusal::Forbidden));
+        assert_eq!(server.lines(), [PATCH]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_throttling_server_is_given_the_time_it_asks_for() {
+        let server = Scripted::new([
+            refusal(429, "TooManyRequests").retry_after(3),
+            Reply::json(200, node(2)),
+            Reply::json(200, node(2)),
+        ]);
+        let before = tokio::time::Instant::now();
+        let outcome = writer()
+            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .await;
+        assert_eq!(sent(outcome.unwrap()).attempt, 2);
+        assert_eq!(before.elapsed(), Duration::from_secs(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_left_at_the_deadline_for_a_new_connection() {
+        let server = Scripted::new([
+            Reply::Silent,
+            Reply::json(200, node(2)),
+            Reply::json(200, node(2)),
+        ]);
+        let before = tokio::time::Instant::now();
+        let outcome = writer()
+            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .await;
+        let sent = sent(outcome.unwrap());
+        assert_eq!(sent.attempt, 2);
+        assert_eq!(before.elapsed(), Duration::from_secs(10));
+        assert_eq!(sent.sent, BootNanos(0).plus(Duration::from_secs(10)));
+        assert_eq!((server.connections(), server.open()), (2, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_older_than_the_last_answer_is_ignored() {
+        let mut writer = writer();
+        let with_boot_id = |version, boot_id: &str| {
+            let mut node = node(version);
+            node["status"]["nodeInfo"]["bootID"] = json!(boot_id);
+            node["status"]["images"] = json!([1]);
+            node
+        };
+        writer.observe(with_boot_id(10, "ten"));
+        writer.observe(with_boot_id(9, "nine"));
+        assert_eq!(writer.stored().unwrap().boot_id, "ten");
+        writer.observe(with_boot_id(11, "eleven"));
+        assert_eq!(writer.stored().unwrap().boot_id, "eleven");
+        let cached = writer.cached.unwrap();
+        assert_eq!(cached["status"].get("images"), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! One HTTP/2 connection to the API server, and how it is opened.
+//!
+//! kube's own stack speaks HTTP/1.1 only, so that every open stream costs a connection; it waits
+//! for ever on a silent server, and repeats throttled requests on its own. This one does none of
+//! that: it opens, it sends, and it lets [`Client`](super::Client) decide about failures.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::ConfigExt;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceBuilder, ServiceExt};
+
+use super::ApiError;
+
+/// Opens a stream to the API server: TCP and TLS in the field, memory in a simulation.
+pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
+
+/// Limit on opening a connection, TLS handshake included. Two tries fit into one deadline.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// When a connection without traffic is probed by TCP.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long sent bytes may stay unacknowledged.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
+/// When a connection with open streams and no traffic is probed by HTTP/2.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the answer to that may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What HTTP is spoken over, in either direction.
+trait Io: Read + Write + Send + Unpin {}
+impl<T: Read + Write + Send + Unpin> Io for T {}
+
+/// One open connection.
+pub struct Stream {
+    io: Box<dyn Io>,
+    protocol: Protocol,
+}
+
+/// Which HTTP both sides speak on a new stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Stream {
+    /// Both sides speak HTTP/2 from the first byte on `io`, without having negotiated it.
+    fn prior_knowledge(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self {
+            io: Box::new(TokioIo::new(io)),
+            protocol: Protocol::Http2,
+        }
+    }
+
+    /// What TLS negotiated decides; plain HTTP negotiates nothing and stays with HTTP/1.1.
+    fn negotiated(io: MaybeHttpsStream<TokioIo<tokio::net::TcpStream>>) -> Self {
+        let protocol = if io.connected().is_negotiated_h2() {
+            Protocol::Http2
+        } else {
+            Protocol::Http1
+        };
+        Self {
+            io: Box::new(io),
+            protocol,
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        match self.protocol {
+            Protocol::Http1 => Connected::new(),
+            Protocol::Http2 => Connected::new().negotiated_h2(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}
+
+/// A connector for the server that `config` names: TCP, then TLS where the address says `https`.
+///
+/// # Errors
+///
+/// [`ApiError::Setup`] when the certificates or keys in `config` cannot be used.
+pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
+    let setup = |what| move |source: BoxError| ApiError::Setup { what, source };
+    let tls = config
+        .rustls_client_config()
+        .map_err(BoxError::from)
+        .map_err(setup(
+            "the certificate authority, client certificate or key",
+        ))?;
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+    tcp.set_keepalive(Some(TCP_KEEPALIVE));
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http();
+    let https = match &config.tls_server_name {
+        Some(name) => {
+            let name = ServerName::try_from(name.clone())
+                .map_err(BoxError::from)
+                .map_err(setup("tls-server-name"))?;
+            builder
+                .with_server_name_resolver(FixedServerNameResolver::new(name))
+                .enable_all_versions()
+                .wrap_connector(tcp)
+        }
+        None => builder.enable_all_versions().wrap_connector(tcp),
+    };
+    Ok(connector(move |uri| {
+        let opening = https.clone().oneshot(uri);
+        async move { Ok(Stream::negotiated(opening.await?)) }
+    }))
+}
+
+/// A connector that calls `open` for each connection and speaks HTTP/2 over what it gives.
+pub fn in_memory<F, Opening, S>(open: F) -> Connector
+where
+    F: Fn() -> Opening + Clone + Send + Sync + 'static,
+    Opening: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    connector(move |_| {
+        let opening = open();
+        async move { Ok(Stream::prior_knowledge(opening.await?)) }
+    })
+}
+
+/// The limit on opening holds for whatever opens: a handshake can stall as well as a connect.
+fn connector<F, Opening>(open: F) -> Connector
+where
+    F: Fn(http::Uri) -> Opening + Clone + Send + Sync + 'static,
+    Opening: Future<Output = Result<Stream, BoxError>> + Send + 'static,
+{
+    BoxCloneSyncService::new(tower::service_fn(move |uri| {
+        let opening = open(uri);
+        async move {
+            match tokio::time::timeout(CONNECT_LIMIT, opening).await {
+                Ok(opened) => opened,
+                Err(_) => Err(BoxError::from(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("no connection within {CONNECT_LIMIT:?}, TLS included"),
+                ))),
+            }
+        }
+    }))
+}
+
+/// A client over `connector`. Dropping the last clone of it closes the connection.
+///
+/// Must be called in a runtime.
+pub(super) fn connect(
+    config: &kube::Config,
+    connector: Connector,
+) -> Result<kube::Client, ApiError> {
+    let setup = |what| {
+        move |source: kube::Error| ApiError::Setup {
+            what,
+            source: source.into(),
+        }
+    };
+    let mut config = config.clone();
+    if let Ok(agent) = HeaderValue::from_str(&user_agent()) {
+        config.headers.push((USER_AGENT, agent));
+    }
+    let http: legacy::Client<Connector, kube::client::Body> =
+        legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(
+            config
+                .auth_layer()
+                .map_err(setup("the user's credentials"))?,
+        )
+        .layer(
+            config
+                .extra_headers_layer()
+                .map_err(setup("the extra headers"))?,
+        )
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// `nodepulse/<version> (linux/<architecture in Go's names>)`.
+fn user_agent() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("nodepulse/{} (linux/{arch})", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,44 @@
+//! What the status is computed from, read once at start.
+
+use std::collections::BTreeMap;
+
+use tracing::warn;
+
+use super::observe::Observe;
+use crate::config::{Config, Runtime as Configured};
+use crate::host::{addresses, machine};
+use crate::node_status::{Disks, Facts, Runtime, Shutdown};
+
+/// Reads what does not change while the machine is up. What cannot be read stays empty, is logged,
+/// and is left out of the status.
+pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
+    let root = observe.root();
+    let network = if config.node_ips.is_empty() {
+        addresses::read(root, &config.node_name)
+    } else {
+        addresses::network(root)
+    };
+    Facts {
+        hostname: config.node_name.clone(),
+        node_ips: config.node_ips.clone(),
+        network: network.unwrap_or_else(|err| {
+            warn!(err = &err as &dyn std::error::Error, "no addresses");
+            crate::reading::Network::default()
+        }),
+        machine: machine::read(root).unwrap_or_else(|err| {
+            warn!(err = &err as &dyn std::error::Error, "machine not read");
+            crate::reading::Machine::default()
+        }),
+        ephemeral_storage: None,
+        allocation: config.allocation.clone(),
+        kubelet_version: config.kubelet_version.clone(),
+        runtime: match config.runtime {
+            Configured::Missing => Runtime::Missing,
+            Configured::NotNeeded => Runtime::NotNeeded,
+        },
+        kubelet_port: None,
+        shutdown: Shutdown::NotAnnounced,
+        pressures: BTreeMap::new(),
+        disks: Disks::default(),
+    }
+}

@@ -1,0 +1,130 @@
+//! The slower line: looks at files. What can be read without waiting for a disk is read here; the
+//! rest is asked of [`super::helper`].
+
+use tracing::{debug, warn};
+
+use crate::config::Config;
+use crate::host::cgroup::Layout;
+use crate::host::cgroup::memory::{CgroupMemory, RootMemory};
+use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
+use crate::node_status::Facts;
+use crate::pressure::look::Look;
+use crate::reading::{Reading, Signal};
+
+/// Holds the paths and the buffer, so that a look allocates nothing.
+pub(super) struct Observe {
+    root: HostRoot,
+    layout: Option<Layout>,
+    node: Option<RootMemory>,
+    pods: Option<CgroupMemory>,
+    pids: pids::Source,
+    last_pids: Option<pids::Pids>,
+    buf: Vec<u8>,
+}
+
+impl Observe {
+    pub(super) fn new(config: &Config) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let layout = Layout::detect(&root)
+            .inspect_err(|err| {
+                warn!(
+                    err = err as &dyn std::error::Error,
+                    "memory.available cannot be read"
+                );
+            })
+            .ok();
+        let mut buf = Vec::new();
+        let total = meminfo::Source::new(&root)
+            .read(&mut buf)
+            .map(|info| info.total);
+        let node = layout.as_ref().zip(total.ok());
+        let pods = layout.as_ref().zip(config.pods_cgroup.to_str());
+        Self {
+            node: node.map(|(layout, total)| RootMemory::new(&layout.memory, total)),
+            pods: pods.map(|(layout, cgroup)| CgroupMemory::new(&layout.memory, cgroup)),
+            pids: pids::Source::new(&root),
+            last_pids: None,
+            root,
+            layout,
+            buf,
+        }
+    }
+
+    pub(super) fn root(&self) -> &HostRoot {
+        &self.root
+    }
+
+    pub(super) fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    /// Looks at memory and pids. About 10 µs.
+    pub(super) fn hot(&mut self) -> Vec<Look> {
+        let node = self.memory();
+        let pods = self.pods.as_ref().map(|pods| pods.read(&mut self.buf));
+        self.last_pids = seen(
+            Signal::PidAvailable,
+            self.pids.read(&mut self.buf).map(Some),
+        );
+        vec![
+            look(Signal::MemoryAvailable, node),
+            look(
+                Signal::AllocatableMemoryAvailable,
+                pods.and_then(|read| seen(Signal::AllocatableMemoryAvailable, read)),
+            ),
+            look(
+                Signal::PidAvailable,
+                self.last_pids.map(pids::Pids::reading),
+            ),
+        ]
+    }
+
+    /// `memory.available` now.
+    pub(super) fn memory(&mut self) -> Option<Reading> {
+        let read = self.node.as_ref()?.read(&mut self.buf).map(Some);
+        seen(Signal::MemoryAvailable, read)
+    }
+
+    /// Tasks at the last look.
+    pub(super) fn tasks(&self) -> Option<u64> {
+        self.last_pids.map(|pids| pids.tasks)
+    }
+
+    /// Pids that this machine can hold, at the last look.
+    pub(super) fn pid_capacity(&self) -> Option<u64> {
+        self.last_pids.map(|pids| pids.max)
+    }
+
+    /// Looks again at what changes rarely: interfaces and routes. Names are not asked for again.
+    pub(super) fn refresh(&self, facts: &mut Facts) {
+        match addresses::network(&self.root) {
+            Ok(network) => {
+                let resolved = std::mem::take(&mut facts.network.resolved);
+                facts.network = crate::reading::Network {
+                    resolved,
+                    ..network
+                };
+            }
+            Err(err) => debug!(err = &err as &dyn std::error::Error, "addresses not read"),
+        }
+    }
+}
+
+fn look(signal: Signal, reading: Option<Reading>) -> Look {
+    reading.map_or(Look::Missing(signal), Look::Seen)
+}
+
+/// What was read; an error is a missing observation.
+fn seen<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
+    read.unwrap_or_else(|err| {
+        // A pods cgroup that is not there is the usual case on a node without pods.
+        if !err.is_absent() {
+            debug!(
+                signal = signal.as_str(),
+                err = &err as &dyn std::error::Error,
+                "not read"
+            );
+        }
+        None
+    })
+}

@@ -1,0 +1,270 @@
+//! What is asked of the kernel's side: the levels it wakes us at, and the falling edges that it
+//! cannot see.
+
+use std::time::Duration;
+
+use agent_common::{DiskEntry, PidSettings};
+use tracing::{info, warn};
+
+use super::helper::Question;
+use crate::clock::BootNanos;
+use crate::config::{Config, DiskIo};
+use crate::event::Side;
+use crate::host::{HostRoot, block};
+use crate::kernel::{Kernel, Probe, ProbeState, Support};
+use crate::node_status::Disks;
+use crate::pressure::disks::{DiskBoard, DiskSample, Health};
+use crate::pressure::evaluate::Evaluator;
+use crate::pressure::pids::{PidLevels, pid_levels};
+use crate::units::DeviceNumber;
+
+/// While the kernel says that pids are over the level, and only then, the count is looked at so
+/// often: no hook tells in time that they are gone.
+const PIDS_AGAIN: Duration = Duration::from_secs(5);
+
+pub(super) struct Probes {
+    kernel: Option<Kernel>,
+    support: Support,
+    disks: DiskBoard,
+    levels: Option<PidLevels>,
+    /// Set while the kernel has pids over the level: when to look again.
+    pids_at: Option<BootNanos>,
+    lost: u64,
+}
+
+impl Probes {
+    /// Tells what runs, and hands the kernel the disks to watch.
+    pub(super) fn start(config: &Config, kernel: Option<Kernel>, support: &Support) -> Self {
+        tell(support);
+        let mut probes = Self {
+            kernel,
+            support: support.clone(),
+            disks: DiskBoard::default(),
+            levels: None,
+            pids_at: None,
+            lost: 0,
+        };
+        if probes.tells_disks() {
+            probes.watch_disks(config);
+        }
+        probes
+    }
+
+    /// Whether the kernel announces crossings of the pid threshold.
+    pub(super) fn tells_pids(&self) -> bool {
+        self.support.attached(Probe::PidFork)
+    }
+
+    /// Whether the kernel judges disks.
+    pub(super) fn tells_disks(&self) -> bool {
+        self.support.attached(Probe::DiskComplete)
+    }
+
+    fn watch_disks(&mut self, config: &Config) {
+        let found = match block::disks(&HostRoot::new(&config.host_root)) {
+            Ok(found) => found,
+            Err(err) => {
+                warn!(err = &err as &dyn std::error::Error, "no disks to watch");
+                return;
+            }
+        };
+        for disk in found {
+            if !disk.iostats {
+                warn!(
+                    disk = disk.name.as_str(),
+                    "I/O statistics are off, so its latency is not known; write 1 to \
+                     /sys/block/<disk>/queue/iostats and restart"
+                );
+                continue;
+            }
+            let slow = limit(&config.disk_io, &disk);
+            let entry = DiskEntry::new(nanos(slow), nanos(config.disk_io.window));
+            let watched = self
+                .kernel
+                .as_mut()
+                .map(|kernel| kernel.watch_disk(disk.device, entry));
+            match watched {
+                Some(Err(err)) => {
+                    warn!(
+                        disk = disk.name.as_str(),
+                        err = &err as &dyn std::error::Error,
+                        "disk not watched"
+                    );
+                }
+                Some(Ok(())) | None => {
+                    info!(
+                        disk = disk.name.as_str(),
+                        slow_us = slow.as_micros(),
+                        "disk watched"
+                    );
+                    self.disks.watch(disk.device, disk.name);
+                }
+            }
+        }
+    }
+
+    /// Sets the level at which forks wake us.
+    pub(super) fn set_pid_levels(&mut self, evaluator: &Evaluator, capacity: Option<u64>) {
+        self.levels = capacity.and_then(|capacity| pid_levels(evaluator.thresholds(), capacity));
+        let settings = match self.levels {
+            Some(PidLevels {
+                high,
+                low,
+                trend_step,
+            }) => PidSettings {
+                high,
+                low,
+                trend_step,
+                pad: 0,
+            },
+            None => PidSettings::default(),
+        };
+        if let Some(Err(err)) = self
+            .kernel
+            .as_mut()
+            .map(|kernel| kernel.set_pid_settings(settings))
+        {
+            warn!(err = &err as &dyn std::error::Error, "pid level not set");
+        }
+    }
+
+    /// The kernel says on which side of the level the pids are.
+    pub(super) fn pid_told(&mut self, side: Side, now: BootNanos) {
+        self.pids_at = match side {
+            Side::Over => Some(now.plus(PIDS_AGAIN)),
+            Side::Under => None,
+        };
+    }
+
+    /// The tasks were counted. Ends the kernel's state when they are under the low level.
+    pub(super) fn sampled(&mut self, tasks: Option<u64>, now: BootNanos) {
+        let (Some(_), Some(levels), Some(tasks)) = (self.pids_at, self.levels, tasks) else {
+            return;
+        };
+        if tasks > u64::from(levels.low) {
+            self.pids_at = Some(now.plus(PIDS_AGAIN));
+            return;
+        }
+        self.pids_at = None;
+        if let Some(Err(err)) = self.kernel.as_mut().map(Kernel::end_pid_state) {
+            warn!(err = &err as &dyn std::error::Error, "pid state not ended");
+        }
+    }
+
+    /// When to count tasks because the kernel has them over the level.
+    pub(super) fn count_at(&self) -> Option<BootNanos> {
+        self.pids_at
+    }
+
+    /// When to look at slow disks.
+    pub(super) fn look_at(&self) -> Option<BootNanos> {
+        self.disks.look_at()
+    }
+
+    /// What to ask about the disks that are not well.
+    pub(super) fn look(&mut self, now: BootNanos) -> Vec<Question> {
+        self.disks.plan(now);
+        let unwell = self.disks.unwell();
+        let ask = |(device, name, _): (_, &str, _)| Question::InFlight {
+            device,
+            name: name.to_owned(),
+        };
+        unwell.map(ask).collect()
+    }
+
+    pub(super) fn disk_name(&self, device: DeviceNumber) -> Option<&str> {
+        self.disks.name(device)
+    }
+
+    /// The kernel says how a disk is. `true` where that is news.
+    pub(super) fn disk_told(
+        &mut self,
+        device: DeviceNumber,
+        health: Health,
+        now: BootNanos,
+    ) -> bool {
+        self.disks.told(device, health, now)
+    }
+
+    /// A slow disk was looked at. `true` where that changed what is known of it.
+    pub(super) fn disk_looked(
+        &mut self,
+        device: DeviceNumber,
+        in_flight: Option<u64>,
+        now: BootNanos,
+    ) -> bool {
+        let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
+        let (Some(entry), Some(in_flight)) = (entry, in_flight) else {
+            return false;
+        };
+        let sample = DiskSample {
+            completed: entry.completed,
+            in_flight,
+        };
+        let Some(health) = self.disks.looked(device, sample, now) else {
+            return false;
+        };
+        if health == Health::Quick {
+            let ended = self
+                .kernel
+                .as_mut()
+                .map(|kernel| kernel.end_disk_state(device));
+            if let Some(Err(err)) = ended {
+                warn!(err = &err as &dyn std::error::Error, "disk state not ended");
+            }
+        }
+        true
+    }
+
+    /// The disks behind the condition.
+    pub(super) fn unwell(&self) -> Disks {
+        Disks {
+            slow: self.disks.named(Health::Slow),
+            stalled: self.disks.named(Health::Stalled),
+        }
+    }
+
+    /// Tells of records that the probes could not write.
+    pub(super) fn log_losses(&mut self) {
+        let Some(Ok(losses)) = self.kernel.as_ref().map(Kernel::losses) else {
+            return;
+        };
+        let lost = losses.iter().map(|(_, count)| count).sum();
+        if lost > self.lost {
+            warn!(?losses, "records lost");
+            self.lost = lost;
+        }
+    }
+}
+
+fn tell(support: &Support) {
+    info!(tier = support.tier(), "kernel line");
+    for (probe, state) in &support.probes {
+        match state {
+            ProbeState::Attached => {
+                info!(
+                    probe = probe.program(),
+                    tracepoint = probe.tracepoint(),
+                    "attached"
+                );
+            }
+            ProbeState::Missing(why) => {
+                warn!(probe = probe.program(), why = %why, "not attached; files are read instead");
+            }
+        }
+    }
+}
+
+/// The limit for one disk: its own, else that of its kind. A virtio disk says that it rotates,
+/// whatever it is made of.
+fn limit(config: &DiskIo, disk: &block::Disk) -> Duration {
+    match config.devices.get(&disk.name) {
+        Some(own) => *own,
+        None if disk.rotational && !disk.virtio => config.rotational_slow,
+        None => config.solid_state_slow,
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

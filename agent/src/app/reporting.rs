@@ -1,0 +1,392 @@
+//! What is said to the API server, and when: one status writer, one lease keeper, one recorder of
+//! Events, each a task of its own, so that none waits for another.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, warn};
+
+use super::{AppError, tasks};
+use crate::api::backoff::Jitter;
+use crate::api::lease::Cycle;
+use crate::api::recorder::{Delivered, EventInput, EventSink};
+use crate::api::status::Sent;
+use crate::api::{ApiError, Client};
+use crate::clock::{BootNanos, Clock, Stamp};
+use crate::config::Config;
+use crate::node_status::budget::{Admission, EdgeBudget};
+use crate::node_status::{Facts, StoredNode};
+use crate::reading::Resource;
+
+/// Longest that periodic work may come early to share a wake-up with other work.
+pub(super) const ALIGN: Duration = Duration::from_millis(400);
+
+/// A period is stretched by up to this share, so that nodes that started together drift apart: the
+/// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
+const JITTER: f64 = 0.04;
+
+/// Queued Events get so long on the way out.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+/// Why a status sync is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Why {
+    /// It is time to compute it again.
+    Tick,
+    /// A condition changed.
+    Edge,
+}
+
+/// A status sync to do. One at a time: the loop knows whether the writer is busy, so the channel of
+/// one place is never full.
+#[derive(Debug)]
+pub(super) struct SyncRequest {
+    /// What asked for it.
+    pub(super) why: Why,
+    /// What the conditions that changed since the last request were caused by.
+    pub(super) stamps: BTreeMap<Resource, Stamp>,
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// The Node exists, as stored.
+    Registered {
+        /// As stored.
+        stored: Box<StoredNode>,
+    },
+    /// A status sync is over.
+    Synced {
+        /// What asked for it.
+        why: Why,
+        /// What its conditions were caused by.
+        stamps: BTreeMap<Resource, Stamp>,
+        /// `None`: nothing had changed.
+        outcome: Result<Option<Sent>, ApiError>,
+    },
+    /// A lease cycle is over.
+    Lease(Result<Cycle, ApiError>),
+    /// An Event is at the API server.
+    Event(Delivered),
+}
+
+/// Channels from the loop to the tasks.
+pub(super) struct Channels {
+    /// The newest facts: only the last value matters, so a slow API server builds no queue.
+    pub(super) facts: watch::Receiver<Facts>,
+    /// See [`SyncRequest`].
+    pub(super) syncs: mpsc::Receiver<SyncRequest>,
+    /// Renew, with the Node's UID where it is known. One at a time, as with syncs.
+    pub(super) leases: mpsc::Receiver<Option<String>>,
+    /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
+    pub(super) reports: mpsc::Sender<Report>,
+}
+
+/// The loop's side.
+pub(super) struct Reporting {
+    facts: watch::Sender<Facts>,
+    syncs: mpsc::Sender<SyncRequest>,
+    leases: mpsc::Sender<Option<String>>,
+    reports: mpsc::Receiver<Report>,
+    events: EventSink,
+    recorder: tokio::task::JoinHandle<()>,
+    writer: Writer,
+    lease: Lease,
+    jitter: Jitter,
+    update_frequency: Duration,
+    node_uid: Option<String>,
+}
+
+/// What the loop knows of the status writer.
+struct Writer {
+    /// Registering or syncing.
+    busy: bool,
+    /// The next regular sync; far away while one is under way.
+    due: BootNanos,
+    /// A sync that was asked for while another was under way.
+    again: Option<Why>,
+    /// An edge that waits for the budget.
+    edge_due: Option<BootNanos>,
+    budget: EdgeBudget,
+    stamps: BTreeMap<Resource, Stamp>,
+    /// So that an outage is told once.
+    failing: bool,
+}
+
+struct Lease {
+    busy: bool,
+    due: BootNanos,
+    interval: Duration,
+    failing: bool,
+}
+
+/// The end of time: something under way has no due moment.
+const NEVER: BootNanos = BootNanos(u64::MAX);
+
+impl Reporting {
+    pub(super) fn start(
+        config: &Config,
+        client: &Client,
+        clock: Clock,
+        jitter: Jitter,
+        facts: &Facts,
+    ) -> Self {
+        let now = clock.now().boot;
+        let (facts, facts_seen) = watch::channel(facts.clone());
+        let (syncs, sync_requests) = mpsc::channel(1);
+        let (leases, lease_requests) = mpsc::channel(1);
+        let (send_reports, reports) = mpsc::channel(64);
+        let channels = Channels {
+            facts: facts_seen,
+            syncs: sync_requests,
+            leases: lease_requests,
+            reports: send_reports,
+        };
+        let (events, recorder) = tasks::start(config, client, clock, jitter.clone(), channels);
+        Self {
+            facts,
+            syncs,
+            leases,
+            reports,
+            events,
+            recorder,
+            writer: Writer {
+                busy: false,
+                due: NEVER,
+                again: None,
+                edge_due: None,
+                budget: EdgeBudget::new(now),
+                stamps: BTreeMap::new(),
+                failing: false,
+            },
+            lease: Lease {
+                busy: false,
+                due: now,
+                interval: config.lease_duration / 4,
+                failing: false,
+            },
+            jitter,
+            update_frequency: config.status_update_frequency,
+            node_uid: None,
+        }
+    }
+
+    /// The first sync, which registers the Node before it.
+    pub(super) fn begin(&mut self, facts: &Facts) {
+        self.set_facts(facts);
+        self.sync(Why::Tick);
+    }
+
+    pub(super) fn set_facts(&self, facts: &Facts) {
+        self.facts.send_if_modified(|known| {
+            let news = known != facts;
+            if news {
+                known.clone_from(facts);
+            }
+            news
+        });
+    }
+
+    /// The next moment at which something of ours is due.
+    pub(super) fn due(&self) -> BootNanos {
+        let edge = self.writer.edge_due.unwrap_or(NEVER);
+        self.writer.due.min(self.lease.due).min(edge)
+    }
+
+    /// Whether the regular sync is due, or so nearly that it shares this wake-up.
+    pub(super) fn status_due(&self, now: BootNanos) -> bool {
+        self.writer.due <= now
+    }
+
+    /// Does what else is due.
+    pub(super) fn on_time(&mut self, now: BootNanos, facts: &Facts) {
+        if self.lease.due <= now && !self.lease.busy {
+            self.lease.busy = true;
+            self.lease.due = NEVER;
+            if self.leases.try_send(self.node_uid.clone()).is_err() {
+                debug!("the lease keeper is gone");
+            }
+        }
+        if self.writer.edge_due.is_some_and(|due| due <= now) {
+            self.writer.edge_due = None;
+            self.set_facts(facts);
+            self.edge(now);
+        }
+    }
+
+    /// What a change of `resource` was caused by. The oldest cause that was not yet told counts.
+    pub(super) fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
+        self.writer.stamps.entry(resource).or_insert(stamp);
+    }
+
+    /// A condition changed: sync as soon as the budget allows.
+    pub(super) fn edge(&mut self, now: BootNanos) {
+        if self.writer.edge_due.is_some() {
+            return; // It goes with the one that waits.
+        }
+        match self.writer.budget.admit(now) {
+            Admission::Now => self.sync(Why::Edge),
+            Admission::At(moment) => {
+                debug!(wait_ms = moment.since(now).as_millis(), "an edge waits");
+                self.writer.edge_due = Some(moment);
+            }
+        }
+    }
+
+    pub(super) fn sync(&mut self, why: Why) {
+        if self.writer.busy {
+            self.writer.again = self.writer.again.max(Some(why));
+            return;
+        }
+        self.writer.busy = true;
+        self.writer.due = NEVER;
+        let request = SyncRequest {
+            why,
+            stamps: std::mem::take(&mut self.writer.stamps),
+        };
+        if self.syncs.try_send(request).is_err() {
+            debug!("the status writer is gone");
+        }
+    }
+
+    pub(super) fn record(&mut self, event: EventInput) {
+        self.events.record(event);
+    }
+
+    pub(super) fn took(&mut self, report: Report, now: BootNanos) {
+        match report {
+            Report::Registered { stored } => self.node_uid = Some(stored.uid.clone()),
+            Report::Synced {
+                why,
+                stamps,
+                outcome,
+            } => self.synced(why, stamps, outcome, now),
+            Report::Lease(outcome) => self.leased(outcome, now),
+            Report::Event(delivered) => tell_event(&delivered),
+        }
+    }
+
+    fn synced(
+        &mut self,
+        why: Why,
+        stamps: BTreeMap<Resource, Stamp>,
+        outcome: Result<Option<Sent>, ApiError>,
+        now: BootNanos,
+    ) {
+        match outcome {
+            Ok(sent) => {
+                if std::mem::take(&mut self.writer.failing) {
+                    info!("node status can be sent again");
+                }
+                if let Some(sent) = sent {
+                    tell_sync(why, &sent, &stamps);
+                }
+            }
+            Err(err) => {
+                if !std::mem::replace(&mut self.writer.failing, true) {
+                    warn!(
+                        err = &err as &dyn std::error::Error,
+                        "node status not sent, will retry"
+                    );
+                }
+                for (resource, stamp) in stamps {
+                    self.caused_by(resource, stamp);
+                }
+            }
+        }
+        self.writer.busy = false;
+        self.writer.due = self.next(now, self.update_frequency, self.lease.due);
+        if let Some(why) = self.writer.again.take() {
+            self.sync(why);
+        }
+    }
+
+    fn leased(&mut self, outcome: Result<Cycle, ApiError>, now: BootNanos) {
+        match outcome {
+            Ok(Cycle::Renewed(renewed)) => {
+                debug!(
+                    took_us = renewed.acked.since(renewed.sent).as_micros(),
+                    "lease renewed"
+                );
+                if std::mem::take(&mut self.lease.failing) {
+                    info!("lease renewed again");
+                }
+            }
+            Ok(Cycle::NoNode) => debug!("no lease: there is no node for it yet"),
+            Err(err) => {
+                if !std::mem::replace(&mut self.lease.failing, true) {
+                    warn!(
+                        err = &err as &dyn std::error::Error,
+                        "lease not renewed, will retry"
+                    );
+                }
+            }
+        }
+        self.lease.busy = false;
+        self.lease.due = self.next(now, self.lease.interval, self.writer.due);
+    }
+
+    /// The moment for periodic work: one period from now, stretched at random, or together with
+    /// the `other` work where that falls within the stretch.
+    fn next(&mut self, now: BootNanos, period: Duration, other: BootNanos) -> BootNanos {
+        let (first, last) = (now.plus(period), now.plus(period.mul_f64(1.0 + JITTER)));
+        if (first..=last).contains(&other) {
+            return other;
+        }
+        now.plus(self.jitter.stretch(period, JITTER))
+    }
+
+    /// Gives queued Events a moment, and leaves everything else as it is.
+    pub(super) async fn finish(self) {
+        let Self {
+            events, recorder, ..
+        } = self;
+        drop(events);
+        if tokio::time::timeout(LAST_EVENTS, recorder).await.is_err() {
+            warn!("some events could not be sent before the end");
+        }
+    }
+}
+
+/// The next report; never, without an API server.
+pub(super) async fn next(reporting: Option<&mut Reporting>) -> Result<Report, AppError> {
+    match reporting {
+        Some(reporting) => reporting
+            .reports
+            .recv()
+            .await
+            .ok_or(AppError::EndedEarly("reporting")),
+        None => std::future::pending().await,
+    }
+}
+
+/// The way from the kernel to the API server's answer, in numbers.
+fn tell_sync(why: Why, sent: &Sent, stamps: &BTreeMap<Resource, Stamp>) {
+    debug!(why = ?why, changed = sent.changed, bytes = sent.patch.len(), "node status sent");
+    for (resource, stamp) in stamps {
+        info!(
+            resource = resource.as_str(),
+            kernel_ns = stamp.kernel.0,
+            read_ns = stamp.read.0,
+            sent_ns = sent.sent.0,
+            acked_ns = sent.acked.0,
+            "condition reported"
+        );
+    }
+}
+
+fn tell_event(delivered: &Delivered) {
+    let Some(stamp) = delivered.stamp else {
+        debug!(reason = delivered.reason.as_str(), "event recorded");
+        return;
+    };
+    info!(
+        reason = delivered.reason.as_str(),
+        kernel_ns = stamp.kernel.0,
+        read_ns = stamp.read.0,
+        sent_ns = delivered.sent.0,
+        acked_ns = delivered.acked.0,
+        "event reported"
+    );
+}

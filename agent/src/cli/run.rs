@@ -1,0 +1,262 @@
+//! `nodepulse run`: the daemon.
+
+#![expect(
+    clippy::print_stderr,
+    reason = "what is wrong is said before there is a log"
+)]
+
+use std::fmt::Display;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args};
+use nix::unistd::gethostname;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+use tracing_subscriber::filter::LevelFilter;
+
+use super::USAGE;
+use crate::api::backoff::Jitter;
+use crate::api::{Client, credentials};
+use crate::app::{self, KernelLine, Outside};
+use crate::clock::Clock;
+use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Tier};
+use crate::kernel::support::Missing;
+use crate::kernel::{Support, loader, object};
+
+/// In a pod with a service account this variable names the API server.
+const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
+
+/// Flags of `run`. Each is the configuration key of its name; the file has them all.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "the fields are the flags")]
+pub struct Arguments {
+    /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to write: `node` is the whole Node, its status and its Lease.
+    #[arg(long, value_name = "companion|node")]
+    mode: Option<String>,
+    /// How to reach the API server; without it and outside a cluster nothing is sent.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<String>,
+    /// Name of the Node [default: `NODE_NAME`, else the host name].
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// This node's addresses: one, or one of each family.
+    #[arg(long, value_name = "IP[,IP]")]
+    node_ip: Option<String>,
+    /// Labels of a new Node.
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    node_labels: Option<String>,
+    /// Taints of a new Node.
+    #[arg(long, value_name = "KEY=VALUE:EFFECT,…")]
+    register_with_taints: Option<String>,
+    /// Thresholds that begin a condition.
+    #[arg(long, value_name = "SIGNAL<VALUE,…")]
+    eviction_hard: Option<String>,
+    /// How long a condition stays after its signal is well again.
+    #[arg(long, value_name = "DURATION")]
+    eviction_pressure_transition_period: Option<String>,
+    /// Ready is True although no container runtime is configured.
+    #[arg(long, action = ArgAction::SetTrue)]
+    allow_ready_without_runtime: bool,
+    /// The cgroup under which the pods cgroup is.
+    #[arg(long, value_name = "PATH")]
+    cgroup_root: Option<String>,
+    /// Its file system is nodefs.
+    #[arg(long, value_name = "DIR")]
+    root_directory: Option<String>,
+    /// Where kernel facts come from.
+    #[arg(long, value_name = "auto|btf|files")]
+    kernel_tier: Option<String>,
+    /// How much is logged.
+    #[arg(long, value_name = "error|warn|info|debug")]
+    log_level: Option<String>,
+    /// How a log line looks.
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<String>,
+}
+
+impl Arguments {
+    fn overrides(self) -> Overrides {
+        Overrides {
+            config: self.config,
+            mode: self.mode,
+            kubeconfig: self.kubeconfig,
+            node_name: self.node_name,
+            node_ip: self.node_ip,
+            node_labels: self.node_labels,
+            register_with_taints: self.register_with_taints,
+            eviction_hard: self.eviction_hard,
+            eviction_pressure_transition_period: self.eviction_pressure_transition_period,
+            allow_ready_without_runtime: self
+                .allow_ready_without_runtime
+                .then(|| "true".to_owned()),
+            cgroup_root: self.cgroup_root,
+            root_directory: self.root_directory,
+            kernel_tier: self.kernel_tier,
+            log_level: self.log_level,
+            log_format: self.log_format,
+            ..Overrides::default()
+        }
+    }
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let config = match configuration(arguments.overrides()) {
+        Ok(config) => config,
+        Err(err) => return refuse(&err),
+    };
+    logging(&config);
+    // Before the runtime, and before anything that stays: parsing the kernel's types takes 20 MiB
+    // for a moment, which comes back whole only from an empty heap.
+    let kernel = match kernel_line(config.tier) {
+        Ok(kernel) => kernel,
+        Err(missing) => {
+            return refuse(&format!(
+                "kernel.tier: \"btf\", but {missing}; example: kernel.tier: auto"
+            ));
+        }
+    };
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(err) => return failed(&err),
+    };
+    let code = on(&runtime, config, kernel);
+    // A call that hangs in the file system must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+fn on(runtime: &Runtime, config: Config, kernel: KernelLine) -> ExitCode {
+    runtime.block_on(async move {
+        let client = match client(&config).await {
+            Ok(client) => client,
+            Err(why) => return refuse(&why),
+        };
+        let shutdown = match asked_to_stop() {
+            Ok(shutdown) => shutdown,
+            Err(err) => return failed(&err),
+        };
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            node = config.node_name.as_str(),
+            api_server = client.is_some(),
+            "started"
+        );
+        let clock = Clock::kernel();
+        let jitter = Jitter::seeded(clock.now().boot.0 | 1);
+        match app::run(
+            Outside {
+                config,
+                clock,
+                kernel,
+                client,
+                jitter,
+            },
+            shutdown,
+        )
+        .await
+        {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(err) => failed(&err),
+        }
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment is handed on as a whole here"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn configuration(overrides: Overrides) -> Result<Config, String> {
+    let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
+    let hostname = hostname.to_string_lossy();
+    Config::load(
+        &overrides,
+        &variable,
+        &|path| std::fs::read_to_string(path),
+        &hostname,
+    )
+    .map_err(|err| err.to_string())
+}
+
+/// Loads the programs, or says why files have to do. `Err` only where the configuration asks for
+/// the programs or nothing.
+fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
+    if tier == Tier::Files {
+        return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
+    }
+    let loaded = match object::embedded() {
+        Some(object) => loader::load(object),
+        None => Err(Missing::NotBuilt),
+    };
+    match loaded {
+        Ok(loaded) => Ok(KernelLine::Attached(Box::new(loaded))),
+        Err(missing) if tier == Tier::Btf => Err(missing),
+        Err(missing) => Ok(KernelLine::None(Support::none(&missing))),
+    }
+}
+
+/// The API server, where there is one. Opens no connection.
+async fn client(config: &Config) -> Result<Option<Client>, String> {
+    let source = match &config.kubeconfig {
+        Some(path) => credentials::Source::Kubeconfig(path),
+        None if variable(IN_CLUSTER).is_some() => credentials::Source::InCluster,
+        None => return Ok(None),
+    };
+    if config.mode == Mode::Companion {
+        return Err(
+            "mode: \"companion\" cannot report to an API server yet; example: --mode node"
+                .to_owned(),
+        );
+    }
+    let client = Client::from_credentials(source, config.lease_duration / 4).await;
+    client.map(Some).map_err(|err| err.to_string())
+}
+
+fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn logging(config: &Config) {
+    let level = match config.log_level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr);
+    match config.log_format {
+        LogFormat::Text => lines.with_ansi(false).init(),
+        LogFormat::Json => lines.json().init(),
+    }
+}
+
+fn refuse(why: &impl Display) -> ExitCode {
+    eprintln!("nodepulse: {why}");
+    ExitCode::from(USAGE)
+}
+
+fn failed(err: &(dyn std::error::Error + 'static)) -> ExitCode {
+    error!(err, "stopped by a fault");
+    ExitCode::FAILURE
+}

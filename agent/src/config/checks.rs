@@ -1,0 +1,132 @@
+//! One check a kind of value. Each takes the text and says what is wrong with it.
+
+use std::net::IpAddr;
+use std::path::{Component, PathBuf};
+use std::time::Duration;
+
+use super::duration;
+use crate::units::quantity::Quantity;
+
+/// One of a closed set of words.
+pub(super) fn choice<T: Copy>(table: &[(&str, T)]) -> impl Fn(&str) -> Result<T, String> {
+    move |text| {
+        let found = table.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
+            format!("is none of {}", words.join(", "))
+        })
+    }
+}
+
+/// Any text.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a check beside others, which can refuse"
+)]
+pub(super) fn any(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
+/// `true` or `false`.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    text.parse()
+        .map_err(|_| "is neither true nor false".to_owned())
+}
+
+/// A whole number; `None` for zero, which the kubelet takes for "unset".
+pub(super) fn count(text: &str) -> Result<Option<u32>, String> {
+    // What the API server and the kubelet hold in 32 bits with a sign.
+    const MOST: u32 = i32::MAX.unsigned_abs();
+
+    match text.parse() {
+        Ok(0) => Ok(None),
+        Ok(n) if n <= MOST => Ok(Some(n)),
+        Ok(_) | Err(_) => Err(format!("is not a whole number from 0 to {MOST}")),
+    }
+}
+
+/// A duration; `None` for zero, which the kubelet takes for "unset".
+pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
+    duration::parse(text).map(|period| (!period.is_zero()).then_some(period))
+}
+
+/// A duration above zero.
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
+    period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
+}
+
+/// A path from the root, without `..`.
+pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() {
+        return Err("is not an absolute path".to_owned());
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err("must not contain `..`".to_owned());
+    }
+    Ok(path)
+}
+
+/// Any path.
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// One address, or one of each family with a comma; the unspecified one only alone.
+pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
+    let ips: Vec<IpAddr> = text
+        .split(',')
+        .map(|part| part.trim().parse())
+        .collect::<Result<_, _>>()
+        .map_err(|_| "is not an IP address, nor two with a comma".to_owned())?;
+    match ips.as_slice() {
+        [one, other] if one.is_ipv4() == other.is_ipv4() => {
+            Err("names two addresses of one family".to_owned())
+        }
+        [one, other] if one.is_unspecified() || other.is_unspecified() => {
+            Err("names an unspecified address beside another".to_owned())
+        }
+        [_] | [_, _] => Ok(ips),
+        _ => Err("names more than two addresses".to_owned()),
+    }
+}
+
+/// A quantity that is not negative.
+pub(super) fn reservation(text: &str) -> Result<Quantity, String> {
+    let quantity: Quantity = text.parse().map_err(|err| format!("{err}"))?;
+    if quantity.is_negative() {
+        return Err("must not be negative".to_owned());
+    }
+    Ok(quantity)
+}
+
+/// `v1.33.0` or `1.33.0`; given back with the `v`.
+pub(super) fn version(text: &str) -> Result<String, String> {
+    let numbers = text.strip_prefix('v').unwrap_or(text);
+    let is_number = |part: &str| {
+        let short = !part.is_empty() && part.len() <= 9;
+        let leading_zero = part.len() > 1 && part.starts_with('0');
+        short && !leading_zero && part.bytes().all(|b| b.is_ascii_digit())
+    };
+    let parts: Vec<&str> = numbers.split('.').collect();
+    if parts.len() == 3 && parts.iter().all(|part| is_number(part)) {
+        Ok(format!("v{numbers}"))
+    } else {
+        Err("is not a version of three numbers".to_owned())
+    }
+}
+
+/// The name of a whole disk as in `/sys/block`.
+pub(super) fn device(name: &str) -> Result<(), String> {
+    // The kernel's DISK_NAME_LEN, less the final zero.
+    const LONGEST: usize = 31;
+
+    let is_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '!' | '.' | ':');
+    if name.is_empty() || name.len() > LONGEST || !name.chars().all(is_ok) {
+        return Err("stands under a key that is no disk's name as in /sys/block".to_owned());
+    }
+    Ok(())
+}

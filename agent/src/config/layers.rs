@@ -1,0 +1,233 @@
+//! Where a setting comes from: flag, else environment, else file. Defaults come last, elsewhere.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+use crate::pressure::threshold::split_list;
+
+/// What every environment variable of ours begins with.
+const PREFIX: &str = "NODEPULSE_";
+
+/// What the command line says; `None` where it is silent. Lists and maps in the flag form:
+/// `memory.available<1Gi,pid.available<5%` for thresholds, `key=value,…` for other maps,
+/// `key=value:effect,…` for taints.
+///
+/// The flag of a key is its name in kebab case: `--max-pods`, `--node-ip`, `--log-level`.
+#[derive(Debug, Clone, Default)]
+#[expect(
+    missing_docs,
+    reason = "each field is the configuration key of its name"
+)]
+pub struct Overrides {
+    /// `--config`: the file. It must exist if it is named.
+    pub config: Option<PathBuf>,
+    pub mode: Option<String>,
+    pub node_name: Option<String>,
+    pub kubeconfig: Option<String>,
+    pub host_root: Option<String>,
+    pub root_directory: Option<String>,
+    pub cgroup_root: Option<String>,
+    pub cgroup_driver: Option<String>,
+    pub enforce_node_allocatable: Option<String>,
+    pub eviction_hard: Option<String>,
+    pub eviction_soft: Option<String>,
+    pub eviction_soft_grace_period: Option<String>,
+    pub eviction_minimum_reclaim: Option<String>,
+    pub merge_default_eviction_settings: Option<String>,
+    pub eviction_pressure_transition_period: Option<String>,
+    pub node_status_update_frequency: Option<String>,
+    pub node_status_report_frequency: Option<String>,
+    pub node_lease_duration_seconds: Option<String>,
+    pub register_node: Option<String>,
+    pub register_with_taints: Option<String>,
+    pub node_labels: Option<String>,
+    pub node_ip: Option<String>,
+    pub provider_id: Option<String>,
+    pub max_pods: Option<String>,
+    pub pods_per_core: Option<String>,
+    pub system_reserved: Option<String>,
+    pub kube_reserved: Option<String>,
+    pub runtime_endpoint: Option<String>,
+    pub allow_ready_without_runtime: Option<String>,
+    pub kubernetes_version: Option<String>,
+    pub kernel_tier: Option<String>,
+    pub log_level: Option<String>,
+    pub log_format: Option<String>,
+}
+
+/// One value as it was written, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Setting {
+    key: String,
+    origin: String,
+    /// What was written.
+    pub(super) text: String,
+}
+
+impl Setting {
+    /// The error that refuses this value.
+    pub(super) fn refused(&self, why: impl AsRef<str>) -> ConfigError {
+        ConfigError::value(&self.key, &self.origin, &self.text, why.as_ref())
+    }
+
+    /// This value, taken by `parse`.
+    pub(super) fn parsed<T>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        parse(&self.text).map_err(|why| self.refused(why))
+    }
+
+    /// What nobody wrote: the kernel's host name.
+    pub(super) fn of_host(key: &str, hostname: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            origin: format!("{key} from the host name"),
+            text: hostname.to_owned(),
+        }
+    }
+
+    fn part(&self, name: &str, text: &str) -> Self {
+        Self {
+            key: format!("{}.{name}", self.key),
+            origin: format!("{} ({name})", self.origin),
+            text: text.to_owned(),
+        }
+    }
+}
+
+/// The environment and the file's path; the values themselves are handed in key by key.
+pub(super) struct Layers<'a> {
+    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) path: &'a Path,
+}
+
+impl Layers<'_> {
+    /// One value: of the flag, else of the environment, else of the file.
+    ///
+    /// An empty environment variable counts as none: that is how a manifest leaves it out.
+    pub(super) fn setting(
+        &self,
+        key: &str,
+        flag: Option<&String>,
+        file: Option<&String>,
+    ) -> Option<Setting> {
+        self.above_file(key, flag)
+            .or_else(|| file.map(|text| self.in_file(key, text)))
+    }
+
+    /// A map: of the flag or the environment in the flag form, else of the file.
+    pub(super) fn map(
+        &self,
+        key: &str,
+        separator: char,
+        flag: Option<&String>,
+        file: Option<&BTreeMap<String, String>>,
+    ) -> Result<Option<Vec<(String, Setting)>>, ConfigError> {
+        if let Some(setting) = self.above_file(key, flag) {
+            let pairs = split_list(&setting.text, separator)
+                .map_err(|err| setting.refused(err.to_string()))?;
+            let named =
+                |(name, text): &(&str, &str)| ((*name).to_owned(), setting.part(name, text));
+            return Ok(Some(pairs.iter().map(named).collect()));
+        }
+        let named = |(name, text): (&String, &String)| {
+            (name.clone(), self.in_file(&format!("{key}.{name}"), text))
+        };
+        Ok(file.map(|map| map.iter().map(named).collect()))
+    }
+
+    /// A list: of the flag or the environment with commas, else of the file.
+    pub(super) fn list(
+        &self,
+        key: &str,
+        flag: Option<&String>,
+        file: Option<Vec<String>>,
+    ) -> Option<Vec<Setting>> {
+        if let Some(setting) = self.above_file(key, flag) {
+            let parts = setting.text.split(',').map(str::trim);
+            let parts = parts.filter(|part| !part.is_empty());
+            let named = |part: &str| Setting {
+                text: part.to_owned(),
+                ..setting.clone()
+            };
+            return Some(parts.map(named).collect());
+        }
+        let texts = file?;
+        let named = |(n, text): (usize, &String)| self.in_file(&format!("{key}[{n}]"), text);
+        Some(texts.iter().enumerate().map(named).collect())
+    }
+
+    pub(super) fn in_file(&self, key: &str, text: &str) -> Setting {
+        Setting {
+            key: key.to_owned(),
+            origin: format!("{key} in {}", self.path.display()),
+            text: text.to_owned(),
+        }
+    }
+
+    fn above_file(&self, key: &str, flag: Option<&String>) -> Option<Setting> {
+        if let Some(text) = flag {
+            return Some(Setting {
+                key: key.to_owned(),
+                origin: format!("--{}", words(key, '-')),
+                text: text.clone(),
+            });
+        }
+        let variable = format!("{PREFIX}{}", words(key, '_').to_uppercase());
+        self.variable(key, &variable)
+    }
+
+    /// An environment variable that is neither unset nor empty.
+    pub(super) fn variable(&self, key: &str, variable: &str) -> Option<Setting> {
+        (self.env)(variable)
+            .filter(|text| !text.is_empty())
+            .map(|text| Setting {
+                key: key.to_owned(),
+                origin: variable.to_owned(),
+                text,
+            })
+    }
+}
+
+/// `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.
+fn words(key: &str, between: char) -> String {
+    let mut words = String::new();
+    let mut before = between;
+    for c in key.chars() {
+        if c.is_uppercase() && before.is_lowercase() {
+            words.push(between);
+        }
+        if c == '.' {
+            words.push(between);
+        } else {
+            words.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_flags_and_variables() {
+        let rows = [
+            ("mode", "mode"),
+            ("maxPods", "max-pods"),
+            ("nodeIP", "node-ip"),
+            ("providerID", "provider-id"),
+            ("log.level", "log-level"),
+            ("diskIO.window", "disk-io-window"),
+            ("diskIO.raisesDiskPressure", "disk-io-raises-disk-pressure"),
+            ("diskIO.solidState.slow", "disk-io-solid-state-slow"),
+            ("podsPerCore", "pods-per-core"),
+        ];
+        for (key, expected) in rows {
+            assert_eq!(words(key, '-'), expected);
+        }
+    }
+}

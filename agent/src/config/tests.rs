@@ -1,0 +1,838 @@
+use std::cell::RefCell;
+
+use super::*;
+use crate::node_status::Taint;
+use crate::pressure::SlowDisks;
+use crate::pressure::threshold::{Strength, ThresholdValue};
+use crate::reading::Signal;
+
+const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
+
+/// Names and values.
+type Env<'a> = &'a [(&'a str, &'a str)];
+
+/// What a test has: flags, environment, the text below the file's head, the host name.
+#[derive(Default)]
+struct Given<'a> {
+    flags: Overrides,
+    env: Env<'a>,
+    file: Option<&'a str>,
+    hostname: &'a str,
+}
+
+impl Given<'_> {
+    fn load(&self) -> Result<Config, ConfigError> {
+        let text = self.file.map(|text| format!("{HEAD}{text}"));
+        self.load_text(text.as_deref())
+    }
+
+    fn load_text(&self, text: Option<&str>) -> Result<Config, ConfigError> {
+        let env = |name: &str| {
+            let found = self.env.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let read = |_: &Path| {
+            let found = text.map(str::to_owned);
+            found.ok_or_else(|| io::ErrorKind::NotFound.into())
+        };
+        let hostname = if self.hostname.is_empty() {
+            "worker-1"
+        } else {
+            self.hostname
+        };
+        Config::load(&self.flags, &env, &read, hostname)
+    }
+}
+
+fn file(text: &str) -> Config {
+    let given = Given {
+        file: Some(text),
+        ..Given::default()
+    };
+    given.load().unwrap_or_else(|err| panic!("{text}: {err}"))
+}
+
+fn flags(flags: Overrides) -> Result<Config, ConfigError> {
+    Given {
+        flags,
+        ..Given::default()
+    }
+    .load()
+}
+
+/// `signal<value` of every threshold, soft ones with their grace period.
+fn thresholds(config: &Config) -> Vec<String> {
+    let text = |t: &crate::pressure::threshold::Threshold| {
+        let value = match t.value {
+            ThresholdValue::Quantity(n) => n.to_string(),
+            ThresholdValue::Share(share) => format!("{}%", (share * 100.0).round()),
+        };
+        let grace = match t.strength {
+            Strength::Hard => String::new(),
+            Strength::Soft => format!(" for {:?}", t.grace_period),
+        };
+        format!("{}<{value}{grace}", t.signal.as_str())
+    };
+    config.policy.thresholds.iter().map(text).collect()
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    let config = Given::default().load().unwrap();
+
+    assert_eq!(config.mode, Mode::Companion);
+    assert_eq!(config.node_name, "worker-1");
+    assert_eq!(config.kubeconfig, None);
+    assert_eq!(config.host_root, Path::new("/"));
+    assert_eq!(config.root_directory, Path::new("/var/lib/kubelet"));
+    assert_eq!(config.pods_cgroup, Path::new("/kubepods"));
+    assert_eq!(config.policy.transition_period, Duration::from_mins(5));
+    assert_eq!(config.policy.slow_disks, SlowDisks::OwnConditionOnly);
+    assert_eq!(config.status_update_frequency, Duration::from_secs(10));
+    assert_eq!(config.status_report_frequency, Duration::from_mins(5));
+    assert_eq!(config.lease_duration, Duration::from_secs(40));
+    assert!(config.register_node);
+    assert_eq!(config.taints, []);
+    assert!(config.node_labels.is_empty());
+    assert!(config.node_ips.is_empty());
+    assert_eq!(config.provider_id, None);
+    assert_eq!(config.allocation.max_pods, 110);
+    assert_eq!(config.allocation.pods_per_core, 0);
+    assert!(config.allocation.reserved.is_empty());
+    assert_eq!(config.disk_io.solid_state_slow, Duration::from_millis(20));
+    assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(100));
+    assert_eq!(config.disk_io.window, Duration::from_secs(1));
+    assert!(config.disk_io.devices.is_empty());
+    let ours = env!("CARGO_PKG_VERSION");
+    assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
+    assert_eq!(config.tier, Tier::Auto);
+    assert_eq!(config.log_level, LogLevel::Info);
+    assert_eq!(config.log_format, LogFormat::Text);
+    assert_eq!(file("").node_name, config.node_name, "an empty file too");
+    assert!(API_VERSION.starts_with(&format!("{DOMAIN}/")));
+}
+
+/// Every key, none at its default.
+const FULL: &str = "
+mode: node
+nodeName: Edge-7
+kubeconfig: kubeconfig.yaml
+hostRoot: /host
+rootDirectory: /data/kubelet
+cgroupRoot: /sub
+cgroupDriver: systemd
+enforceNodeAllocatable: [none]
+evictionHard: {memory.available: 1Gi}
+evictionSoft: {nodefs.available: 20%}
+evictionSoftGracePeriod: {nodefs.available: 1m30s}
+evictionMinimumReclaim: {memory.available: 500Mi}
+evictionPressureTransitionPeriod: 90s
+nodeStatusUpdateFrequency: 20s
+nodeStatusReportFrequency: 1m
+nodeLeaseDurationSeconds: 20
+registerNode: false
+registerWithTaints:
+- {key: dedicated, value: edge, effect: NoSchedule}
+- {key: example.com/x, effect: NoExecute}
+nodeLabels: {example.com/rack: r7}
+nodeIP: 192.0.2.10, 2001:db8::10
+providerID: metal://7
+maxPods: 250
+podsPerCore: 10
+systemReserved: {cpu: 500m, memory: 1Gi}
+kubeReserved: {cpu: 0.25, ephemeral-storage: 1Gi, pid: '100'}
+diskIO:
+  solidState: {slow: 30ms}
+  rotational: {slow: 200ms}
+  devices: {sda: {slow: 50ms}}
+  window: 2s
+  raisesDiskPressure: true
+runtime: {endpoint: none}
+kubernetesVersion: 1.34.2
+kernel: {tier: files}
+log: {level: debug, format: json}
+";
+
+#[test]
+fn every_key_of_the_file_is_read() {
+    let config = file(FULL);
+
+    assert_eq!(config.mode, Mode::Node);
+    assert_eq!(config.node_name, "edge-7");
+    assert_eq!(config.kubeconfig, Some("kubeconfig.yaml".into()));
+    assert_eq!(config.host_root, Path::new("/host"));
+    assert_eq!(config.root_directory, Path::new("/data/kubelet"));
+    assert_eq!(config.pods_cgroup, Path::new("/sub/kubepods.slice"));
+    assert_eq!(
+        thresholds(&config),
+        [
+            "memory.available<1073741824",
+            "nodefs.available<10%",
+            "nodefs.available<20% for 90s",
+            "nodefs.inodesFree<5%",
+            "imagefs.available<15%",
+            "imagefs.inodesFree<5%",
+            "pid.available<5%",
+        ]
+    );
+    let reclaim = config.policy.thresholds[0].min_reclaim;
+    assert_eq!(reclaim, Some(ThresholdValue::Quantity(500 << 20)));
+    assert_eq!(config.policy.transition_period, Duration::from_secs(90));
+    assert_eq!(config.policy.slow_disks, SlowDisks::RaiseDiskPressure);
+    assert_eq!(config.status_update_frequency, Duration::from_secs(20));
+    assert_eq!(config.status_report_frequency, Duration::from_mins(1));
+    assert_eq!(config.lease_duration, Duration::from_secs(20));
+    assert!(!config.register_node);
+    let taint = |key: &str, value: &str, effect: &str| Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect: effect.to_owned(),
+    };
+    assert_eq!(
+        config.taints,
+        [
+            taint("dedicated", "edge", "NoSchedule"),
+            taint("example.com/x", "", "NoExecute"),
+        ]
+    );
+    assert_eq!(config.node_labels["example.com/rack"], "r7");
+    let ips: [IpAddr; 2] = [
+        "192.0.2.10".parse().unwrap(),
+        "2001:db8::10".parse().unwrap(),
+    ];
+    assert_eq!(config.node_ips, ips);
+    assert_eq!(config.provider_id.as_deref(), Some("metal://7"));
+    assert_eq!(config.disk_io.solid_state_slow, Duration::from_millis(30));
+    assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(200));
+    assert_eq!(config.disk_io.devices["sda"], Duration::from_millis(50));
+    assert_eq!(config.disk_io.window, Duration::from_secs(2));
+    assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
+    assert_eq!(config.tier, Tier::Files);
+    assert_eq!(config.log_level, LogLevel::Debug);
+    assert_eq!(config.log_format, LogFormat::Json);
+}
+
+#[test]
+fn what_is_handed_out_is_read_from_the_file() {
+    let config = file(FULL);
+
+    assert_eq!(config.allocation.max_pods, 250);
+    assert_eq!(config.allocation.pods_per_core, 10);
+    let reserved = config.allocation.reserved.iter();
+    let reserved: Vec<String> = reserved.map(|(key, n)| format!("{key}={n}")).collect();
+    assert_eq!(
+        reserved,
+        ["cpu=750m", "ephemeral-storage=1Gi", "memory=1Gi", "pid=100"]
+    );
+    let memory = config.allocation.memory_threshold;
+    assert_eq!(memory, Some(ThresholdValue::Quantity(1 << 30)));
+    let nodefs = config.allocation.nodefs_threshold;
+    assert_eq!(nodefs, Some(ThresholdValue::Share(0.1)));
+}
+
+#[test]
+fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+    let flag = || Some("1".to_owned());
+    let env: &[(&str, &str)] = &[("NODEPULSE_MAX_PODS", "2")];
+    let empty: &[(&str, &str)] = &[("NODEPULSE_MAX_PODS", "")];
+    let rows = [
+        (flag(), env, Some("maxPods: 3"), 1),
+        (None, env, Some("maxPods: 3"), 2),
+        (None, empty, Some("maxPods: 3"), 3),
+        (None, &[], Some("maxPods: 3"), 3),
+        (None, &[], Some("maxPods:"), 110),
+        (None, &[], Some("maxPods: 0"), 110),
+        (None, &[], None, 110),
+    ];
+    for (max_pods, env, file, expected) in rows {
+        let given = Given {
+            flags: Overrides {
+                max_pods: max_pods.clone(),
+                ..Overrides::default()
+            },
+            env,
+            file,
+            hostname: "",
+        };
+        let config = given.load().unwrap();
+        assert_eq!(
+            config.allocation.max_pods, expected,
+            "{max_pods:?} {env:?} {file:?}"
+        );
+    }
+}
+
+#[test]
+fn the_node_is_named_by_the_first_that_speaks() {
+    let rows: [(Option<&str>, Env<'_>, Option<&str>, &str); 6] = [
+        (
+            Some(" Flag "),
+            &[("NODEPULSE_NODE_NAME", "ours"), ("NODE_NAME", "downward")],
+            Some("nodeName: file"),
+            "flag",
+        ),
+        (
+            None,
+            &[("NODEPULSE_NODE_NAME", "ours"), ("NODE_NAME", "downward")],
+            Some("nodeName: file"),
+            "ours",
+        ),
+        (
+            None,
+            &[("NODE_NAME", "downward")],
+            Some("nodeName: file"),
+            "downward",
+        ),
+        (None, &[("NODE_NAME", "")], Some("nodeName: file"), "file"),
+        (None, &[], None, "host.example.com"),
+        (None, &[], Some(""), "host.example.com"),
+    ];
+    for (flag, env, file, expected) in rows {
+        let given = Given {
+            flags: Overrides {
+                node_name: flag.map(str::to_owned),
+                ..Overrides::default()
+            },
+            env,
+            file,
+            hostname: " Host.Example.COM\n",
+        };
+        assert_eq!(given.load().unwrap().node_name, expected);
+    }
+}
+
+#[test]
+fn the_file_is_the_one_that_is_named_and_must_then_exist() {
+    let rows: [(Option<&str>, Env<'_>, &str, bool); 4] = [
+        (None, &[], "/etc/nodepulse/config.yaml", true),
+        (
+            None,
+            &[("NODEPULSE_CONFIG", "")],
+            "/etc/nodepulse/config.yaml",
+            true,
+        ),
+        (
+            None,
+            &[("NODEPULSE_CONFIG", "/env.yaml")],
+            "/env.yaml",
+            false,
+        ),
+        (
+            Some("/flag.yaml"),
+            &[("NODEPULSE_CONFIG", "/env.yaml")],
+            "/flag.yaml",
+            false,
+        ),
+    ];
+    for (flag, env, expected, may_be_missing) in rows {
+        let asked = RefCell::new(PathBuf::new());
+        let overrides = Overrides {
+            config: flag.map(PathBuf::from),
+            ..Overrides::default()
+        };
+        let env = |name: &str| {
+            let found = env.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let read = |path: &Path| {
+            asked.replace(path.to_owned());
+            Err(io::ErrorKind::NotFound.into())
+        };
+        let loaded = Config::load(&overrides, &env, &read, "a");
+        assert_eq!(*asked.borrow(), Path::new(expected));
+        assert_eq!(loaded.is_ok(), may_be_missing, "{expected}");
+    }
+    let denied = |_: &Path| Err(io::ErrorKind::PermissionDenied.into());
+    let loaded = Config::load(&Overrides::default(), &|_| None, &denied, "a");
+    assert!(matches!(loaded, Err(ConfigError::Read { .. })));
+}
+
+#[test]
+fn default_thresholds_hold_key_by_key() {
+    const NODE: [&str; 7] = [
+        "memory.available<104857600",
+        "allocatableMemory.available<104857600",
+        "nodefs.available<10%",
+        "nodefs.inodesFree<5%",
+        "imagefs.available<15%",
+        "imagefs.inodesFree<5%",
+        "pid.available<5%",
+    ];
+    let with = |changes: &[(usize, &str)]| {
+        let mut all = NODE.map(str::to_owned).to_vec();
+        for (at, text) in changes {
+            all[*at] = (*text).to_owned();
+        }
+        all.retain(|text| !text.is_empty());
+        all
+    };
+    let gi = [
+        (0, "memory.available<1073741824"),
+        (1, "allocatableMemory.available<1073741824"),
+    ];
+    let rows = [
+        ("mode: node", with(&[])),
+        (
+            "mode: node\nevictionHard: {memory.available: 1Gi}",
+            with(&gi),
+        ),
+        (
+            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true",
+            with(&gi),
+        ),
+        (
+            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: false",
+            with(&gi)[..2].to_vec(),
+        ),
+        ("mode: node\nmergeDefaultEvictionSettings: false", with(&[])),
+        (
+            "mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false",
+            vec![],
+        ),
+        (
+            "mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
+            with(&[(2, ""), (6, "")]),
+        ),
+        (
+            "mode: node\nevictionHard: {containerfs.available: 1%}",
+            with(&[]),
+        ),
+        (
+            "mode: node\nenforceNodeAllocatable: [system-reserved]",
+            with(&[(1, "")]),
+        ),
+        (
+            "mode: companion",
+            with(&[
+                (0, "memory.available<5%"),
+                (1, "allocatableMemory.available<5%"),
+                (2, "nodefs.available<15%"),
+                (3, "nodefs.inodesFree<8%"),
+                (4, "imagefs.available<20%"),
+                (6, "pid.available<10%"),
+            ]),
+        ),
+    ];
+    for (text, mut expected) in rows {
+        let mut actual = thresholds(&file(text));
+        actual.sort();
+        expected.sort();
+        assert_eq!(actual, expected, "{text}");
+    }
+}
+
+#[test]
+fn maps_and_lists_have_a_flag_form() {
+    let text = |text: &str| Some(text.to_owned());
+    let config = flags(Overrides {
+        mode: text("node"),
+        merge_default_eviction_settings: text("false"),
+        eviction_hard: text("memory.available<1Gi, pid.available<2%"),
+        eviction_soft: text("memory.available<2Gi"),
+        eviction_soft_grace_period: text("memory.available=30s"),
+        eviction_minimum_reclaim: text("pid.available=1%"),
+        enforce_node_allocatable: text(""),
+        register_with_taints: text("b=1:NoSchedule,a:NoExecute"),
+        node_labels: text("role=edge,empty="),
+        system_reserved: text("cpu=1"),
+        kube_reserved: text("cpu=500m"),
+        ..Overrides::default()
+    })
+    .unwrap();
+
+    assert_eq!(
+        thresholds(&config),
+        [
+            "memory.available<1073741824",
+            "memory.available<2147483648 for 30s",
+            "pid.available<2%",
+        ]
+    );
+    let pid = config.policy.thresholds[2];
+    assert_eq!(pid.signal, Signal::PidAvailable);
+    assert_eq!(pid.min_reclaim, Some(ThresholdValue::Share(0.01)));
+    let keys: Vec<&str> = config.taints.iter().map(|t| t.key.as_str()).collect();
+    assert_eq!(keys, ["b", "a"], "in the given order");
+    assert_eq!(config.node_labels["role"], "edge");
+    assert_eq!(config.node_labels["empty"], "");
+    assert_eq!(config.allocation.reserved["cpu"].to_string(), "1500m");
+}
+
+#[test]
+fn zero_means_unset_and_an_update_frequency_alone_is_the_report_frequency_too() {
+    let rows = [
+        ("nodeStatusUpdateFrequency: 20s", 20, 20),
+        ("nodeStatusReportFrequency: 1m", 10, 60),
+        (
+            "nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m",
+            20,
+            60,
+        ),
+        ("nodeStatusUpdateFrequency: 0s", 10, 300),
+    ];
+    for (text, update, report) in rows {
+        let config = file(text);
+        let actual = (
+            config.status_update_frequency,
+            config.status_report_frequency,
+        );
+        let expected = (Duration::from_secs(update), Duration::from_secs(report));
+        assert_eq!(actual, expected, "{text}");
+    }
+    let config = file("evictionPressureTransitionPeriod: 0s\nnodeLeaseDurationSeconds: 0");
+    assert_eq!(config.policy.transition_period, Duration::from_mins(5));
+    assert_eq!(config.lease_duration, Duration::from_secs(40));
+}
+
+/// What stands below the file's head, and what the error line must contain.
+const BAD: &[(&str, &[&str])] = &[
+    // Keys.
+    (
+        "maxPod: 1",
+        &["line 3", r#"unknown key "maxPod""#, "maxPods"],
+    ),
+    ("evictionhard: {}", &[r#""evictionhard""#, "evictionHard"]),
+    ("log: {levle: info}", &[r#""levle""#, "level"]),
+    (
+        "diskIO: {devices: {sda: {fast: 1ms}}}",
+        &[r#""fast""#, "slow"],
+    ),
+    (
+        "registerWithTaints: [{name: a}]",
+        &[r#""name""#, "nearest known key"],
+    ),
+    ("maxPods: 1\nmaxPods: 2", &["line 4", "maxPods"]),
+    // Kinds of value.
+    ("maxPods: [1]", &["line 3", "maxPods: [1]", "maxPods: 110"]),
+    (
+        "evictionHard: 5",
+        &["evictionHard: 5", "memory.available: 100Mi"],
+    ),
+    ("log: info", &["log: info"]),
+    ("mode: 'node", &["line"]),
+    // Words.
+    (
+        "mode: standalone",
+        &[
+            "mode in ",
+            r#""standalone""#,
+            "companion, node",
+            "mode: companion",
+        ],
+    ),
+    (
+        "cgroupDriver: runc",
+        &["cgroupDriver", r#""runc""#, "cgroupfs, systemd"],
+    ),
+    (
+        "kernel: {tier: kmsg}",
+        &["kernel.tier", r#""kmsg""#, "auto, btf, files"],
+    ),
+    (
+        "log: {level: loud}",
+        &["log.level", r#""loud""#, "level: info"],
+    ),
+    (
+        "log: {format: xml}",
+        &["log.format", r#""xml""#, "format: json"],
+    ),
+    (
+        "runtime: {endpoint: unix:///run/containerd/containerd.sock}",
+        &["runtime.endpoint", "containerd.sock", "endpoint: none"],
+    ),
+    (
+        "registerNode: perhaps",
+        &["registerNode", r#""perhaps""#, "registerNode: true"],
+    ),
+    (
+        "mergeDefaultEvictionSettings: 1",
+        &["mergeDefaultEvictionSettings", r#""1""#],
+    ),
+    (
+        "diskIO: {raisesDiskPressure: maybe}",
+        &["diskIO.raisesDiskPressure", r#""maybe""#],
+    ),
+    (
+        "enforceNodeAllocatable: [pods, qos]",
+        &["enforceNodeAllocatable[1]", r#""qos""#, "[pods]"],
+    ),
+    // Names.
+    (
+        "nodeName: under_score",
+        &[
+            "nodeName",
+            r#""under_score""#,
+            "DNS-1123",
+            "nodeName: worker-1",
+        ],
+    ),
+    (
+        "nodeName: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        &["nodeName", "longer than 63"],
+    ),
+    ("nodeName: ''", &["nodeName", r#""""#, "is empty"]),
+    // Paths.
+    (
+        "hostRoot: host",
+        &["hostRoot", r#""host""#, "absolute", "hostRoot: /host"],
+    ),
+    ("rootDirectory: var/lib", &["rootDirectory", r#""var/lib""#]),
+    ("cgroupRoot: /a/../b", &["cgroupRoot", r#""/a/../b""#, ".."]),
+    ("kubeconfig: ''", &["kubeconfig", r#""""#, "is empty"]),
+    // Thresholds.
+    (
+        "evictionHard: {memory.free: 1Gi}",
+        &[
+            "evictionHard.memory.free",
+            "unsupported eviction signal",
+            "memory.available: 100Mi",
+        ],
+    ),
+    (
+        "evictionHard: {allocatableMemory.available: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionHard: {memory.available: '0'}",
+        &[r#""0""#, "greater than zero"],
+    ),
+    (
+        "evictionHard: {memory.available: -1Mi}",
+        &[r#""-1Mi""#, "negative"],
+    ),
+    (
+        "evictionHard: {memory.available: 101%}",
+        &[r#""101%""#, "between 0% and 100%"],
+    ),
+    (
+        "evictionHard: {memory.available: 100MB}",
+        &[r#""100MB""#, "suffix"],
+    ),
+    (
+        "evictionHard: {memory.available: lots}",
+        &[r#""lots""#, "number"],
+    ),
+    (
+        "evictionSoft: {memory.available: 1Gi}",
+        &[
+            "grace period must be specified for the soft eviction threshold memory.available",
+            "1m30s",
+        ],
+    ),
+    (
+        "evictionSoft: {memory.avail: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.available: soon}",
+        &["evictionSoftGracePeriod", r#""soon""#, "1m30s"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.available: -1s}",
+        &["must not be negative"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.free: 1s}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionMinimumReclaim: {memory.available: 0%}",
+        &["evictionMinimumReclaim", r#""0%""#, "500Mi"],
+    ),
+    (
+        "evictionMinimumReclaim: {memory.free: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    // Durations and counts.
+    (
+        "evictionPressureTransitionPeriod: 300",
+        &["evictionPressureTransitionPeriod", r#""300""#, "5m"],
+    ),
+    (
+        "nodeStatusUpdateFrequency: -10s",
+        &["nodeStatusUpdateFrequency", r#""-10s""#, "negative", "10s"],
+    ),
+    (
+        "nodeStatusReportFrequency: often",
+        &["nodeStatusReportFrequency", r#""often""#],
+    ),
+    (
+        "nodeLeaseDurationSeconds: -1",
+        &["nodeLeaseDurationSeconds", r#""-1""#, "40"],
+    ),
+    (
+        "nodeLeaseDurationSeconds: 40s",
+        &["nodeLeaseDurationSeconds", r#""40s""#],
+    ),
+    ("maxPods: many", &["maxPods", r#""many""#, "maxPods: 110"]),
+    ("maxPods: 2147483648", &["maxPods", "2147483647"]),
+    ("podsPerCore: -1", &["podsPerCore", r#""-1""#]),
+    (
+        "diskIO: {solidState: {slow: 0ms}}",
+        &["diskIO.solidState.slow", "greater than zero", "20ms"],
+    ),
+    (
+        "diskIO: {rotational: {slow: 100}}",
+        &["diskIO.rotational.slow", r#""100""#],
+    ),
+    (
+        "diskIO: {window: 0s}",
+        &["diskIO.window", "greater than zero", "window: 1s"],
+    ),
+    (
+        "diskIO: {devices: {sda: {}}}",
+        &["diskIO.devices.sda.slow", "sda: {slow: 50ms}"],
+    ),
+    (
+        "diskIO: {devices: {/dev/sda: {slow: 1ms}}}",
+        &["/dev/sda", "/sys/block"],
+    ),
+    // Reservations.
+    (
+        "systemReserved: {gpu: 1}",
+        &[
+            "systemReserved.gpu",
+            "cpu, memory, ephemeral-storage, pid",
+            "cpu: 500m",
+        ],
+    ),
+    (
+        "kubeReserved: {cpu: -1}",
+        &["kubeReserved.cpu", r#""-1""#, "negative"],
+    ),
+    (
+        "kubeReserved: {memory: 1 Gi}",
+        &["kubeReserved.memory", r#""1 Gi""#, "suffix"],
+    ),
+    (
+        "nodeLabels: {\"a\\nb\": c}",
+        &["nodeLabels.a\\nb", "qualified name"],
+    ),
+    // Registration.
+    (
+        "nodeLabels: {kubernetes.io/role: a}",
+        &[
+            "nodeLabels.kubernetes.io/role",
+            r#""a""#,
+            "namespace",
+            "example.com/rack: r7",
+        ],
+    ),
+    ("nodeLabels: {a b: c}", &["nodeLabels", "qualified name"]),
+    (
+        "nodeLabels: {a: b c}",
+        &["nodeLabels.a", r#""b c""#, "label value"],
+    ),
+    (
+        "registerWithTaints: [{key: a, effect: Never}]",
+        &["registerWithTaints[0]", "a:Never", "NoSchedule"],
+    ),
+    (
+        "registerWithTaints: [{key: a}]",
+        &["registerWithTaints[0]", "effect"],
+    ),
+    (
+        "registerWithTaints: [{effect: NoExecute}]",
+        &["registerWithTaints[0]", "qualified name"],
+    ),
+    (
+        "registerWithTaints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]",
+        &["registerWithTaints[1]", "repeats"],
+    ),
+    (
+        "nodeIP: localhost",
+        &["nodeIP", r#""localhost""#, "192.0.2.10"],
+    ),
+    ("nodeIP: 192.0.2.1,192.0.2.2", &["one family"]),
+    ("nodeIP: '0.0.0.0,::1'", &["unspecified"]),
+    ("nodeIP: '1.1.1.1,::1,2.2.2.2'", &["more than two"]),
+    (
+        "kubernetesVersion: '1.33'",
+        &["kubernetesVersion", r#""1.33""#, "v1.33.0"],
+    ),
+    ("kubernetesVersion: v1.33.0+x", &["three numbers"]),
+];
+
+#[test]
+fn bad_input_is_refused_in_one_line_with_key_value_and_example() {
+    for (text, expected) in BAD {
+        let given = Given {
+            file: Some(text),
+            ..Given::default()
+        };
+        check_refused(text, given.load(), expected);
+    }
+}
+
+#[test]
+fn a_file_with_another_head_is_refused() {
+    let rows: &[(&str, &[&str])] = &[
+        ("", &["apiVersion", "nodepulse.dev/v1alpha1"]),
+        ("kind: NodepulseConfiguration", &["apiVersion", r#""""#]),
+        (
+            "apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration",
+            &["apiVersion", r#""nodepulse.dev/v2""#],
+        ),
+        (
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: KubeletConfiguration",
+            &[
+                "kind",
+                r#""KubeletConfiguration""#,
+                "kind: NodepulseConfiguration",
+            ],
+        ),
+        ("- a", &["line 1"]),
+    ];
+    for (text, expected) in rows {
+        let loaded = Given::default().load_text(Some(text));
+        check_refused(text, loaded, expected);
+    }
+}
+
+#[test]
+fn a_refused_flag_or_variable_is_named_as_such() {
+    let text = |text: &str| Some(text.to_owned());
+    let flag = Overrides {
+        eviction_hard: text("memory.available>1Gi"),
+        ..Overrides::default()
+    };
+    let expected = ["--eviction-hard", "memory.available>1Gi"];
+    check_refused("a flag", flags(flag), &expected);
+
+    let twice = Overrides {
+        node_labels: text("a=1,a=2"),
+        ..Overrides::default()
+    };
+    check_refused("twice", flags(twice), &["--node-labels", "twice"]);
+
+    let part = Overrides {
+        system_reserved: text("cpu=much"),
+        ..Overrides::default()
+    };
+    let expected = ["--system-reserved (cpu)", r#""much""#, "cpu: 500m"];
+    check_refused("a part of a flag", flags(part), &expected);
+
+    let given = Given {
+        env: &[("NODEPULSE_MAX_PODS", "many\nlines")],
+        ..Given::default()
+    };
+    let expected = ["NODEPULSE_MAX_PODS", r"many\nlines", "maxPods: 110"];
+    check_refused("a variable", given.load(), &expected);
+
+    let given = Given {
+        hostname: "  ",
+        ..Given::default()
+    };
+    check_refused("no host name", given.load(), &["host name", "nodeName"]);
+}
+
+fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&str]) {
+    let line = match loaded {
+        Ok(_) => panic!("{text:?} should be refused"),
+        Err(err) => err.to_string(),
+    };
+    assert!(!line.contains('\n'), "{text:?} takes one line: {line:?}");
+    for part in expected {
+        assert!(line.contains(part), "{text:?}: {line:?} lacks {part:?}");
+    }
+}

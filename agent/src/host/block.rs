@@ -1,0 +1,350 @@
+//! Whole disks: what `/sys/block` says of them. Facts only; limits are decided elsewhere.
+
+use std::fs;
+
+use super::{HostError, HostRoot, parse_u64, present};
+use crate::units::DeviceNumber;
+
+/// Disks that we list at most. The kernel's own window table holds no more.
+const MAX_DISKS: usize = 256;
+
+/// A disk whose requests the kernel stamps: see [`disks`] for what is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Name under `/sys/block`, such as `nvme0n1`.
+    pub name: String,
+    /// `dev`.
+    pub device: DeviceNumber,
+    /// `queue/rotational`. Means nothing for a virtio disk, which says 1 whatever it is.
+    pub rotational: bool,
+    /// The disk is a virtio device, or behind one.
+    pub virtio: bool,
+    /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
+    pub iostats: bool,
+}
+
+/// Requests sent to the disk and not answered: `inflight`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InFlight {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// The `stat` file: counters since the disk came, never reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IoCounters {
+    /// Reads completed.
+    pub reads: u64,
+    /// Milliseconds that reads waited, added up over all of them.
+    pub read_ms: u64,
+    /// Writes completed.
+    pub writes: u64,
+    /// Milliseconds that writes waited, added up over all of them.
+    pub write_ms: u64,
+}
+
+/// Every whole disk that answers requests of its own, sorted by name.
+///
+/// Left out are the drivers that pass `bio`s on to other disks or to memory (ram, zram, dm, md,
+/// drbd, pmem, and `NVMe` multipath heads), loop, and removable media whose slowness is no news
+/// (optical, floppy). A disk that goes away while we look is left out too.
+pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
+    let dir = root.path("sys/block");
+    let failed = |source| HostError::Read {
+        path: dir.clone(),
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(failed)? {
+        // A name that is not UTF-8 is no name of a kernel driver.
+        if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
+            && !is_excluded(&name)
+        {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    names.truncate(MAX_DISKS);
+    let mut disks = Vec::new();
+    for name in names {
+        disks.extend(disk(root, name)?);
+    }
+    Ok(disks)
+}
+
+/// Whether `iostats` of this disk is on now. `None`: the disk is gone.
+pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
+    flag(root, name, "queue/iostats")
+}
+
+/// Requests in flight. `None`: the disk is gone.
+pub fn in_flight(root: &HostRoot, name: &str) -> Result<Option<InFlight>, HostError> {
+    let Some([reads, writes]) = numbers(root, name, "inflight", [0, 1])? else {
+        return Ok(None);
+    };
+    Ok(Some(InFlight { reads, writes }))
+}
+
+/// Completions and waiting times. `None`: the disk is gone.
+pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
+    let Some([reads, read_ms, writes, write_ms]) = numbers(root, name, "stat", [0, 3, 4, 7])?
+    else {
+        return Ok(None);
+    };
+    Ok(Some(IoCounters {
+        reads,
+        read_ms,
+        writes,
+        write_ms,
+    }))
+}
+
+fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
+    // Only what issues requests has hardware queues; bio-based drivers have no such directory.
+    if !root.path(file(&name, "mq")).is_dir() {
+        return Ok(None);
+    }
+    // A path below an NVMe multipath head is hidden, and has no number.
+    let Some(dev) = present(root.read_string(file(&name, "dev")))? else {
+        return Ok(None);
+    };
+    let Some(device) = device_number(&dev) else {
+        return Err(garbled(root, &name, "dev", "`major:minor`"));
+    };
+    Ok(Some(Disk {
+        device,
+        rotational: flag(root, &name, "queue/rotational")?.unwrap_or(false),
+        // Without the file nobody can have switched it off.
+        iostats: iostats(root, &name)?.unwrap_or(true),
+        virtio: is_virtio(root, &name),
+        name,
+    }))
+}
+
+fn is_excluded(name: &str) -> bool {
+    const KINDS: [&str; 9] = [
+        "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
+    ];
+    KINDS.iter().any(|kind| {
+        // `sr0` and `md127`, also `md_d0`; not `sram` or a driver to come.
+        name.strip_prefix(kind)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'))
+    })
+}
+
+fn is_virtio(root: &HostRoot, name: &str) -> bool {
+    let link = |rel| fs::read_link(root.path(file(name, rel))).unwrap_or_default();
+    let is_virtio_device = |part: &str| {
+        part.strip_prefix("virtio")
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    name.starts_with("vd")
+        || link("device/subsystem").ends_with("virtio")
+        // A disk of a virtio-scsi controller: …/virtio0/host2/target2:0:0/….
+        || link("")
+            .iter()
+            .any(|part| part.to_str().is_some_and(is_virtio_device))
+}
+
+fn device_number(dev: &str) -> Option<DeviceNumber> {
+    let (major, minor) = dev.split_once(':')?;
+    Some(DeviceNumber {
+        major: parse_u64(major.as_bytes())?.try_into().ok()?,
+        minor: parse_u64(minor.as_bytes())?.try_into().ok()?,
+    })
+}
+
+fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, HostError> {
+    match present(root.read_string(file(name, rel)))?.as_deref() {
+        None => Ok(None),
+        Some("0") => Ok(Some(false)),
+        Some("1") => Ok(Some(true)),
+        Some(_) => Err(garbled(root, name, rel, "0 or 1")),
+    }
+}
+
+/// The columns `wanted` of a file of numbers.
+fn numbers<const N: usize>(
+    root: &HostRoot,
+    name: &str,
+    rel: &'static str,
+    wanted: [usize; N],
+) -> Result<Option<[u64; N]>, HostError> {
+    let Some(text) = present(root.read_string(file(name, rel)))? else {
+        return Ok(None);
+    };
+    let columns = wanted.map(|n| text.split_ascii_whitespace().nth(n));
+    let mut values = [0; N];
+    for (value, column) in values.iter_mut().zip(columns) {
+        *value = column
+            .and_then(|text| parse_u64(text.as_bytes()))
+            .ok_or_else(|| garbled(root, name, rel, "row of counters"))?;
+    }
+    Ok(Some(values))
+}
+
+fn file(name: &str, rel: &str) -> String {
+    let sep = if rel.is_empty() { "" } else { "/" };
+    format!("sys/block/{name}{sep}{rel}")
+}
+
+fn garbled(root: &HostRoot, name: &str, rel: &str, want: &'static str) -> HostError {
+    HostError::Garbled {
+        path: root.path(file(name, rel)),
+        want,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    fn write_disk(dir: &Scratch, name: &str, dev: &str) {
+        let at = |rel: &str| format!("sys/block/{name}/{rel}");
+        dir.mkdir(&at("mq/0"));
+        dir.write(&at("dev"), dev);
+        dir.write(&at("queue/rotational"), "1\n");
+        dir.write(&at("queue/iostats"), "1\n");
+    }
+
+    #[test]
+    fn only_disks_with_requests_of_their_own_are_listed() {
+        let dir = Scratch::new();
+        for (n, name) in [
+            "vda",
+            "sda",
+            "nvme0n1",
+            "nbd0",
+            "rbd0",
+            "mmcblk0",
+            "loop0",
+            "ram0",
+            "zram0",
+            "dm-0",
+            "md127",
+            "md_d0",
+            "drbd0",
+            "pmem0",
+            "sr0",
+            "fd0",
+            "nvme1n1",
+            "nvme1c0n1",
+        ]
+        .iter()
+        .enumerate()
+        {
+            write_disk(&dir, name, &format!("8:{n}\n"));
+        }
+        // A multipath head is bio-based; the path below it is hidden.
+        fs::remove_dir_all(dir.path().join("sys/block/nvme1n1/mq")).unwrap();
+        fs::remove_file(dir.path().join("sys/block/nvme1c0n1/dev")).unwrap();
+
+        let names: Vec<_> = disks(&dir.root())
+            .unwrap()
+            .into_iter()
+            .map(|d| d.name)
+            .collect();
+        assert_eq!(names, ["mmcblk0", "nbd0", "nvme0n1", "rbd0", "sda", "vda"]);
+    }
+
+    #[test]
+    fn facts_of_a_disk() {
+        let dir = Scratch::new();
+        write_disk(&dir, "vda", "254:0\n");
+        write_disk(&dir, "sda", "8:0\n");
+        dir.write("sys/block/sda/queue/rotational", "0\n");
+        dir.write("sys/block/sda/queue/iostats", "0\n");
+        dir.mkdir("sys/block/sda/device");
+        dir.mkdir("sys/devices/pci0000:00/virtio3/host2");
+        let found = disks(&dir.root()).unwrap();
+        let facts: Vec<_> = found
+            .iter()
+            .map(|d| {
+                (
+                    d.name.as_str(),
+                    d.device.major,
+                    d.rotational,
+                    d.virtio,
+                    d.iostats,
+                )
+            })
+            .collect();
+        assert_eq!(
+            facts,
+            [
+                ("sda", 8, false, false, false),
+                ("vda", 254, true, true, true)
+            ]
+        );
+
+        symlink(
+            "../../../bus/virtio",
+            dir.path().join("sys/block/sda/device/subsystem"),
+        )
+        .unwrap();
+        assert!(is_virtio(&dir.root(), "sda"), "by its bus");
+        let target = "../devices/pci0000:00/virtio3/host2/block/sdb";
+        symlink(target, dir.path().join("sys/block/sdb")).unwrap();
+        assert!(is_virtio(&dir.root(), "sdb"), "behind a virtio controller");
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_named() {
+        //          file          content, call
+        let rows = [
+            ("dev", "8"),
+            ("dev", "8:99999999999"),
+            ("dev", "8:-1"),
+            ("queue/rotational", "maybe"),
+            ("queue/iostats", ""),
+        ];
+        for (rel, text) in rows {
+            let dir = Scratch::new();
+            write_disk(&dir, "sda", "8:0");
+            dir.write(&file("sda", rel), text);
+            let err = disks(&dir.root()).unwrap_err().to_string();
+            assert!(err.contains(rel), "{text:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn counters_and_flights_are_read_by_column() {
+        let dir = Scratch::new();
+        let root = dir.root();
+        assert_eq!(counters(&root, "sda").unwrap(), None, "gone");
+        assert_eq!(in_flight(&root, "sda").unwrap(), None, "gone");
+
+        dir.write("sys/block/sda/inflight", "       2        3\n");
+        dir.write("sys/block/sda/stat", " 10 1 80 44 20 2 160 55 0 5 6\n");
+        let flight = InFlight {
+            reads: 2,
+            writes: 3,
+        };
+        assert_eq!(in_flight(&root, "sda").unwrap(), Some(flight));
+        let expected = IoCounters {
+            reads: 10,
+            read_ms: 44,
+            writes: 20,
+            write_ms: 55,
+        };
+        assert_eq!(counters(&root, "sda").unwrap(), Some(expected));
+
+        dir.write("sys/block/sda/stat", " 10 1 80 44 20 2 160\n");
+        assert!(
+            counters(&root, "sda")
+                .unwrap_err()
+                .to_string()
+                .contains("sda/stat")
+        );
+    }
+
+    #[test]
+    fn a_node_without_sys_block_is_an_error() {
+        assert!(disks(&Scratch::new().root()).unwrap_err().is_absent());
+    }
+}

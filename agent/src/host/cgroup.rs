@@ -1,0 +1,438 @@
+//! Where the cgroup hierarchies are, and what their files say, for versions 1 and 2.
+//!
+//! A path of a cgroup is written as the kernel does: from the top of its hierarchy, beginning with
+//! `/`, such as `/kubepods.slice/kubepods-pod1.slice`.
+
+pub mod memory;
+pub mod oom;
+pub mod pids;
+pub mod walk;
+
+use std::path::{Component, Path, PathBuf};
+
+use procfs::process::MountInfo;
+use procfs::{CGroupControllers, FromBufRead as _};
+
+use super::{HostError, HostFile, HostRoot, LIST_FILE, parse_u64, present, read_at};
+use crate::units::Bytes;
+
+/// Which rules the files of a hierarchy follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy a controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// The hierarchy of one controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Where it is mounted, the host root included.
+    pub mount: PathBuf,
+    /// Its rules.
+    pub version: Version,
+}
+
+impl Hierarchy {
+    /// The directory of a cgroup. Whatever `cgroup` is, it lies below the mount: `..` and the like
+    /// are dropped.
+    #[must_use]
+    pub fn dir(&self, cgroup: &str) -> PathBuf {
+        let mut dir = self.mount.clone();
+        dir.extend(
+            Path::new(cgroup)
+                .components()
+                .filter(|part| matches!(part, Component::Normal(_))),
+        );
+        dir
+    }
+
+    fn file(&self, cgroup: &str, name: &str) -> HostFile {
+        HostFile::at(self.dir(cgroup).join(name))
+    }
+}
+
+/// Where the controllers are that we read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Version 1 on hybrid nodes, even though a unified hierarchy is mounted there too.
+    pub memory: Hierarchy,
+    /// `None`: no hierarchy counts pids.
+    pub pids: Option<Hierarchy>,
+    /// The unified hierarchy, with controllers or without.
+    pub unified: Option<PathBuf>,
+}
+
+impl Layout {
+    /// Looks at what is mounted. Cold: once at start.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::NoMemoryController`] says why no hierarchy counts memory.
+    pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
+        let mut buf = Vec::new();
+        read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
+        let mounts = Mounts::parse(root, &buf);
+        let controllers = match &mounts.unified {
+            Some(mount) => present(HostFile::at(mount.join("cgroup.controllers")).read(&mut buf))?
+                .map(|()| String::from_utf8_lossy(&buf).into_owned()),
+            None => None,
+        }
+        .unwrap_or_default();
+
+        let of = |controller: &str| mounts.hierarchy_of(controller, &controllers);
+        let Some(memory) = of("memory") else {
+            let why = why_no_memory(root, &mounts);
+            return Err(HostError::NoMemoryController { why });
+        };
+        Ok(Self {
+            memory,
+            pids: of("pids"),
+            unified: mounts.unified.clone(),
+        })
+    }
+}
+
+/// The cgroup mounts that we can see, in the order in which they were made.
+#[derive(Debug, Default)]
+struct Mounts {
+    /// Version 1: where, and which controllers.
+    v1: Vec<(PathBuf, Vec<String>)>,
+    unified: Option<PathBuf>,
+}
+
+impl Mounts {
+    /// Line by line: a mount of somebody else, whose source can be any bytes, must not hide ours.
+    fn parse(root: &HostRoot, mountinfo: &[u8]) -> Self {
+        let mut mounts = Self::default();
+        for line in mountinfo.split(|&b| b == b'\n') {
+            let line = String::from_utf8_lossy(line);
+            if !line.contains(" - cgroup") {
+                continue;
+            }
+            let Ok(info) = MountInfo::from_line(&line) else {
+                continue;
+            };
+            let Some(mount) = visible(root, &info.mount_point) else {
+                continue;
+            };
+            match info.fs_type.as_str() {
+                "cgroup" => mounts
+                    .v1
+                    .push((mount, info.super_options.into_keys().collect())),
+                "cgroup2" => mounts.unified = mounts.unified.or(Some(mount)),
+                _ => {}
+            }
+        }
+        mounts
+    }
+
+    fn hierarchy_of(&self, controller: &str, on_unified: &str) -> Option<Hierarchy> {
+        let v1 = self
+            .v1
+            .iter()
+            .find(|(_, options)| options.iter().any(|option| option == controller));
+        if let Some((mount, _)) = v1 {
+            return Some(Hierarchy {
+                mount: mount.clone(),
+                version: Version::V1,
+            });
+        }
+        on_unified
+            .split_ascii_whitespace()
+            .any(|name| name == controller)
+            .then_some(())?;
+        Some(Hierarchy {
+            mount: self.unified.clone()?,
+            version: Version::V2,
+        })
+    }
+}
+
+/// Where we find a mount point. In a container that has the node's `/` at `/host`, both its own
+/// `/sys/fs/cgroup` and `/host/sys/fs/cgroup` are listed.
+fn visible(root: &HostRoot, mount_point: &Path) -> Option<PathBuf> {
+    if mount_point.starts_with(root.dir()) && mount_point.is_dir() {
+        return Some(mount_point.to_owned());
+    }
+    Some(root.path(mount_point)).filter(|path| path.is_dir())
+}
+
+fn why_no_memory(root: &HostRoot, mounts: &Mounts) -> &'static str {
+    let mut buf = Vec::new();
+    let listed = root
+        .read("proc/cgroups", &mut buf)
+        .ok()
+        .and_then(|()| CGroupControllers::from_buf_read(buf.as_slice()).ok());
+    let memory = listed
+        .iter()
+        .flat_map(|list| &list.0)
+        .find(|controller| controller.name == "memory");
+    match memory {
+        Some(memory) if !memory.enabled => {
+            "it is disabled; remove cgroup_disable=memory from the kernel's command line"
+        }
+        Some(memory) if memory.hierarchy != 0 => {
+            "it is bound to a version 1 hierarchy that is not mounted here; mount /sys/fs/cgroup of the node"
+        }
+        Some(_) | None if mounts.unified.is_none() && mounts.v1.is_empty() => {
+            "no cgroup file system is mounted here; mount /sys/fs/cgroup of the node"
+        }
+        Some(_) | None => {
+            "cgroup.controllers of the unified hierarchy does not list it; use the host's cgroup namespace"
+        }
+    }
+}
+
+/// A limit file: `max`, or a number. Anything above 2^62 is how version 1 says "none".
+fn read_limit(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
+    const NO_LIMIT_ABOVE: u64 = 1 << 62;
+    file.read(buf)?;
+    match buf.trim_ascii() {
+        b"max" => Ok(None),
+        text => parse_u64(text)
+            .map(|limit| Some(limit).filter(|&limit| limit <= NO_LIMIT_ABOVE))
+            .ok_or_else(|| file.garbled("limit")),
+    }
+}
+
+/// A cgroup and everything above it, the cgroup first and `/` last.
+pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
+    let cgroup = cgroup.trim_end_matches('/');
+    std::iter::successors(Some(if cgroup.is_empty() { "/" } else { cgroup }), |path| {
+        if *path == "/" {
+            return None;
+        }
+        match path.rfind('/') {
+            Some(0) | None => Some("/"),
+            Some(end) => path.get(..end),
+        }
+    })
+}
+
+/// The memory limit of one cgroup. `None`: no limit, which the top never has.
+///
+/// # Errors
+///
+/// As [`HostError::is_absent`] where the cgroup is gone.
+pub fn limit_of(
+    memory: &Hierarchy,
+    cgroup: &str,
+    buf: &mut Vec<u8>,
+) -> Result<Option<Bytes>, HostError> {
+    let name = match memory.version {
+        Version::V1 => "memory.limit_in_bytes",
+        // The top of version 2 has no such file, and no limit.
+        Version::V2 if memory.dir(cgroup) == memory.mount => return Ok(None),
+        Version::V2 => "memory.max",
+    };
+    let limit = read_limit(&memory.file(cgroup, name), buf)?;
+    Ok(limit.map(Bytes::from_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const HYBRID: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/proc/debian12-6.18/proc/self/mountinfo"
+    ));
+    const V2: &str =
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      36 31 0:33 / /sys/fs/cgroup/cpu,pids rw - cgroup cgroup rw,cpu,pids\n";
+
+    fn node(mountinfo: &[u8], dirs: &[&str], controllers: &[(&str, &str)]) -> Scratch {
+        let dir = Scratch::new();
+        dir.write("proc/self/mountinfo", mountinfo);
+        for rel in dirs {
+            dir.mkdir(rel);
+        }
+        for (rel, text) in controllers {
+            dir.write(rel, text);
+        }
+        dir
+    }
+
+    fn described(dir: &Scratch) -> String {
+        let short = |path: &Path| path.strip_prefix(dir.path()).unwrap().display().to_string();
+        match Layout::detect(&dir.root()) {
+            Ok(layout) => format!(
+                "{:?} {} | {} | {}",
+                layout.memory.version,
+                short(&layout.memory.mount),
+                layout.pids.map_or("-".into(), |pids| short(&pids.mount)),
+                layout.unified.map_or("-".into(), |path| short(&path)),
+            ),
+            Err(err) => err.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_layout_is_found_in_every_form() {
+        let v1_dirs = ["sys/fs/cgroup/memory", "sys/fs/cgroup/cpu,pids"];
+        let hybrid_dirs = [
+            "sys/fs/cgroup/memory",
+            "sys/fs/cgroup/pids",
+            "sys/fs/cgroup/unified",
+        ];
+        let v2 = ("sys/fs/cgroup/cgroup.controllers", "cpu io memory pids\n");
+        let hybrid = ("sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n");
+        let hostile = [
+            b"1 2 0:1 / /x rw - fuse.\xff \xff rw\n1 - cgroup\n",
+            V2.as_bytes(),
+        ]
+        .concat();
+        let rows = [
+            (
+                "version 1, controllers mounted together",
+                node(V1.as_bytes(), &v1_dirs, &[]),
+                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/cpu,pids | -",
+            ),
+            (
+                "hybrid, as captured",
+                node(HYBRID.as_bytes(), &hybrid_dirs, &[hybrid]),
+                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/pids | sys/fs/cgroup/unified",
+            ),
+            (
+                "version 2",
+                node(V2.as_bytes(), &[], &[v2]),
+                "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
+            ),
+            (
+                "version 2 among mounts that make no sense",
+                node(&hostile, &[], &[v2]),
+                "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
+            ),
+            (
+                "version 2 without pids",
+                node(V2.as_bytes(), &[], &[(v2.0, "memory")]),
+                "V2 sys/fs/cgroup | - | sys/fs/cgroup",
+            ),
+        ];
+        for (name, dir, expected) in &rows {
+            assert_eq!(described(dir), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_the_memory_controller_hears_why() {
+        let header = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n";
+        let v2 = ("sys/fs/cgroup/cgroup.controllers", "cpu\n");
+        let disabled = format!("{header}memory\t0\t1\t0\n");
+        let elsewhere = format!("{header}memory\t4\t22\t1\n");
+        let rows = [
+            (
+                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &disabled)]),
+                "cgroup_disable",
+            ),
+            (
+                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &elsewhere)]),
+                "version 1",
+            ),
+            (node(V2.as_bytes(), &[], &[v2]), "cgroup.controllers"),
+            (
+                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", "\u{0}junk")]),
+                "cgroup.controllers",
+            ),
+            (node(b"\xff\xfe", &[], &[]), "no cgroup file system"),
+        ];
+        for (dir, why) in &rows {
+            assert!(described(dir).contains(why), "{why}: {}", described(dir));
+        }
+        assert!(
+            Layout::detect(&Scratch::new().root())
+                .unwrap_err()
+                .is_absent()
+        );
+    }
+
+    #[test]
+    fn a_mount_point_that_already_names_the_root_is_not_prefixed_twice() {
+        let dir = Scratch::new();
+        dir.write("sys/fs/cgroup/cgroup.controllers", "memory");
+        let at = dir.path().join("sys/fs/cgroup");
+        let line = format!("30 23 0:26 / {} rw - cgroup2 cgroup2 rw\n", at.display());
+        dir.write("proc/self/mountinfo", line);
+        assert_eq!(Layout::detect(&dir.root()).unwrap().memory.mount, at);
+    }
+
+    #[test]
+    fn a_cgroup_path_cannot_leave_its_hierarchy() {
+        let memory = Hierarchy {
+            mount: "/m".into(),
+            version: Version::V2,
+        };
+        let rows = [
+            ("/", "/m"),
+            ("", "/m"),
+            ("/a/b", "/m/a/b"),
+            ("a//b/", "/m/a/b"),
+            ("/../../etc", "/m/etc"),
+            ("/./a", "/m/a"),
+        ];
+        for (cgroup, expected) in rows {
+            assert_eq!(memory.dir(cgroup), Path::new(expected), "{cgroup}");
+        }
+    }
+
+    #[test]
+    fn ancestors_end_at_the_top() {
+        let rows = [
+            ("/a/b/c", vec!["/a/b/c", "/a/b", "/a", "/"]),
+            ("/a/", vec!["/a", "/"]),
+            ("/", vec!["/"]),
+            ("", vec!["/"]),
+            ("a", vec!["a", "/"]),
+        ];
+        for (cgroup, expected) in rows {
+            assert_eq!(ancestors(cgroup).collect::<Vec<_>>(), expected, "{cgroup}");
+        }
+    }
+
+    #[test]
+    fn limits() {
+        let dir = Scratch::new();
+        let v1 = Hierarchy {
+            mount: dir.path().to_owned(),
+            version: Version::V1,
+        };
+        let v2 = Hierarchy {
+            version: Version::V2,
+            ..v1.clone()
+        };
+        let two_62 = (1_u64 << 62).to_string();
+        let above = ((1_u64 << 62) + 1).to_string();
+        let rows = [
+            ("max\n", Some(None), "version 2's word"),
+            ("4096\n", Some(Some(4096)), "a limit"),
+            ("0", Some(Some(0)), "nothing allowed is a limit"),
+            (two_62.as_str(), Some(Some(1 << 62)), "the largest limit"),
+            (above.as_str(), Some(None), "one more means none"),
+            (
+                "9223372036854771712\n",
+                Some(None),
+                "version 1's way to say none",
+            ),
+            ("-1", None, "garbage"),
+            ("", None, "empty"),
+        ];
+        for (text, expected, why) in rows {
+            dir.write("a/memory.max", text);
+            dir.write("a/memory.limit_in_bytes", text);
+            for hierarchy in [&v1, &v2] {
+                let got = limit_of(hierarchy, "/a", &mut Vec::new()).ok();
+                assert_eq!(got.map(|l| l.map(Bytes::get)), expected, "{why}");
+            }
+        }
+        assert_eq!(limit_of(&v2, "/", &mut Vec::new()).unwrap(), None);
+        assert!(
+            limit_of(&v2, "/gone", &mut Vec::new())
+                .unwrap_err()
+                .is_absent()
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! How often cgroups ran into their memory limits, and were killed for it.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::{Hierarchy, Layout, Version, walk};
+use crate::host::{HostError, HostFile, field, present};
+use crate::units::CgroupId;
+
+/// The counters of one cgroup since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OomCounters {
+    /// How often this cgroup's own limit was hit: [`limit_hits_of`].
+    pub limit_hits: u64,
+    /// Kills among the tasks of this cgroup itself. Version 1 before Linux 4.13 does not count.
+    pub kills: u64,
+    /// The same two with everything below. `None` on version 1, which does not add up.
+    pub with_descendants: Option<Tree>,
+}
+
+/// `memory.events`: a cgroup and everything below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tree {
+    /// `oom`.
+    pub limit_hits: u64,
+    /// `oom_kill`.
+    pub kills: u64,
+}
+
+/// Reads the counters of one cgroup. `None`: it is gone, or it is the top of version 2.
+pub fn counters(
+    memory: &Hierarchy,
+    cgroup: &str,
+    buf: &mut Vec<u8>,
+) -> Result<Option<OomCounters>, HostError> {
+    let dir = memory.dir(cgroup);
+    let Some(limit_hits) = limit_hits_of(&dir, memory.version, buf)? else {
+        return Ok(None);
+    };
+    let counters = match memory.version {
+        Version::V1 => events(&dir, "memory.oom_control", buf)?.map(|own| OomCounters {
+            limit_hits,
+            kills: own.kills,
+            with_descendants: None,
+        }),
+        Version::V2 => {
+            let own = events(&dir, "memory.events.local", buf)?;
+            let tree = events(&dir, "memory.events", buf)?;
+            own.map(|own| OomCounters {
+                limit_hits,
+                kills: own.kills,
+                with_descendants: tree,
+            })
+        }
+    };
+    Ok(counters)
+}
+
+/// How often each cgroup hit its own limit, by cgroup id; those that never did are left out.
+///
+/// Compared with a later look, it tells whether a kill was at the limit of a cgroup or of the
+/// node: a global kill raises none of these.
+///
+/// # Cost
+///
+/// A walk of the whole hierarchy, with one small file a cgroup: at start, and never per sample.
+pub fn limit_hits(layout: &Layout) -> Result<HashMap<CgroupId, u64>, HostError> {
+    let version = layout.memory.version;
+    let mut hits = HashMap::new();
+    let mut buf = Vec::new();
+    walk::each(&layout.memory, |id, dir, _| {
+        // One unreadable cgroup must not hide the others.
+        if let Ok(Some(count @ 1..)) = limit_hits_of(dir, version, &mut buf) {
+            hits.insert(id, count);
+        }
+        true
+    })?;
+    Ok(hits)
+}
+
+/// The id of one cgroup, and how often its own limit was hit. `None`: it is gone, or it is the top
+/// of version 2, which has no limit.
+///
+/// # Errors
+///
+/// [`HostError::Read`] and [`HostError::Garbled`].
+pub fn limit_hits_of_path(
+    memory: &Hierarchy,
+    cgroup: &str,
+) -> Result<Option<(CgroupId, u64)>, HostError> {
+    let dir = memory.dir(cgroup);
+    let Ok(metadata) = std::fs::metadata(&dir) else {
+        return Ok(None);
+    };
+    let count = limit_hits_of(&dir, memory.version, &mut Vec::new())?;
+    Ok(count.map(|count| (CgroupId(metadata.ino()), count)))
+}
+
+/// How often a cgroup's own limit was hit. `None`: it is gone, or it is the top of version 2.
+///
+/// Version 2 counts each time that reclaim could not help (`oom` of `memory.events.local`, Linux
+/// 5.2). Version 1 counts each time that usage met the limit, so most of its hits end well.
+fn limit_hits_of(
+    dir: &Path,
+    version: Version,
+    buf: &mut Vec<u8>,
+) -> Result<Option<u64>, HostError> {
+    match version {
+        Version::V1 => present(HostFile::at(dir.join("memory.failcnt")).number(buf)),
+        Version::V2 => Ok(events(dir, "memory.events.local", buf)?.map(|own| own.limit_hits)),
+    }
+}
+
+/// A counter that the kernel does not print yet is zero.
+fn events(dir: &Path, name: &str, buf: &mut Vec<u8>) -> Result<Option<Tree>, HostError> {
+    let file = HostFile::at(dir.join(name));
+    if present(file.read(buf))?.is_none() {
+        return Ok(None);
+    }
+    // Both are there, in this order, from the first kernel that had the file.
+    if field(buf, b"oom").is_none() && field(buf, b"under_oom").is_none() {
+        return Err(file.garbled("`oom` counter"));
+    }
+    Ok(Some(Tree {
+        limit_hits: field(buf, b"oom").unwrap_or_default(),
+        kills: field(buf, b"oom_kill").unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const OOM_CONTROL: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.oom_control"
+    ));
+
+    fn layout(dir: &Scratch, version: Version) -> Layout {
+        Layout {
+            memory: Hierarchy {
+                mount: dir.path().to_owned(),
+                version,
+            },
+            pids: None,
+            unified: None,
+        }
+    }
+
+    #[test]
+    fn version_2_tells_its_own_hits_from_those_below() {
+        let dir = Scratch::new();
+        dir.write(
+            "pod/memory.events.local",
+            "low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\n",
+        );
+        dir.write(
+            "pod/memory.events",
+            "low 0\nhigh 0\nmax 9\noom 5\noom_kill 4\noom_group_kill 0\n",
+        );
+        let memory = layout(&dir, Version::V2).memory;
+        let mut buf = Vec::new();
+        let expected = OomCounters {
+            limit_hits: 2,
+            kills: 1,
+            with_descendants: Some(Tree {
+                limit_hits: 5,
+                kills: 4,
+            }),
+        };
+        assert_eq!(counters(&memory, "/pod", &mut buf).unwrap(), Some(expected));
+        assert_eq!(
+            counters(&memory, "/", &mut buf).unwrap(),
+            None,
+            "the top has no events"
+        );
+        assert_eq!(counters(&memory, "/gone", &mut buf).unwrap(), None);
+
+        dir.write("pod/memory.events.local", "\u{0}garbage");
+        let err = counters(&memory, "/pod", &mut buf).unwrap_err();
+        assert!(err.to_string().contains("memory.events.local"), "{err}");
+    }
+
+    #[test]
+    fn version_1_reads_oom_control_and_failcnt() {
+        let dir = Scratch::new();
+        let memory = layout(&dir, Version::V1).memory;
+        let mut buf = Vec::new();
+        //          memory.oom_control                                  kills
+        let rows = [
+            (OOM_CONTROL, 0, "as captured"),
+            (
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+                3,
+                "three kills",
+            ),
+            ("oom_kill_disable 0\nunder_oom 0\n", 0, "before 4.13"),
+        ];
+        for (text, kills, why) in rows {
+            dir.write("pod/memory.oom_control", text);
+            dir.write("pod/memory.failcnt", "17\n");
+            let expected = OomCounters {
+                limit_hits: 17,
+                kills,
+                with_descendants: None,
+            };
+            assert_eq!(
+                counters(&memory, "/pod", &mut buf).unwrap(),
+                Some(expected),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_cgroups_that_hit_their_own_limit_are_collected() {
+        for (version, name) in [
+            (Version::V2, "memory.events.local"),
+            (Version::V1, "memory.failcnt"),
+        ] {
+            let dir = Scratch::new();
+            let text = |n: u32| match version {
+                Version::V1 => format!("{n}\n"),
+                Version::V2 => format!("max 1\noom {n}\noom_kill 0\n"),
+            };
+            dir.write(&format!("kubepods/pod1/ctr/{name}"), text(3));
+            dir.write(&format!("kubepods/pod1/{name}"), text(0));
+            dir.write(&format!("kubepods/pod2/{name}"), "garbage");
+            dir.write(&format!("system/{name}"), text(1));
+            let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
+            let expected = HashMap::from([(id("kubepods/pod1/ctr"), 3), (id("system"), 1)]);
+            assert_eq!(
+                limit_hits(&layout(&dir, version)).unwrap(),
+                expected,
+                "{version:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `/proc/meminfo`.
+
+use super::{HostError, HostFile, HostRoot, parse_u64};
+use crate::units::Bytes;
+
+/// What we want of `/proc/meminfo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meminfo {
+    /// `MemTotal`.
+    pub total: Bytes,
+    /// `MemAvailable`. `None`: not printed (before Linux 3.14).
+    pub available: Option<Bytes>,
+    /// `SwapTotal`; zero without swap, or where the kernel has none.
+    pub swap_total: Bytes,
+}
+
+/// Reads `/proc/meminfo`.
+#[derive(Debug, Clone)]
+pub struct Source(HostFile);
+
+impl Source {
+    /// Of this node.
+    #[must_use]
+    pub fn new(root: &HostRoot) -> Self {
+        Self(root.file("proc/meminfo"))
+    }
+
+    /// Reads the file. Hot: nothing is allocated.
+    pub fn read(&self, buf: &mut Vec<u8>) -> Result<Meminfo, HostError> {
+        self.0.read(buf)?;
+        parse(buf).ok_or_else(|| self.0.garbled("`MemTotal: <n> kB`"))
+    }
+}
+
+/// `None` where `MemTotal` is not there, or is no number: nothing can be said without it.
+#[must_use]
+pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
+    Some(Meminfo {
+        total: field_kib(meminfo, b"MemTotal:")?,
+        available: field_kib(meminfo, b"MemAvailable:"),
+        swap_total: field_kib(meminfo, b"SwapTotal:").unwrap_or_default(),
+    })
+}
+
+/// The value after `key`, as in `MemAvailable:   123 kB`. Every line that we want has this unit.
+fn field_kib(meminfo: &[u8], key: &[u8]) -> Option<Bytes> {
+    let value = meminfo
+        .split(|&b| b == b'\n')
+        .find_map(|line| line.strip_prefix(key))?;
+    let digits = value.trim_ascii().strip_suffix(b" kB")?;
+    parse_u64(digits.trim_ascii()).map(Bytes::from_kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const CAPTURED: &[u8] = include_bytes!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/proc/debian12-6.18/proc/meminfo"
+    ));
+
+    #[test]
+    fn a_captured_file_gives_its_three_numbers() {
+        let meminfo = parse(CAPTURED).unwrap();
+        assert_eq!(meminfo.total, Bytes::from_kib(24_684_096));
+        assert!(meminfo.available.unwrap() < meminfo.total);
+        assert_eq!(meminfo.swap_total, Bytes::default());
+    }
+
+    #[test]
+    fn edges() {
+        let rows: [(&[u8], Option<u64>, &str); 8] = [
+            (b"MemTotal: 16 kB\n", Some(16384), "one line"),
+            (b"MemTotal:16 kB", Some(16384), "no blank, no newline"),
+            (b"xMemTotal: 16 kB\n", None, "another key"),
+            (
+                b"MemTotal: 16 MB\n",
+                None,
+                "a unit that the kernel does not print",
+            ),
+            (b"MemTotal: -16 kB\n", None, "a sign"),
+            (b"MemTotal: kB\n", None, "no digits"),
+            (
+                b"MemTotal: 18446744073709551615 kB",
+                Some(u64::MAX),
+                "saturates",
+            ),
+            (b"\xff\xfe\0", None, "no text at all"),
+        ];
+        for (text, expected, why) in rows {
+            assert_eq!(parse(text).map(|m| m.total.get()), expected, "{why}");
+        }
+        let old = parse(b"MemTotal: 4 kB\nSwapTotal: 8 kB\n").unwrap();
+        assert_eq!((old.available, old.swap_total.get()), (None, 8192));
+    }
+
+    #[test]
+    fn a_garbled_file_is_named() {
+        let dir = Scratch::new();
+        dir.write("proc/meminfo", "nonsense");
+        let err = Source::new(&dir.root()).read(&mut Vec::new()).unwrap_err();
+        assert!(err.to_string().contains("proc/meminfo"), "{err}");
+    }
+}

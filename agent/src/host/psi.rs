@@ -1,0 +1,210 @@
+//! Pressure stall information: `*/pressure` files.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{HostError, HostFile, HostRoot, parse_u64};
+
+/// What tasks were waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stall {
+    /// A processor.
+    Cpu,
+    /// Memory: reclaim, refaults, swap.
+    Memory,
+    /// A disk.
+    Io,
+}
+
+impl Stall {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Io];
+
+    /// The file's name under `/proc/pressure`, and the part before `.pressure` in a cgroup.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Io => "io",
+        }
+    }
+}
+
+/// One pressure file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Psi {
+    /// At least one task was stalled.
+    pub some: PsiLine,
+    /// All tasks that had work were stalled. `None`: no such line, as in `/proc/pressure/cpu`
+    /// before Linux 5.13.
+    pub full: Option<PsiLine>,
+}
+
+/// One line of a pressure file: the share of wall time in which tasks were stalled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PsiLine {
+    /// `avg10`: percent over the last 10 s.
+    pub avg10: f32,
+    /// `avg60`: percent over the last 60 s.
+    pub avg60: f32,
+    /// `avg300`: percent over the last 300 s.
+    pub avg300: f32,
+    /// `total`: since boot, never reset. The kernel counts microseconds.
+    pub total: Duration,
+}
+
+/// The node's file.
+#[must_use]
+pub fn node_file(root: &HostRoot, stall: Stall) -> HostFile {
+    root.file(Path::new("proc/pressure").join(stall.as_str()))
+}
+
+/// The file of a directory in the unified hierarchy.
+#[must_use]
+pub fn cgroup_file(cgroup: &Path, stall: Stall) -> HostFile {
+    HostFile::at(cgroup.join(format!("{}.pressure", stall.as_str())))
+}
+
+/// Reads one file. `None`: this kernel has no PSI, or it is compiled in and off (`psi=1` is
+/// missing on its command line).
+pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError> {
+    match file.read(buf) {
+        Ok(()) => parse(buf)
+            .map(Some)
+            .ok_or_else(|| file.garbled("`some avg10=…` line")),
+        Err(err) if err.is_absent() || err.is_switched_off() => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// `None` where `some` is not there, or either line is not as the kernel prints it.
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<Psi> {
+    let text = str::from_utf8(text).ok()?;
+    let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
+    Some(Psi {
+        some: parse_line(line("some ")?)?,
+        full: match line("full ") {
+            Some(full) => Some(parse_line(full)?),
+            None => None,
+        },
+    })
+}
+
+fn parse_line(line: &str) -> Option<PsiLine> {
+    let value = |key: &str| {
+        line.split_ascii_whitespace()
+            .find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
+    };
+    let percent = |key| {
+        let percent: f32 = value(key)?.parse().ok()?;
+        // Rounding in the kernel can give a hair more than 100.
+        (0.0..=101.0).contains(&percent).then_some(percent)
+    };
+    Some(PsiLine {
+        avg10: percent("avg10")?,
+        avg60: percent("avg60")?,
+        avg300: percent("avg300")?,
+        total: Duration::from_micros(parse_u64(value("total")?.as_bytes())?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const CAPTURED: &[u8] = include_bytes!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/proc/debian12-6.18/proc/pressure/io"
+    ));
+
+    #[test]
+    fn both_lines_are_read() {
+        let psi = parse(
+            b"some avg10=1.50 avg60=0.25 avg300=0.00 total=1234567\n\
+              full avg10=0.50 avg60=0.00 avg300=100.00 total=9\n",
+        )
+        .unwrap();
+        let expected = PsiLine {
+            avg10: 1.5,
+            avg60: 0.25,
+            avg300: 0.0,
+            total: Duration::from_micros(1_234_567),
+        };
+        assert_eq!(psi.some, expected);
+        assert_eq!(
+            psi.full.map(|l| (l.avg300, l.total.as_micros())),
+            Some((100.0, 9))
+        );
+        assert!(parse(CAPTURED).unwrap().full.is_some());
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_print_is_refused() {
+        let good = "avg10=0.00 avg60=0.00 avg300=0.00 total=1";
+        //          text                                     parsed, why
+        let rows = [
+            (format!("some {good}\n"), true, "cpu before 5.13"),
+            (format!("full {good}\n"), false, "no `some`"),
+            (
+                format!("some {good}\nfull nonsense\n"),
+                false,
+                "a broken `full`",
+            ),
+            (
+                "some avg10=nan avg60=0 avg300=0 total=1".to_owned(),
+                false,
+                "not a number",
+            ),
+            (
+                "some avg10=-1 avg60=0 avg300=0 total=1".to_owned(),
+                false,
+                "below zero",
+            ),
+            (
+                "some avg10=500 avg60=0 avg300=0 total=1".to_owned(),
+                false,
+                "beyond all time",
+            ),
+            (
+                "some avg10=0 avg60=0 avg300=0 total=-1".to_owned(),
+                false,
+                "negative total",
+            ),
+            (String::new(), false, "empty"),
+        ];
+        for (text, parsed, why) in rows {
+            assert_eq!(parse(text.as_bytes()).is_some(), parsed, "{why}");
+        }
+    }
+
+    #[test]
+    fn no_file_means_no_psi() {
+        let dir = Scratch::new();
+        let mut buf = Vec::new();
+        let file = node_file(&dir.root(), Stall::Io);
+        assert_eq!(read(&file, &mut buf).unwrap(), None);
+        dir.write("proc/pressure/io", CAPTURED);
+        assert_eq!(read(&file, &mut buf).unwrap(), parse(CAPTURED));
+        dir.write("proc/pressure/io", "garbage");
+        assert!(
+            read(&file, &mut buf)
+                .unwrap_err()
+                .to_string()
+                .contains("pressure/io")
+        );
+        let of_cgroup = cgroup_file(dir.path(), Stall::Memory);
+        assert!(of_cgroup.path().ends_with("memory.pressure"));
+    }
+
+    #[test]
+    fn psi_that_is_switched_off_is_not_a_fault() {
+        let off = HostError::Read {
+            path: "/proc/pressure/io".into(),
+            source: nix::errno::Errno::EOPNOTSUPP.into(),
+        };
+        assert!(off.is_switched_off() && !off.is_absent());
+    }
+}

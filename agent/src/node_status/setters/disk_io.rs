@@ -1,0 +1,270 @@
+//! `DiskIOPressure`: whether the disks answer in time.
+//!
+//! The message names the disks and holds no number that moves. While the condition is only held for
+//! the transition period, no disk is slow any more: the words that named them stay.
+
+use super::{Context, SetterError};
+use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::{Disks, NodeStatus, Status};
+use crate::pressure::Pressure;
+use crate::reading::Resource;
+
+/// `type`.
+pub const TYPE: &str = "DiskIOPressure";
+
+/// How many disks a list names; what is beyond is counted. A JBOD has a hundred.
+const NAMED: usize = 5;
+
+/// How long a name may be: the kernel's `DISK_NAME_LEN`.
+const NAME_LENGTH: usize = 32;
+
+/// Appends the condition.
+pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    let disks = &context.facts.disks;
+    let named = message(disks);
+    let (value, same, reason, message) = match context.pressure(Resource::DiskIo) {
+        Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
+            Status::True,
+            SameStatus::ReplacesWords,
+            "StalledDisk",
+            &*named,
+        ),
+        Pressure::UnderPressure { .. } if !disks.slow.is_empty() => {
+            (Status::True, SameStatus::ReplacesWords, "SlowDisk", &*named)
+        }
+        Pressure::UnderPressure { .. } => (
+            Status::True,
+            SameStatus::KeepsWords,
+            "SlowDisk",
+            "a disk answered late within the transition period",
+        ),
+        Pressure::Relieved => (
+            Status::False,
+            SameStatus::ReplacesWords,
+            "DisksResponsive",
+            "every disk answers in time",
+        ),
+        Pressure::Unread => (
+            Status::Unknown,
+            SameStatus::ReplacesWords,
+            "SourceUnavailable",
+            "the latency of the disks cannot be read",
+        ),
+    };
+    let verdict = Verdict {
+        type_: TYPE,
+        status: value,
+        reason,
+        message,
+    };
+    let condition = stamp(verdict, same, context.stored, context.now);
+    status.conditions.push(condition);
+    Ok(())
+}
+
+fn message(disks: &Disks) -> String {
+    [
+        ("not answering", &disks.stalled),
+        ("answering late", &disks.slow),
+    ]
+    .into_iter()
+    .filter(|(_, names)| !names.is_empty())
+    .map(|(what, names)| format!("{what}: {}", list(names)))
+    .collect::<Vec<_>>()
+    .join("; ")
+}
+
+fn list(names: &[String]) -> String {
+    let first = names
+        .iter()
+        .take(NAMED)
+        .map(|name| escaped(name))
+        .collect::<Vec<_>>()
+        .join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Whoever may create a device may choose its name.
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars().take(NAME_LENGTH) {
+        if c.is_ascii_graphic() {
+            text.push(c);
+        } else {
+            text.extend(c.escape_default());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::setters::compute;
+    use crate::node_status::{Condition, StoredNode};
+
+    const UNDER: Pressure = Pressure::UnderPressure {
+        last_over: BootNanos(1),
+    };
+
+    fn condition(
+        pressure: Pressure,
+        stalled: &[&str],
+        slow: &[&str],
+        before: Option<Condition>,
+    ) -> Condition {
+        let names = |of: &[&str]| of.iter().map(|&name| name.to_owned()).collect();
+        let mut facts = facts();
+        facts.pressures.insert(Resource::DiskIo, pressure);
+        facts.disks = Disks {
+            slow: names(slow),
+            stalled: names(stalled),
+        };
+        let stored = StoredNode {
+            conditions: before.into_iter().collect(),
+            ..StoredNode::default()
+        };
+        let (status, _) = compute(&facts, &stored, now());
+        status
+            .conditions
+            .into_iter()
+            .find(|c| c.type_ == TYPE)
+            .unwrap()
+    }
+
+    /// State, stalled and slow disks; then status, reason and message.
+    type Row<'a> = (
+        Pressure,
+        &'a [&'a str],
+        &'a [&'a str],
+        Status,
+        &'a str,
+        &'a str,
+    );
+
+    #[test]
+    fn it_names_the_disks() {
+        use Status::{False, True, Unknown};
+        let hostile = format!("\u{1b}[2J{}", "x".repeat(40));
+        let cut = format!("answering late: \\u{{1b}}[2J{}", "x".repeat(28));
+        let rows: [Row<'_>; 9] = [
+            (
+                UNDER,
+                &[],
+                &["sda"],
+                True,
+                "SlowDisk",
+                "answering late: sda",
+            ),
+            (
+                UNDER,
+                &["sdb"],
+                &[],
+                True,
+                "StalledDisk",
+                "not answering: sdb",
+            ),
+            (
+                UNDER,
+                &["sdb"],
+                &["sda", "sdc"],
+                True,
+                "StalledDisk",
+                "not answering: sdb; answering late: sda, sdc",
+            ),
+            (
+                UNDER,
+                &[],
+                &["a", "b", "c", "d", "e"],
+                True,
+                "SlowDisk",
+                "answering late: a, b, c, d, e",
+            ),
+            (
+                UNDER,
+                &[],
+                &["a", "b", "c", "d", "e", "f"],
+                True,
+                "SlowDisk",
+                "answering late: a, b, c, d, e and 1 more",
+            ),
+            (UNDER, &[], &[&hostile], True, "SlowDisk", &cut),
+            (
+                UNDER,
+                &[],
+                &[],
+                True,
+                "SlowDisk",
+                "a disk answered late within the transition period",
+            ),
+            (
+                Pressure::Relieved,
+                &[],
+                &[],
+                False,
+                "DisksResponsive",
+                "every disk answers in time",
+            ),
+            (
+                Pressure::Unread,
+                &[],
+                &[],
+                Unknown,
+                "SourceUnavailable",
+                "the latency of the disks cannot be read",
+            ),
+        ];
+        for (pressure, stalled, slow, status, reason, message) in rows {
+            let c = condition(pressure, stalled, slow, None);
+            assert_eq!(
+                (c.status, &*c.reason, &*c.message),
+                (status, reason, message),
+                "{stalled:?} {slow:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_words_follow_the_disks_and_the_time_follows_the_status() {
+        let then = wall(1_000_000_000);
+        let at_once = wall(1_800_000_000);
+        let before = || {
+            Some(stored(
+                TYPE,
+                Status::True,
+                "StalledDisk",
+                "not answering: sdb",
+            ))
+        };
+
+        let c = condition(UNDER, &[], &["sda"], before());
+        assert_eq!(
+            (&*c.reason, &*c.message, c.last_transition_time),
+            ("SlowDisk", "answering late: sda", then),
+            "another disk is no transition"
+        );
+        let c = condition(UNDER, &[], &[], before());
+        assert_eq!(
+            (&*c.reason, &*c.message, c.last_transition_time),
+            ("StalledDisk", "not answering: sdb", then),
+            "held: says which disk it was"
+        );
+        let c = condition(Pressure::Relieved, &[], &[], before());
+        assert_eq!(
+            (&*c.reason, c.last_transition_time),
+            ("DisksResponsive", at_once),
+            "over"
+        );
+        let c = condition(Pressure::Unread, &[], &[], before());
+        assert_eq!(
+            (c.status, &*c.reason, c.last_transition_time),
+            (Status::Unknown, "SourceUnavailable", at_once),
+            "a blind source keeps no old True"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! `daemonEndpoints`: the port on which others could reach a kubelet.
+
+use super::{Context, SetterError};
+use crate::node_status::NodeStatus;
+
+/// Writes the port where one is configured.
+pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    status.kubelet_port = context.facts.kubelet_port;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node_status::StoredNode;
+    use crate::node_status::sample::{facts, now};
+    use crate::node_status::setters::compute;
+
+    #[test]
+    fn the_port_is_left_out_unless_set() {
+        for (configured, why) in [(None, "nothing listens"), (Some(10250), "set")] {
+            let mut facts = facts();
+            facts.kubelet_port = configured;
+            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            assert_eq!(status.kubelet_port, configured, "{why}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `nodeInfo`: operating system and architecture, in the names that Go gives them.
+//!
+//! They are of the build, not of `uname`: a 32-bit agent on a 64-bit kernel says so.
+
+use super::{Context, SetterError};
+use crate::node_status::NodeStatus;
+
+/// The only operating system that we are built for.
+pub const OPERATING_SYSTEM: &str = "linux";
+
+/// Writes both.
+pub fn set(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    OPERATING_SYSTEM.clone_into(&mut status.node_info.operating_system);
+    architecture().clone_into(&mut status.node_info.architecture);
+    Ok(())
+}
+
+/// What this agent was built for, in Go's names.
+#[must_use]
+pub fn architecture() -> &'static str {
+    go_name(std::env::consts::ARCH)
+}
+
+/// Go's name for Rust's; Rust's own where the two agree.
+fn go_name(rust: &'static str) -> &'static str {
+    match rust {
+        "x86_64" => "amd64",
+        "x86" => "386",
+        "aarch64" => "arm64",
+        "loongarch64" => "loong64",
+        "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+        "powerpc64" => "ppc64",
+        same => same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_status::StoredNode;
+    use crate::node_status::sample::{facts, now};
+    use crate::node_status::setters::compute;
+
+    #[test]
+    fn architectures_have_the_names_that_go_gives_them() {
+        let rows = [
+            ("x86_64", "amd64"),
+            ("x86", "386"),
+            ("aarch64", "arm64"),
+            ("arm", "arm"),
+            ("s390x", "s390x"),
+            ("riscv64", "riscv64"),
+            ("loongarch64", "loong64"),
+        ];
+        for (rust, go) in rows {
+            assert_eq!(go_name(rust), go, "{rust}");
+        }
+    }
+
+    #[test]
+    fn node_info_says_them() {
+        let (status, _) = compute(&facts(), &StoredNode::default(), now());
+        assert_eq!(status.node_info.operating_system, "linux");
+        assert_eq!(status.node_info.architecture, architecture());
+    }
+}

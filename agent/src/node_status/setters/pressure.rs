@@ -1,0 +1,325 @@
+//! The kubelet's three pressure conditions. They differ in words, so the words are a table.
+//!
+//! The words are an interface: operators alert on them.
+
+use super::{Context, SetterError};
+use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::{NodeStatus, Status};
+use crate::pressure::Pressure;
+use crate::reading::Resource;
+
+/// How one condition is worded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words {
+    /// `type`.
+    pub type_: &'static str,
+    /// While True.
+    pub under: Row,
+    /// While False.
+    pub relieved: Row,
+}
+
+/// The words of one status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// `reason` of the condition.
+    pub reason: &'static str,
+    /// `message` of the condition.
+    pub message: &'static str,
+    /// `reason` of the Event that tells of the edge into this status.
+    pub event: &'static str,
+}
+
+const MEMORY: Words = Words {
+    type_: "MemoryPressure",
+    under: Row {
+        reason: "KubeletHasInsufficientMemory",
+        message: "kubelet has insufficient memory available",
+        event: "NodeHasInsufficientMemory",
+    },
+    relieved: Row {
+        reason: "KubeletHasSufficientMemory",
+        message: "kubelet has sufficient memory available",
+        event: "NodeHasSufficientMemory",
+    },
+};
+
+const DISK: Words = Words {
+    type_: "DiskPressure",
+    under: Row {
+        reason: "KubeletHasDiskPressure",
+        message: "kubelet has disk pressure",
+        event: "NodeHasDiskPressure",
+    },
+    relieved: Row {
+        reason: "KubeletHasNoDiskPressure",
+        message: "kubelet has no disk pressure",
+        event: "NodeHasNoDiskPressure",
+    },
+};
+
+const PIDS: Words = Words {
+    type_: "PIDPressure",
+    under: Row {
+        reason: "KubeletHasInsufficientPID",
+        message: "kubelet has insufficient PID available",
+        event: "NodeHasInsufficientPID",
+    },
+    relieved: Row {
+        reason: "KubeletHasSufficientPID",
+        message: "kubelet has sufficient PID available",
+        event: "NodeHasSufficientPID",
+    },
+};
+
+/// The words of a condition type; `None` for one that is not the kubelet's.
+#[must_use]
+pub fn words(type_: &str) -> Option<&'static Words> {
+    [&MEMORY, &DISK, &PIDS]
+        .into_iter()
+        .find(|words| words.type_ == type_)
+}
+
+impl Words {
+    /// The words of `status`; `None` for Unknown, which is never ours to say here.
+    #[must_use]
+    pub const fn row(&self, status: Status) -> Option<&Row> {
+        match status {
+            Status::True => Some(&self.under),
+            Status::False => Some(&self.relieved),
+            Status::Unknown => None,
+        }
+    }
+}
+
+/// Appends `MemoryPressure`.
+pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    set(&MEMORY, Resource::Memory, context, status)
+}
+
+/// Appends `DiskPressure`.
+pub fn disk(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    set(&DISK, Resource::Disk, context, status)
+}
+
+/// Appends `PIDPressure`.
+pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    set(&PIDS, Resource::Pids, context, status)
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the shape of a setter, which its three callers have"
+)]
+fn set(
+    words: &Words,
+    resource: Resource,
+    context: &Context<'_>,
+    status: &mut NodeStatus,
+) -> Result<(), SetterError> {
+    let (value, row) = match context.pressure(resource) {
+        Pressure::UnderPressure { .. } => (Status::True, &words.under),
+        // Thresholds are evaluated before the first status is sent. What is still unread then has
+        // no source, and to the kubelet a missing observation is a threshold that is not met.
+        Pressure::Relieved | Pressure::Unread => (Status::False, &words.relieved),
+    };
+    let verdict = Verdict {
+        type_: words.type_,
+        status: value,
+        reason: row.reason,
+        message: row.message,
+    };
+    let condition = stamp(verdict, SameStatus::KeepsWords, context.stored, context.now);
+    status.conditions.push(condition);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::setters::compute;
+    use crate::node_status::{Condition, StoredNode};
+
+    const UNDER: Pressure = Pressure::UnderPressure {
+        last_over: BootNanos(1),
+    };
+
+    fn condition(
+        type_: &str,
+        resource: Resource,
+        pressure: Pressure,
+        before: Option<Condition>,
+    ) -> Condition {
+        let mut facts = facts();
+        facts.pressures.insert(resource, pressure);
+        let stored = StoredNode {
+            conditions: before.into_iter().collect(),
+            ..StoredNode::default()
+        };
+        let (status, _) = compute(&facts, &stored, now());
+        status
+            .conditions
+            .into_iter()
+            .find(|c| c.type_ == type_)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_words_are_the_kubelets() {
+        use Pressure::{Relieved, Unread};
+        let rows = [
+            (
+                "MemoryPressure",
+                Resource::Memory,
+                UNDER,
+                Status::True,
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+                "NodeHasInsufficientMemory",
+            ),
+            (
+                "MemoryPressure",
+                Resource::Memory,
+                Relieved,
+                Status::False,
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+                "NodeHasSufficientMemory",
+            ),
+            (
+                "DiskPressure",
+                Resource::Disk,
+                UNDER,
+                Status::True,
+                "KubeletHasDiskPressure",
+                "kubelet has disk pressure",
+                "NodeHasDiskPressure",
+            ),
+            (
+                "DiskPressure",
+                Resource::Disk,
+                Relieved,
+                Status::False,
+                "KubeletHasNoDiskPressure",
+                "kubelet has no disk pressure",
+                "NodeHasNoDiskPressure",
+            ),
+            (
+                "PIDPressure",
+                Resource::Pids,
+                UNDER,
+                Status::True,
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+                "NodeHasInsufficientPID",
+            ),
+            (
+                "PIDPressure",
+                Resource::Pids,
+                Relieved,
+                Status::False,
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+                "NodeHasSufficientPID",
+            ),
+            (
+                "PIDPressure",
+                Resource::Pids,
+                Unread,
+                Status::False,
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+                "NodeHasSufficientPID",
+            ),
+        ];
+        for (type_, resource, pressure, status, reason, message, event) in rows {
+            let c = condition(type_, resource, pressure, None);
+            assert_eq!(
+                (c.status, &*c.reason, &*c.message),
+                (status, reason, message),
+                "{type_} {pressure:?}"
+            );
+            let row = words(type_).unwrap().row(status).unwrap();
+            assert_eq!(row.event, event);
+            assert_eq!(words(type_).unwrap().row(Status::Unknown), None);
+        }
+        assert_eq!(words("Ready"), None);
+        assert_eq!(words("DiskIOPressure"), None);
+    }
+
+    #[test]
+    fn the_words_and_the_time_move_only_with_the_status() {
+        let then = wall(1_000_000_000);
+        let at_once = wall(1_800_000_000);
+        let rows = [
+            (
+                None,
+                UNDER,
+                "KubeletHasInsufficientMemory",
+                at_once,
+                "a new condition",
+            ),
+            (
+                Some(Status::False),
+                UNDER,
+                "KubeletHasInsufficientMemory",
+                at_once,
+                "an edge",
+            ),
+            (
+                Some(Status::Unknown),
+                Pressure::Relieved,
+                "KubeletHasSufficientMemory",
+                at_once,
+                "the controller's Unknown is undone",
+            ),
+            (
+                Some(Status::True),
+                UNDER,
+                "Theirs",
+                then,
+                "the same status: someone else's words stay",
+            ),
+            (
+                Some(Status::False),
+                Pressure::Relieved,
+                "Theirs",
+                then,
+                "the same, False",
+            ),
+        ];
+        for (before, pressure, reason, time, why) in rows {
+            let before = before.map(|status| stored("MemoryPressure", status, "Theirs", "theirs"));
+            let c = condition("MemoryPressure", Resource::Memory, pressure, before);
+            assert_eq!(
+                (&*c.reason, c.last_transition_time),
+                (reason, time),
+                "{why}"
+            );
+            assert_eq!(c.last_heartbeat_time, at_once, "{why}");
+        }
+    }
+
+    #[test]
+    fn no_resource_moves_the_condition_of_another() {
+        for (resource, type_) in [
+            (Resource::Memory, "MemoryPressure"),
+            (Resource::Disk, "DiskPressure"),
+            (Resource::Pids, "PIDPressure"),
+            (Resource::DiskIo, "DiskIOPressure"),
+        ] {
+            let mut facts = facts();
+            facts.pressures.insert(resource, UNDER);
+            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let under: Vec<_> = status
+                .conditions
+                .iter()
+                .filter(|c| c.status == Status::True && c.type_ != "Ready")
+                .map(|c| &*c.type_)
+                .collect();
+            assert_eq!(under, [type_]);
+        }
+    }
+}

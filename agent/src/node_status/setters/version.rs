@@ -1,0 +1,35 @@
+//! `nodeInfo`: which kernel, system and agent this is.
+
+use super::{Context, SetterError};
+use crate::node_status::{NodeStatus, Runtime};
+
+/// Writes the versions.
+pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    let facts = context.facts;
+    let info = &mut status.node_info;
+    info.kernel_version
+        .clone_from(&facts.machine.kernel_version);
+    info.os_image.clone_from(&facts.machine.os_image);
+    info.kubelet_version.clone_from(&facts.kubelet_version);
+    info.container_runtime_version = match facts.runtime {
+        Runtime::Missing | Runtime::NotNeeded => String::new(),
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node_status::StoredNode;
+    use crate::node_status::sample::{facts, now};
+    use crate::node_status::setters::compute;
+
+    #[test]
+    fn versions_are_said_as_they_were_read() {
+        let (status, _) = compute(&facts(), &StoredNode::default(), now());
+        let info = status.node_info;
+        assert_eq!(info.kernel_version, "6.12.0");
+        assert_eq!(info.os_image, "Debian GNU/Linux 13 (trixie)");
+        assert_eq!(info.kubelet_version, "v1.36.1+nodepulse.0.1.0");
+        assert_eq!(info.container_runtime_version, "", "there is no runtime");
+    }
+}

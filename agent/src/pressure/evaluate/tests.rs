@@ -1,0 +1,433 @@
+use std::time::Duration;
+
+use super::*;
+use crate::pressure::threshold::{ThresholdValue, with_allocatable};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn at(seconds: u64) -> BootNanos {
+    BootNanos(seconds * SECOND)
+}
+
+fn hard(signal: &str, value: &str) -> Threshold {
+    Threshold::parse(signal, value).unwrap().unwrap()
+}
+
+fn policy(thresholds: Vec<Threshold>) -> Policy {
+    Policy {
+        thresholds,
+        transition_period: Duration::from_mins(5),
+        slow_disks: SlowDisks::OwnConditionOnly,
+    }
+}
+
+fn evaluator(thresholds: Vec<Threshold>) -> Evaluator {
+    Evaluator::new(policy(thresholds))
+}
+
+fn seen(signal: Signal, available: i64) -> Look {
+    Look::Seen(Reading {
+        signal,
+        available,
+        capacity: 1000,
+    })
+}
+
+fn memory(available: i64) -> Look {
+    seen(Signal::MemoryAvailable, available)
+}
+
+fn over(seconds: u64) -> Pressure {
+    Pressure::UnderPressure {
+        last_over: at(seconds),
+    }
+}
+
+/// Runs a script of passes over memory alone, and compares the state after each.
+fn run(evaluator: &mut Evaluator, script: &[(u64, i64, Pressure, &str)]) {
+    for (seconds, available, expected, why) in script {
+        evaluator.evaluate(&[memory(*available)], at(*seconds));
+        assert_eq!(
+            evaluator.pressure(Resource::Memory),
+            *expected,
+            "at {seconds} s: {why}"
+        );
+    }
+}
+
+#[test]
+fn a_hard_threshold_raises_at_once_and_lets_go_after_the_transition_period() {
+    use Pressure::Relieved;
+    run(
+        &mut evaluator(vec![hard("memory.available", "100")]),
+        &[
+            (0, 100, Relieved, "equal is not met"),
+            (10, 99, over(10), "one less is"),
+            (20, 100, over(10), "recovered, held"),
+            (30, 99, over(30), "crossed again: the hold starts anew"),
+            (329, 500, over(30), "one second short of the period"),
+            (330, 500, Relieved, "the whole period"),
+        ],
+    );
+}
+
+#[test]
+fn a_soft_threshold_raises_before_its_grace_period() {
+    let soft = hard("memory.available", "100").soft(Duration::from_mins(10));
+    let mut evaluator = evaluator(vec![soft]);
+    run(
+        &mut evaluator,
+        &[(0, 99, over(0), "grace delays no condition")],
+    );
+}
+
+#[test]
+fn a_fully_met_threshold_stays_met_until_its_reclaim_is_there() {
+    let reclaiming = |threshold: Threshold| Threshold {
+        min_reclaim: Some(ThresholdValue::Quantity(50)),
+        ..threshold
+    };
+    let hard = reclaiming(hard("memory.available", "100"));
+    run(
+        &mut evaluator(vec![hard]),
+        &[
+            (0, 149, Pressure::Relieved, "never met: no reclaim is due"),
+            (10, 99, over(10), "met"),
+            (20, 149, over(20), "one short of the reclaim: refreshed"),
+            (30, 150, over(20), "reclaimed: only held"),
+            (40, 149, over(20), "and a dip below that counts no more"),
+        ],
+    );
+    run(
+        &mut evaluator(vec![hard.soft(Duration::from_secs(30))]),
+        &[
+            (0, 99, over(0), "met, but within its grace period"),
+            (29, 149, over(0), "so nothing is to be reclaimed"),
+            (30, 99, over(30), "the dip has reset the grace clock"),
+            (59, 99, over(59), "one second short of it"),
+            (60, 149, over(59), "so there is still nothing to reclaim"),
+            (70, 99, over(70), "a dip again"),
+            (100, 99, over(100), "fully met now"),
+            (110, 149, over(110), "so the reclaim counts"),
+        ],
+    );
+}
+
+#[test]
+fn a_missing_observation_means_not_met_and_never_a_guessed_state() {
+    let missing = [Look::Missing(Signal::MemoryAvailable)];
+    let reclaiming = Threshold {
+        min_reclaim: Some(ThresholdValue::Quantity(50)),
+        ..hard("memory.available", "100")
+    };
+    let mut evaluator = evaluator(vec![reclaiming]);
+    let memory_is = |evaluator: &Evaluator| evaluator.pressure(Resource::Memory);
+
+    assert_eq!(evaluator.evaluate(&missing, at(0)), []);
+    assert_eq!(memory_is(&evaluator), Pressure::Unread, "nothing ever seen");
+
+    evaluator.evaluate(&[memory(99)], at(10));
+    evaluator.evaluate(&missing, at(20));
+    assert_eq!(memory_is(&evaluator), over(10), "held, not refreshed");
+    evaluator.evaluate(&[memory(149)], at(30));
+    assert_eq!(memory_is(&evaluator), over(10), "what was met is dropped");
+
+    evaluator.evaluate(&missing, at(309));
+    assert_eq!(memory_is(&evaluator), over(10), "held to the end");
+    let changes = evaluator.evaluate(&missing, at(310));
+    assert_eq!(memory_is(&evaluator), Pressure::Unread, "and then unknown");
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].why, Why::Blind);
+
+    evaluator.evaluate(&[memory(500)], at(320));
+    assert_eq!(memory_is(&evaluator), Pressure::Relieved);
+    evaluator.evaluate(&missing, at(330));
+    assert_eq!(memory_is(&evaluator), Pressure::Unread, "blind again");
+}
+
+#[test]
+fn one_signal_of_a_resource_that_can_be_read_is_enough() {
+    let mut evaluator = evaluator(vec![
+        hard("nodefs.available", "100"),
+        hard("imagefs.available", "100"),
+    ]);
+    let looks = [
+        seen(Signal::NodefsAvailable, 500),
+        Look::Missing(Signal::ImagefsAvailable),
+    ];
+    evaluator.evaluate(&looks, at(0));
+    assert_eq!(evaluator.pressure(Resource::Disk), Pressure::Relieved);
+}
+
+#[test]
+fn resources_do_not_touch_each_other() {
+    let thresholds = vec![
+        hard("memory.available", "100"),
+        hard("nodefs.available", "100"),
+        hard("nodefs.inodesFree", "100"),
+        hard("imagefs.available", "100"),
+        hard("imagefs.inodesFree", "100"),
+        hard("pid.available", "100"),
+    ];
+    for low in Signal::ALL {
+        let mut evaluator = evaluator(with_allocatable(thresholds.clone()));
+        let looks = Signal::ALL.map(|signal| seen(signal, if signal == low { 99 } else { 100 }));
+        evaluator.evaluate(&looks, at(7));
+        for resource in [Resource::Memory, Resource::Disk, Resource::Pids] {
+            let expected = if resource == low.resource() {
+                over(7)
+            } else {
+                Pressure::Relieved
+            };
+            assert_eq!(evaluator.pressure(resource), expected, "{low:?} is low");
+        }
+        assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unread);
+    }
+}
+
+#[test]
+fn a_pods_cgroup_above_its_limit_is_below_any_threshold() {
+    let mut evaluator = evaluator(with_allocatable(vec![hard("memory.available", "1")]));
+    let looks = [memory(500), seen(Signal::AllocatableMemoryAvailable, -1)];
+    let changes = evaluator.evaluate(&looks, at(0));
+    let why = Why::Threshold {
+        signal: Signal::AllocatableMemoryAvailable,
+        available: -1,
+        threshold: 1,
+    };
+    assert_eq!(
+        changes,
+        [Change {
+            resource: Resource::Memory,
+            from: Pressure::Unread,
+            to: over(0),
+            why,
+        }]
+    );
+    assert_eq!(evaluator.cause(Resource::Memory), Some(why));
+}
+
+#[test]
+fn a_signal_without_a_threshold_is_never_over() {
+    let mut evaluator = evaluator(vec![]);
+    evaluator.evaluate(&[memory(0)], at(0));
+    assert_eq!(evaluator.pressure(Resource::Memory), Pressure::Relieved);
+}
+
+#[test]
+fn a_pass_judges_only_what_it_looked_at() {
+    let mut evaluator = evaluator(vec![
+        hard("nodefs.available", "100"),
+        hard("imagefs.available", "100"),
+    ]);
+    let nodefs = |n| seen(Signal::NodefsAvailable, n);
+    let imagefs = |n| seen(Signal::ImagefsAvailable, n);
+    evaluator.evaluate(&[nodefs(99), imagefs(500)], at(0));
+
+    evaluator.evaluate(&[imagefs(500)], at(400));
+    let disk = |evaluator: &Evaluator| evaluator.pressure(Resource::Disk);
+    assert_eq!(disk(&evaluator), over(0), "nodefs was over when last seen");
+    assert_eq!(evaluator.next_fall(), None, "so no end is in sight");
+
+    evaluator.evaluate(&[imagefs(99)], at(500));
+    assert_eq!(disk(&evaluator), over(500));
+    evaluator.evaluate(&[nodefs(500), imagefs(500)], at(501));
+    assert_eq!(evaluator.next_fall(), Some(at(800)));
+    evaluator.evaluate(&[], at(800));
+    assert_eq!(disk(&evaluator), Pressure::Relieved, "a pass without looks");
+}
+
+#[test]
+fn changes_are_edges_and_name_what_moved_them() {
+    let mut evaluator = evaluator(vec![
+        hard("memory.available", "100"),
+        hard("memory.available", "200").soft(Duration::from_secs(30)),
+    ]);
+    let low = |available, threshold| Why::Threshold {
+        signal: Signal::MemoryAvailable,
+        available,
+        threshold,
+    };
+    let change = |from, to, why| {
+        vec![Change {
+            resource: Resource::Memory,
+            from,
+            to,
+            why,
+        }]
+    };
+    let (unread, relieved) = (Pressure::Unread, Pressure::Relieved);
+    let script = [
+        (0, 500, change(unread, relieved, Why::Below), "first look"),
+        (10, 500, vec![], "nothing new"),
+        (20, 150, change(relieved, over(20), low(150, 200)), "soft"),
+        (30, 50, vec![], "worse, but no edge"),
+        (40, 500, vec![], "held"),
+        (330, 500, change(over(30), relieved, Why::Below), "let go"),
+        (340, 50, change(relieved, over(340), low(50, 100)), "hard"),
+    ];
+    for (seconds, available, expected, why) in script {
+        let changes = evaluator.evaluate(&[memory(available)], at(seconds));
+        assert_eq!(changes, expected, "at {seconds} s: {why}");
+    }
+    assert_eq!(evaluator.cause(Resource::Memory), Some(low(50, 100)));
+    assert_eq!(evaluator.cause(Resource::Pids), None);
+}
+
+#[test]
+fn a_stored_true_is_held_from_the_start() {
+    let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
+    evaluator.seed(Resource::Memory, at(100));
+    assert_eq!(evaluator.cause(Resource::Memory), Some(Why::Stored));
+    run(
+        &mut evaluator,
+        &[
+            (100, 500, over(100), "the first look changes nothing"),
+            (399, 500, over(100), "one second short of the period"),
+            (400, 500, Pressure::Relieved, "the whole period"),
+        ],
+    );
+}
+
+#[test]
+fn a_confirmed_kill_forces_pressure_for_the_transition_period() {
+    let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
+    evaluator.evaluate(&[memory(500)], at(0));
+    let why = Why::OomKill(Grounds::ConfirmedGlobal);
+
+    let changes = evaluator.force(Resource::Memory, Grounds::ConfirmedGlobal, at(5));
+    assert_eq!(
+        changes,
+        [Change {
+            resource: Resource::Memory,
+            from: Pressure::Relieved,
+            to: over(5),
+            why,
+        }]
+    );
+    assert_eq!(evaluator.next_fall(), Some(at(305)));
+
+    let again = evaluator.force(Resource::Memory, Grounds::PodsLimit, at(4));
+    assert_eq!(again, [], "a second kill is no edge");
+    assert_eq!(
+        evaluator.pressure(Resource::Memory),
+        over(5),
+        "and one out of order shortens nothing"
+    );
+    run(
+        &mut evaluator,
+        &[
+            (304, 500, over(5), "one second short"),
+            (305, 500, Pressure::Relieved, "the whole period"),
+        ],
+    );
+    assert_eq!(evaluator.cause(Resource::Memory), None);
+}
+
+#[test]
+fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
+    let sda = ["sda".to_owned()];
+    let slow = DiskLook::Seen {
+        slow: &sda,
+        stalled: &[],
+    };
+    let stalled = DiskLook::Seen {
+        slow: &sda,
+        stalled: &sda,
+    };
+    let well = DiskLook::Seen {
+        slow: &[],
+        stalled: &[],
+    };
+    let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
+    let disk_io = |evaluator: &Evaluator| evaluator.pressure(Resource::DiskIo);
+
+    assert_eq!(evaluator.observe_disks(DiskLook::Blind, at(0)), []);
+    assert_eq!(disk_io(&evaluator), Pressure::Unread);
+    evaluator.observe_disks(well, at(1));
+    assert_eq!(disk_io(&evaluator), Pressure::Relieved);
+
+    let changes = evaluator.observe_disks(slow, at(10));
+    assert_eq!(changes.len(), 1, "DiskPressure is not touched");
+    assert_eq!(changes[0].why, Why::SlowDisk);
+    evaluator.observe_disks(stalled, at(20));
+    assert_eq!(evaluator.cause(Resource::DiskIo), Some(Why::StalledDisk));
+
+    evaluator.evaluate(&[], at(1000));
+    assert_eq!(disk_io(&evaluator), over(20), "still stalled, unheard of");
+    assert_eq!(evaluator.next_fall(), None);
+
+    evaluator.observe_disks(well, at(1000));
+    assert_eq!(disk_io(&evaluator), over(1000), "the hold begins now");
+    assert_eq!(evaluator.next_fall(), Some(at(1300)));
+    evaluator.evaluate(&[], at(1300));
+    assert_eq!(disk_io(&evaluator), Pressure::Relieved);
+
+    let changes = evaluator.observe_disks(DiskLook::Blind, at(1400));
+    assert_eq!(changes[0].why, Why::Blind);
+    assert_eq!(disk_io(&evaluator), Pressure::Unread);
+}
+
+#[test]
+fn slow_disks_raise_disk_pressure_only_where_configured() {
+    let sda = ["sda".to_owned()];
+    let slow = DiskLook::Seen {
+        slow: &sda,
+        stalled: &[],
+    };
+    for (slow_disks, expected) in [
+        (SlowDisks::OwnConditionOnly, Pressure::Relieved),
+        (SlowDisks::RaiseDiskPressure, over(10)),
+    ] {
+        let mut evaluator = Evaluator::new(Policy {
+            slow_disks,
+            ..policy(vec![hard("nodefs.available", "100")])
+        });
+        evaluator.evaluate(&[seen(Signal::NodefsAvailable, 500)], at(0));
+        evaluator.observe_disks(slow, at(10));
+        assert_eq!(evaluator.pressure(Resource::Disk), expected);
+        evaluator.evaluate(&[seen(Signal::NodefsAvailable, 500)], at(1000));
+        assert_eq!(
+            evaluator.pressure(Resource::Disk),
+            expected,
+            "space cannot end what a slow disk holds: {slow_disks:?}"
+        );
+    }
+}
+
+#[test]
+fn the_earliest_hold_to_end_is_the_next_fall() {
+    let mut evaluator = evaluator(vec![
+        hard("memory.available", "100"),
+        hard("pid.available", "100"),
+    ]);
+    assert_eq!(evaluator.next_fall(), None, "nothing is held");
+    evaluator.evaluate(&[memory(99), seen(Signal::PidAvailable, 500)], at(0));
+    assert_eq!(evaluator.next_fall(), None, "still over");
+    evaluator.evaluate(&[memory(500), seen(Signal::PidAvailable, 99)], at(10));
+    assert_eq!(evaluator.next_fall(), Some(at(300)), "memory's");
+    evaluator.evaluate(&[memory(500), seen(Signal::PidAvailable, 500)], at(20));
+    assert_eq!(evaluator.next_fall(), Some(at(300)), "before pids'");
+    evaluator.evaluate(&[memory(500), seen(Signal::PidAvailable, 500)], at(300));
+    assert_eq!(evaluator.next_fall(), Some(at(310)), "pids'");
+}
+
+#[test]
+fn a_new_policy_judges_anew_and_keeps_what_is_held() {
+    let kept = hard("memory.available", "100");
+    let mut evaluator = evaluator(vec![kept, hard("pid.available", "100")]);
+    evaluator.evaluate(&[memory(99), seen(Signal::PidAvailable, 99)], at(0));
+
+    evaluator.set_policy(Policy {
+        transition_period: Duration::from_mins(1),
+        ..policy(vec![hard("pid.available", "50"), kept])
+    });
+    assert_eq!(evaluator.next_fall(), Some(at(60)), "pids: no longer over");
+    evaluator.evaluate(&[seen(Signal::PidAvailable, 99)], at(60));
+    assert_eq!(evaluator.pressure(Resource::Pids), Pressure::Relieved);
+    assert_eq!(
+        evaluator.pressure(Resource::Memory),
+        over(0),
+        "memory is over by the same threshold as before"
+    );
+}

@@ -1,0 +1,120 @@
+//! Answers, and their bodies: whole, streamed, and broken ones.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use hyper::body::{Body, Frame, SizeHint};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::connection::{Control, Mode};
+use super::failure::Failure;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Whole(Option<Bytes>),
+    /// Ends when the sender is dropped.
+    Stream(mpsc::Receiver<Bytes>),
+    Broken(Broken),
+}
+
+/// Announces `length` bytes, sends `start`, and then ends in an error, or resets the connection.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) start: Option<Bytes>,
+    pub(super) length: u64,
+    pub(super) reset: Option<Arc<Control>>,
+    /// Turns left to the connection to flush what was sent.
+    pub(super) turns: u8,
+}
+
+impl Broken {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(start) = self.start.take() {
+            return Poll::Ready(Some(Ok(Frame::data(start))));
+        }
+        if self.turns > 0 {
+            self.turns -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match &self.reset {
+            Some(control) => {
+                control.set(Mode::Reset);
+                Poll::Pending
+            }
+            None => Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
+        }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(lines) => lines
+                .poll_recv(cx)
+                .map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Broken(broken) => broken.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Stream(_) => SizeHint::default(),
+            Self::Broken(broken) => SizeHint::with_exact(broken.length),
+        }
+    }
+}
+
+pub(super) fn refuse(failure: &Failure) -> Response<Answer> {
+    let mut response = json_answer(failure.code, &failure.status());
+    if let Some(seconds) = failure.retry_after {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+pub(super) fn json_answer(code: u16, body: &Value) -> Response<Answer> {
+    whole(code, Bytes::from(body.to_string()))
+}
+
+pub(super) fn whole(code: u16, bytes: Bytes) -> Response<Answer> {
+    typed(code, Answer::Whole(Some(bytes)), "application/json")
+}
+
+pub(super) fn plain(text: &'static str) -> Response<Answer> {
+    typed(
+        200,
+        Answer::Whole(Some(Bytes::from_static(text.as_bytes()))),
+        "text/plain",
+    )
+}
+
+pub(super) fn typed(code: u16, body: Answer, media: &'static str) -> Response<Answer> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).expect("a status code of our own");
+    let media = header::HeaderValue::from_static(media);
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}

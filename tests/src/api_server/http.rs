@@ -1,0 +1,379 @@
+//! From a request to an answer.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
+
+use super::answer::{Answer, Broken, json_answer, plain, refuse, typed, whole};
+use super::auth::{Access, Identity};
+use super::connection::{Control, Mode};
+use super::discovery;
+use super::failure::Failure;
+use super::faults::Effect;
+use super::query::{Query, Selector};
+use super::read::{Form, Read};
+use super::record::Recorded;
+use super::resource::{Part, Target};
+use super::state::Inner;
+use super::watch::Watch;
+use super::write::{Deleted, PatchKind, Write};
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// Serves one connection to its end, over HTTP/1.1 or HTTP/2 as the client begins.
+pub(super) async fn serve<S>(
+    stream: S,
+    inner: Arc<Inner>,
+    control: Arc<Control>,
+    identity: Option<Identity>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let handled = Arc::clone(&control);
+    let service = service_fn(move |request| {
+        handle(
+            Arc::clone(&inner),
+            Arc::clone(&handled),
+            identity.clone(),
+            request,
+        )
+    });
+    let builder = Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        tokio::select! {
+            // Why a client went away is for the client's tests to look at.
+            _ended = connection.as_mut() => return,
+            () = control.go_away.notified() => connection.as_mut().graceful_shutdown(),
+        }
+    }
+}
+
+/// One request, read to its end.
+struct Call {
+    identity: Identity,
+    seen: Recorded,
+}
+
+async fn handle(
+    inner: Arc<Inner>,
+    control: Arc<Control>,
+    identity: Option<Identity>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let (head, body) = request.into_parts();
+    let Ok(body) = body.collect().await else {
+        // The client broke off within its own request.
+        return pending().await;
+    };
+    let body = body.to_bytes();
+    let headers = head.headers.iter().map(|(name, value)| {
+        (
+            name.to_string(),
+            String::from_utf8_lossy(value.as_bytes()).into_owned(),
+        )
+    });
+    let mut seen = Recorded {
+        method: head.method.to_string(),
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        headers: headers.collect(),
+        body: serde_json::from_slice(&body).ok(),
+        connection: control.id,
+        protocol: format!("{:?}", head.version),
+        identity: String::new(),
+        at: inner.clock.boot(),
+        answered_at: None,
+        status: None,
+    };
+    let identity = authenticate(&inner, identity, &seen);
+    seen.identity = identity
+        .as_ref()
+        .map_or("", |identity| &identity.user)
+        .to_owned();
+    let index = inner.record(seen.clone());
+    let effects = inner.faults.take(&seen);
+    let answer = || match identity {
+        Ok(identity) => answer(&inner, &Call { identity, seen }),
+        Err(failure) => refuse(&failure),
+    };
+    let response = suffer(&inner, &control, effects, answer).await;
+    inner.answered(index, response.status().as_u16());
+    Ok(response)
+}
+
+/// Answers as well as the faults allow. Does not return where there is no answer.
+async fn suffer(
+    inner: &Inner,
+    control: &Arc<Control>,
+    effects: Vec<Effect>,
+    answer: impl FnOnce() -> Response<Answer>,
+) -> Response<Answer> {
+    for effect in effects {
+        match effect {
+            Effect::Latency(delay) => sleep(delay).await,
+            Effect::Status(code) => return refuse(&Failure::scripted(code, None)),
+            Effect::TooManyRequests(seconds) => {
+                return refuse(&Failure::scripted(429, Some(seconds)));
+            }
+            Effect::Hang => return pending().await,
+            Effect::HangAfterwards => {
+                drop(answer());
+                return pending().await;
+            }
+            Effect::Reset => {
+                control.set(Mode::Reset);
+                return pending().await;
+            }
+            Effect::ResetAfterwards => {
+                drop(answer());
+                control.set(Mode::Reset);
+                return pending().await;
+            }
+            Effect::ResetAfterHeaders => return broken(answer(), Some(Arc::clone(control))).await,
+            Effect::Truncated => return broken(answer(), None).await,
+            Effect::Garbage => {
+                return whole(200, Bytes::from_static(b"<html>not what you asked</html>"));
+            }
+            Effect::FreezeConnection => {
+                control.set(Mode::Frozen);
+                return pending().await;
+            }
+            Effect::FreezeConnections => {
+                inner.freeze_connections();
+                return pending().await;
+            }
+            Effect::FreezeAll => {
+                inner.freeze_all();
+                return pending().await;
+            }
+            Effect::GoAway => control.go_away.notify_one(),
+        }
+    }
+    answer()
+}
+
+async fn broken(response: Response<Answer>, reset: Option<Arc<Control>>) -> Response<Answer> {
+    let (head, body) = response.into_parts();
+    let bytes = match body {
+        Answer::Whole(bytes) => bytes.unwrap_or_default(),
+        // The first line of a watch, which may be long in coming.
+        Answer::Stream(mut lines) => lines.recv().await.unwrap_or_default(),
+        Answer::Broken(_) => Bytes::new(),
+    };
+    let body = Broken {
+        length: bytes.len() as u64,
+        start: Some(bytes.slice(..bytes.len() / 2)),
+        reset,
+        turns: 3,
+    };
+    Response::from_parts(head, Answer::Broken(body))
+}
+
+fn authenticate(
+    inner: &Inner,
+    identity: Option<Identity>,
+    seen: &Recorded,
+) -> Result<Identity, Failure> {
+    let header = seen.headers.get("authorization");
+    match header.and_then(|header| header.strip_prefix("Bearer ")) {
+        Some(token) => {
+            let state = inner.state();
+            state
+                .tokens
+                .get(token)
+                .cloned()
+                .ok_or_else(Failure::unauthorized)
+        }
+        None => Ok(identity.unwrap_or_else(Identity::anonymous)),
+    }
+}
+
+fn answer(inner: &Arc<Inner>, call: &Call) -> Response<Answer> {
+    let path = call.seen.path.as_str();
+    let reads = call.seen.method == "GET";
+    if reads && matches!(path, "/readyz" | "/livez" | "/healthz") {
+        return plain("ok");
+    }
+    let answer = if path != "/version" && call.identity == Identity::anonymous() {
+        Err(Failure::forbidden_path(&call.identity.user, path))
+    } else if let (true, Some(told)) = (reads, discovery::answer(path)) {
+        Ok(json_answer(200, &told))
+    } else if path == REVIEWS && call.seen.method == "POST" {
+        review(inner, call)
+    } else {
+        Target::parse(path).and_then(|target| on_target(inner, call, &target))
+    };
+    answer.unwrap_or_else(|failure| refuse(&failure))
+}
+
+fn on_target(
+    inner: &Arc<Inner>,
+    call: &Call,
+    target: &Target,
+) -> Result<Response<Answer>, Failure> {
+    let query = Query::parse(&call.seen.query);
+    let selector = Selector::of(target, &query)?;
+    let one = !target.name.is_empty();
+    let verb = match (call.seen.method.as_str(), one) {
+        ("GET", true) => "get",
+        ("GET", false) if query.is_true("watch") => "watch",
+        ("GET", false) => "list",
+        ("POST", false) => "create",
+        ("PUT", true) => "update",
+        ("PATCH", true) => "patch",
+        ("DELETE", true) if target.part == Part::Object => "delete",
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    {
+        let state = inner.state();
+        let access = Access {
+            verb,
+            target,
+            selector: &selector,
+        };
+        access.check(&call.identity, &state.grants, &state.store)?;
+    }
+    let accept = call.seen.headers.get("accept").map_or("", String::as_str);
+    let form = Form::of(accept);
+    let wall = inner.clock.wall();
+    let read = Read {
+        target,
+        query: &query,
+        form,
+        wall: wall.as_secs(),
+    };
+    match verb {
+        "get" => Ok(json_answer(200, &read.get(&inner.state().store)?)),
+        "list" => Ok(json_answer(
+            200,
+            &read.list(&inner.state().store, &selector)?,
+        )),
+        "watch" => {
+            let lines = Watch::start(inner, target.resource, selector, form, &query)?;
+            Ok(typed(200, Answer::Stream(lines), "application/json"))
+        }
+        _ => {
+            let write = Write {
+                target,
+                identity: &call.identity,
+                wall,
+            };
+            let (code, object) = written(inner, call, verb, &write)?;
+            inner.touch();
+            if object["kind"] == "Status" {
+                return Ok(json_answer(code, &object));
+            }
+            let object = form.object(target.resource, &object, wall.as_secs());
+            Ok(json_answer(code, &object))
+        }
+    }
+}
+
+/// Carries out a write; returns the status code and what to show.
+fn written(
+    inner: &Inner,
+    call: &Call,
+    verb: &str,
+    write: &Write<'_>,
+) -> Result<(u16, Value), Failure> {
+    let store = &mut inner.state().store;
+    let body = || json_body(&call.seen);
+    match verb {
+        "create" => Ok((201, Value::clone(&*write.create(store, body()?)?))),
+        "update" => {
+            let (code, object) = write.update(store, body()?)?;
+            Ok((code, Value::clone(&object)))
+        }
+        "patch" => {
+            let kind = patch_kind(&call.seen)?;
+            Ok((200, Value::clone(&*write.patch(store, kind, &body()?)?)))
+        }
+        _ => {
+            let options = call.seen.body.clone().unwrap_or(Value::Null);
+            Ok((200, deletion(write.target, write.delete(store, &options)?)))
+        }
+    }
+}
+
+fn json_body(seen: &Recorded) -> Result<Value, Failure> {
+    let media = seen
+        .headers
+        .get("content-type")
+        .map_or("application/json", String::as_str);
+    if !media.contains("json") {
+        return Err(Failure::unsupported_media_type());
+    }
+    let body = seen.body.clone();
+    body.ok_or_else(|| Failure::bad_request("the body of the request is not JSON"))
+}
+
+fn patch_kind(seen: &Recorded) -> Result<PatchKind, Failure> {
+    let media = seen.headers.get("content-type").map_or("", String::as_str);
+    match media.split(';').next().unwrap_or_default().trim() {
+        "application/merge-patch+json" => Ok(PatchKind::Merge),
+        "application/strategic-merge-patch+json" => Ok(PatchKind::Strategic),
+        _ => Err(Failure::unsupported_media_type()),
+    }
+}
+
+/// Pods are shown as they were, as everything is that is not gone yet; the rest is a `Status`.
+fn deletion(target: &Target, deleted: Deleted) -> Value {
+    match deleted {
+        Deleted::Later(object) => Value::clone(&object),
+        Deleted::Now(object) if target.resource.kind == "Pod" => Value::clone(&object),
+        Deleted::Now(object) => json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {
+                "name": target.name,
+                "kind": target.resource.plural,
+                "uid": object["metadata"]["uid"],
+            },
+        }),
+    }
+}
+
+/// A SelfSubjectAccessReview, answered by the authorizer that the requests themselves meet.
+fn review(inner: &Inner, call: &Call) -> Result<Response<Answer>, Failure> {
+    let mut review = json_body(&call.seen)?;
+    let asked = review["spec"]["resourceAttributes"].clone();
+    let text = |field: &str| asked[field].as_str().unwrap_or_default();
+    let mut path = match text("group") {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/v1"),
+    };
+    if !text("namespace").is_empty() {
+        path.push_str(&format!("/namespaces/{}", text("namespace")));
+    }
+    path.push_str(&format!("/{}", text("resource")));
+    let mut target = Target::parse(&path)?;
+    target.name = text("name").to_owned();
+    if text("subresource") == "status" {
+        target.part = Part::Status;
+    }
+    let state = inner.state();
+    let selector = Selector::default();
+    let access = Access {
+        verb: text("verb"),
+        target: &target,
+        selector: &selector,
+    };
+    let allowed = access.allowed(&call.identity, &state.grants, &state.store);
+    review["status"] = json!({"allowed": allowed});
+    Ok(json_answer(201, &review))
+}

@@ -1,0 +1,178 @@
+//! Lists in a strategic merge, and the order that comes out.
+
+use serde_json::Value;
+
+use super::{At, DIRECTIVE, Strategy, drop_directives, go, go_map, merge_map, unknown_directive};
+
+/// Merges two lists without a `$setElementOrder`.
+pub(super) fn merge_list(
+    original: Vec<Value>,
+    patch: Vec<Value>,
+    at: &At<'_>,
+) -> Result<Vec<Value>, String> {
+    let key = match at.strategy() {
+        Strategy::Atomic => return Ok(patch),
+        Strategy::Set => {
+            let mut merged = original.clone();
+            for value in &patch {
+                if !merged.contains(value) {
+                    merged.push(value.clone());
+                }
+            }
+            return Ok(arrange(merged, &patch, &original, None));
+        }
+        Strategy::ByKey(key) => key,
+    };
+    let (original, patch) = apply_list_directives(original, patch, key)?;
+    let mut merged = original.clone();
+    for element in &patch {
+        merge_element(&mut merged, element, key, at)?;
+    }
+    Ok(arrange(merged, &patch, &original, Some(key)))
+}
+
+/// Merges two lists, and puts the result in `order`. `None` when there is no list on either side.
+pub(super) fn merge_ordered(
+    original: Option<Vec<Value>>,
+    patch: Option<Vec<Value>>,
+    order: &[Value],
+    at: &At<'_>,
+) -> Result<Option<Vec<Value>>, String> {
+    let key = match at.strategy() {
+        Strategy::ByKey(key) => Some(key),
+        Strategy::Atomic | Strategy::Set => None,
+    };
+    check_order(patch.as_deref().unwrap_or_default(), order, key)?;
+    let merged = match (original.clone(), patch) {
+        (None, None) => return Ok(None),
+        (Some(original), None) => original,
+        (Some(original), Some(patch)) => merge_list(original, patch, at)?,
+        (None, Some(patch)) => {
+            let mut patch = Value::Array(patch);
+            drop_directives(&mut patch);
+            match patch {
+                Value::Array(patch) => patch,
+                _ => Vec::new(),
+            }
+        }
+    };
+    let original = original.unwrap_or_default();
+    Ok(Some(arrange(merged, order, &original, key)))
+}
+
+/// Carries out the elements that are directives; returns what is left of both lists.
+fn apply_list_directives(
+    mut original: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+) -> Result<(Vec<Value>, Vec<Value>), String> {
+    let mut plain = Vec::new();
+    let mut replace = false;
+    for element in patch {
+        let Value::Object(map) = &element else {
+            return Err("expected a list of maps".to_owned());
+        };
+        match map.get(DIRECTIVE).map(Value::as_str) {
+            None => plain.push(element),
+            Some(Some("replace")) => replace = true,
+            Some(Some("delete")) => {
+                let gone = map.get(key).ok_or_else(|| no_merge_key(&element, key))?;
+                original.retain(|item| item.get(key) != Some(gone));
+            }
+            Some(Some("merge")) => {
+                return Err("merging lists cannot yet be specified in the patch".to_owned());
+            }
+            Some(_) => return Err(unknown_directive(map)),
+        }
+    }
+    Ok(if replace {
+        (plain, Vec::new())
+    } else {
+        (original, plain)
+    })
+}
+
+/// Merges into the first element with the same key only: that is the defect of `addresses`.
+fn merge_element(
+    merged: &mut Vec<Value>,
+    element: &Value,
+    key: &str,
+    at: &At<'_>,
+) -> Result<(), String> {
+    let Some(wanted) = element.get(key) else {
+        return Err(no_merge_key(element, key));
+    };
+    match merged.iter_mut().find(|item| item.get(key) == Some(wanted)) {
+        Some(Value::Object(found)) => {
+            if let Value::Object(patch) = element {
+                *found = merge_map(std::mem::take(found), patch.clone(), at)?;
+            }
+        }
+        _ => merged.push(element.clone()),
+    }
+    Ok(())
+}
+
+fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), String> {
+    let is_delete = |item: &&Value| item.get(DIRECTIVE).is_some_and(|value| value == "delete");
+    let mut rest = order.iter();
+    for item in patch
+        .iter()
+        .filter(|item| key.is_none() || !is_delete(item))
+    {
+        if !rest.any(|ordered| identity(ordered, key) == identity(item, key)) {
+            let list = |items: &[Value]| go(&Value::Array(items.to_vec()));
+            return Err(format!(
+                "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+                list(patch),
+                list(order)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Puts what `order` names in that order, and the rest where it was in relation to them.
+fn arrange(
+    merged: Vec<Value>,
+    order: &[Value],
+    original: &[Value],
+    key: Option<&str>,
+) -> Vec<Value> {
+    let place = |list: &[Value], item: &Value| {
+        list.iter()
+            .position(|other| identity(other, key) == identity(item, key))
+    };
+    let (mut named, mut rest): (Vec<Value>, Vec<Value>) = merged
+        .into_iter()
+        .partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    rest.sort_by_key(|item| place(original, item));
+
+    let mut named = named.into_iter().peekable();
+    let mut rest = rest.into_iter().peekable();
+    let mut arranged = Vec::new();
+    while let (Some(left), Some(right)) = (rest.peek(), named.peek()) {
+        // Only an item that stood in front before stays in front: a new one wins.
+        let in_front = match (place(original, left), place(original, right)) {
+            (Some(left), Some(right)) => left < right,
+            _ => false,
+        };
+        arranged.extend(if in_front { rest.next() } else { named.next() });
+    }
+    arranged.extend(named);
+    arranged.extend(rest);
+    arranged
+}
+
+fn identity<'a>(item: &'a Value, key: Option<&str>) -> Option<&'a Value> {
+    match key {
+        Some(key) => item.get(key),
+        None => Some(item),
+    }
+}
+
+fn no_merge_key(element: &Value, key: &str) -> String {
+    let shown = element.as_object().map(go_map).unwrap_or_default();
+    format!("map: {shown} does not contain declared merge key: {key}")
+}

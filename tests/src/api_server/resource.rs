@@ -1,0 +1,199 @@
+//! The resources that the server knows, and where a path leads.
+
+use super::failure::Failure;
+
+/// One kind of object, as discovery describes it.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) group: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) singular: &'static str,
+    pub(super) short: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) scope: Scope,
+    pub(super) status: StatusSubresource,
+    /// Dotted fields, besides `metadata.name` and `metadata.namespace`, that a `fieldSelector` may name.
+    pub(super) fields: &'static [&'static str],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusSubresource {
+    Present,
+    Absent,
+}
+
+/// The resources, all of version `v1`.
+pub(super) static RESOURCES: [Resource; 5] = [
+    Resource {
+        group: "",
+        plural: "nodes",
+        singular: "node",
+        short: "no",
+        kind: "Node",
+        scope: Scope::Cluster,
+        status: StatusSubresource::Present,
+        fields: &["spec.unschedulable"],
+    },
+    Resource {
+        group: "",
+        plural: "pods",
+        singular: "pod",
+        short: "po",
+        kind: "Pod",
+        scope: Scope::Namespaced,
+        status: StatusSubresource::Present,
+        fields: &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+    },
+    Resource {
+        group: "",
+        plural: "events",
+        singular: "event",
+        short: "ev",
+        kind: "Event",
+        scope: Scope::Namespaced,
+        status: StatusSubresource::Absent,
+        fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+    },
+    Resource {
+        group: "",
+        plural: "namespaces",
+        singular: "namespace",
+        short: "ns",
+        kind: "Namespace",
+        scope: Scope::Cluster,
+        status: StatusSubresource::Present,
+        fields: &["status.phase"],
+    },
+    Resource {
+        group: "coordination.k8s.io",
+        plural: "leases",
+        singular: "lease",
+        short: "",
+        kind: "Lease",
+        scope: Scope::Namespaced,
+        status: StatusSubresource::Absent,
+        fields: &[],
+    },
+];
+
+impl Resource {
+    /// `apiVersion` of the objects.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            "v1".to_owned()
+        } else {
+            format!("{}/v1", self.group)
+        }
+    }
+
+    /// `nodes` or `leases.coordination.k8s.io`, as messages say it.
+    pub(super) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// The resource of a group with this plural.
+    pub(super) fn named(group: &str, plural: &str) -> Option<&'static Self> {
+        RESOURCES
+            .iter()
+            .find(|resource| resource.group == group && resource.plural == plural)
+    }
+
+    /// The resource whose objects carry this `apiVersion` and `kind`.
+    pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<&'static Self> {
+        RESOURCES
+            .iter()
+            .find(|resource| resource.kind == kind && resource.api_version() == api_version)
+    }
+}
+
+/// What a path names.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) resource: &'static Resource,
+    /// Empty for cluster-scoped objects and for lists across namespaces.
+    pub(super) namespace: String,
+    /// Empty for a collection.
+    pub(super) name: String,
+    pub(super) part: Part,
+}
+
+/// The whole object, or its `/status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Object,
+    Status,
+}
+
+impl Target {
+    /// Resolves `/api/v1/…` and `/apis/<group>/v1/…`; 404 for what the server does not serve.
+    pub(super) fn parse(path: &str) -> Result<Self, Failure> {
+        Self::resolve(path).ok_or_else(Failure::no_such_resource)
+    }
+
+    fn resolve(path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, rest) = match parts.as_slice() {
+            ["api", "v1", rest @ ..] => ("", rest),
+            ["apis", group, "v1", rest @ ..] => (*group, rest),
+            _ => return None,
+        };
+        let (namespace, plural, rest) = match rest {
+            ["namespaces", namespace, plural, rest @ ..]
+                if Resource::named(group, plural).is_some() =>
+            {
+                (*namespace, *plural, rest)
+            }
+            [plural, rest @ ..] => ("", *plural, rest),
+            [] => return None,
+        };
+        let resource = Resource::named(group, plural)?;
+        let (name, part) = match rest {
+            [] => ("", Part::Object),
+            [name] => (*name, Part::Object),
+            [name, "status"] if resource.status == StatusSubresource::Present => {
+                (*name, Part::Status)
+            }
+            _ => return None,
+        };
+        let scoped = resource.scope == Scope::Namespaced;
+        if scoped && namespace.is_empty() && !name.is_empty() || !scoped && !namespace.is_empty() {
+            return None;
+        }
+        Some(Self {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            part,
+        })
+    }
+}

@@ -1,0 +1,432 @@
+//! A made-up node: a `/proc`, `/sys` and cgroup tree in a temporary directory.
+//!
+//! Starts from files that a real machine printed (`fixtures/proc/`), and lets a test change the
+//! numbers, also while an agent reads them. What no machine at hand could print (memory files of
+//! cgroup version 2, ids) is made up here.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use nodepulse::host::HostRoot;
+use tempfile::TempDir;
+
+/// How the cgroup hierarchies of the node are mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cgroups {
+    /// One hierarchy a controller, nothing unified.
+    V1,
+    /// As captured: controllers on version 1, and a unified hierarchy without any.
+    Hybrid,
+    /// The unified hierarchy alone.
+    V2,
+}
+
+/// The name of the pods cgroup, as the kubelet's cgroupfs driver gives it.
+pub const PODS: &str = "kubepods";
+
+/// The whole node; gone with this value.
+#[derive(Debug)]
+pub struct MadeUpHost {
+    dir: TempDir,
+    cgroups: Cgroups,
+}
+
+impl MadeUpHost {
+    /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
+    #[must_use]
+    pub fn calm() -> Self {
+        Self::with(Cgroups::V2)
+    }
+
+    /// The same with another layout of cgroups.
+    ///
+    /// # Panics
+    ///
+    /// Without a temporary directory that can be written to, as every method here.
+    #[must_use]
+    pub fn with(cgroups: Cgroups) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("made-up-host-")
+            .tempdir()
+            .expect("a temporary directory");
+        let host = Self { dir, cgroups };
+        copy_tree(&fixture(), host.path());
+        // The captured cgroup files are of a hybrid node; `write_cgroups` lays out what is wanted.
+        fs::remove_dir_all(host.path().join("sys/fs/cgroup")).expect("fixture with cgroup files");
+        fs::remove_file(host.path().join("README.md")).expect("fixture with a README");
+        host.write_cgroups();
+        host.write_machine();
+        host.mem_total("16Gi")
+            .mem_working_set("4Gi")
+            .pods_limit("15Gi")
+            .pods_working_set("2Gi")
+            .pods_pids(100, None)
+            .pods_oom(0, 0)
+            .tasks(200)
+            .pid_max(4_194_304)
+            .threads_max(128_000);
+        host
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the agent takes for `/`.
+    #[must_use]
+    pub fn root(&self) -> HostRoot {
+        HostRoot::new(self.path())
+    }
+
+    /// `MemTotal`; the other lines stay as captured.
+    pub fn mem_total(&self, quantity: &str) -> &Self {
+        let meminfo = fs::read_to_string(fixture().join("proc/meminfo")).expect("captured meminfo");
+        let kib = bytes(quantity) / 1024;
+        let lines: Vec<_> = meminfo
+            .lines()
+            .map(|line| match line.strip_prefix("MemTotal:") {
+                Some(_) => format!("MemTotal:       {kib:>8} kB"),
+                None => line.to_owned(),
+            })
+            .collect();
+        self.write("proc/meminfo", lines.join("\n") + "\n")
+    }
+
+    /// What the node uses, less the file cache that the kernel would drop first.
+    pub fn mem_working_set(&self, quantity: &str) -> &Self {
+        const INACTIVE: u64 = 512 << 20;
+        let used = bytes(quantity);
+        if self.cgroups == Cgroups::V2 {
+            // A quarter of what is used is file cache in use.
+            let (anon, file) = (used - used / 4, used / 4 + INACTIVE);
+            let text =
+                format!("anon {anon}\nfile {file}\nkernel 1048576\ninactive_file {INACTIVE}\n");
+            return self.write(&self.memory_file("", "memory.stat"), text);
+        }
+        self.usage_v1("", used, INACTIVE)
+    }
+
+    /// `memory.max` of the pods cgroup: a quantity, or `max`.
+    pub fn pods_limit(&self, quantity: &str) -> &Self {
+        let (name, none) = match self.cgroups {
+            Cgroups::V2 => ("memory.max", "max"),
+            Cgroups::V1 | Cgroups::Hybrid => ("memory.limit_in_bytes", "9223372036854771712"),
+        };
+        let text = match quantity {
+            "max" => none.to_owned(),
+            quantity => bytes(quantity).to_string(),
+        };
+        self.write(&self.memory_file(PODS, name), text + "\n")
+    }
+
+    /// What the pods use, less their inactive file cache.
+    pub fn pods_working_set(&self, quantity: &str) -> &Self {
+        const INACTIVE: u64 = 64 << 20;
+        let used = bytes(quantity);
+        if self.cgroups != Cgroups::V2 {
+            return self.usage_v1(PODS, used, INACTIVE);
+        }
+        let stat = format!("anon {used}\nfile {INACTIVE}\ninactive_file {INACTIVE}\n");
+        let current = format!("{}\n", used + INACTIVE);
+        self.write(&self.memory_file(PODS, "memory.stat"), stat)
+            .write(&self.memory_file(PODS, "memory.current"), current)
+    }
+
+    /// `pids.current` and `pids.max` of the pods cgroup; `None` is `max`.
+    pub fn pods_pids(&self, current: u64, max: Option<u64>) -> &Self {
+        let max = max.map_or_else(|| "max".to_owned(), |max| max.to_string());
+        let dir = match self.cgroups {
+            Cgroups::V2 => "sys/fs/cgroup",
+            Cgroups::V1 | Cgroups::Hybrid => "sys/fs/cgroup/pids",
+        };
+        self.write(
+            &format!("{dir}/{PODS}/pids.current"),
+            format!("{current}\n"),
+        )
+        .write(&format!("{dir}/{PODS}/pids.max"), max + "\n")
+    }
+
+    /// How often the pods cgroup hit its own limit, and how many tasks were killed for it.
+    pub fn pods_oom(&self, limit_hits: u64, kills: u64) -> &Self {
+        self.oom(PODS, limit_hits, kills)
+    }
+
+    /// The same of any cgroup, such as `kubepods/pod1/ctr`. The files are written in place, so
+    /// that whoever watches them is woken.
+    pub fn oom(&self, cgroup: &str, limit_hits: u64, kills: u64) -> &Self {
+        if self.cgroups == Cgroups::V2 {
+            let text =
+                format!("low 0\nhigh 0\nmax {limit_hits}\noom {limit_hits}\noom_kill {kills}\n");
+            return self
+                .write_in_place(&self.memory_file(cgroup, "memory.events"), &text)
+                .write_in_place(&self.memory_file(cgroup, "memory.events.local"), &text);
+        }
+        let control = format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n");
+        let failcnt = format!("{limit_hits}\n");
+        self.write_in_place(&self.memory_file(cgroup, "memory.oom_control"), &control)
+            .write_in_place(&self.memory_file(cgroup, "memory.failcnt"), &failcnt)
+    }
+
+    /// Threads that exist, as `/proc/loadavg` counts them.
+    pub fn tasks(&self, n: u64) -> &Self {
+        self.write("proc/loadavg", format!("0.10 0.20 0.30 1/{n} 4242\n"))
+    }
+
+    /// `kernel.pid_max`.
+    pub fn pid_max(&self, n: u64) -> &Self {
+        self.write("proc/sys/kernel/pid_max", format!("{n}\n"))
+    }
+
+    /// `kernel.threads-max`.
+    pub fn threads_max(&self, n: u64) -> &Self {
+        self.write("proc/sys/kernel/threads-max", format!("{n}\n"))
+    }
+
+    /// A disk without I/O, which counts statistics. `dev` is its number, such as `8:0`.
+    pub fn disk(&self, name: &str, dev: &str) -> &Self {
+        let at = |rel: &str| format!("sys/block/{name}/{rel}");
+        self.write(&at("mq/0/cpu_list"), "0\n")
+            .write(&at("dev"), format!("{dev}\n"))
+            .write(&at("queue/rotational"), "0\n")
+            .write(&at("queue/iostats"), "1\n")
+            .in_flight(name, 0, 0)
+            .disk_counters(name, [0; 4])
+    }
+
+    /// Requests that the disk has not answered.
+    pub fn in_flight(&self, name: &str, reads: u64, writes: u64) -> &Self {
+        let text = format!("{reads:8} {writes:8}\n");
+        self.write(&format!("sys/block/{name}/inflight"), text)
+    }
+
+    /// Reads, their milliseconds, writes, their milliseconds.
+    pub fn disk_counters(&self, name: &str, [reads, read_ms, writes, write_ms]: [u64; 4]) -> &Self {
+        let text = format!("{reads} 0 0 {read_ms} {writes} 0 0 {write_ms} 0 0 0\n");
+        self.write(&format!("sys/block/{name}/stat"), text)
+    }
+
+    /// `some` of `/proc/pressure/<cpu|memory|io>`, in percent over 10 and 60 s.
+    pub fn pressure(&self, what: &str, avg10: f32, avg60: f32) -> &Self {
+        let text = format!(
+            "some avg10={avg10:.2} avg60={avg60:.2} avg300=0.00 total=1\n\
+             full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+        );
+        self.write(&format!("proc/pressure/{what}"), text)
+    }
+
+    /// Replaces one file at once: a reader sees the old text or the new one, and nothing between.
+    pub fn write(&self, rel: &str, text: impl AsRef<[u8]>) -> &Self {
+        let path = self.prepared(rel);
+        let mut new = tempfile::NamedTempFile::new_in(self.path()).expect("a new file");
+        new.write_all(text.as_ref()).expect("the new text");
+        new.persist(&path)
+            .unwrap_or_else(|err| panic!("put {}: {err}", path.display()));
+        self
+    }
+
+    /// Takes a file or a directory away; it need not be there.
+    pub fn remove(&self, rel: &str) -> &Self {
+        let path = self.path().join(rel);
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        match removed {
+            Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+                panic!("remove {}: {err}", path.display())
+            }
+            Ok(()) | Err(_) => self,
+        }
+    }
+
+    fn write_in_place(&self, rel: &str, text: &str) -> &Self {
+        fs::write(self.prepared(rel), text).unwrap_or_else(|err| panic!("write {rel}: {err}"));
+        self
+    }
+
+    fn prepared(&self, rel: &str) -> PathBuf {
+        let path = self.path().join(rel);
+        let above = path.parent().expect("a path below the root");
+        fs::create_dir_all(above).unwrap_or_else(|err| panic!("make {}: {err}", above.display()));
+        path
+    }
+
+    fn memory_file(&self, cgroup: &str, name: &str) -> String {
+        let top = match self.cgroups {
+            Cgroups::V2 => "sys/fs/cgroup",
+            Cgroups::V1 | Cgroups::Hybrid => "sys/fs/cgroup/memory",
+        };
+        format!("{top}/{cgroup}/{name}")
+    }
+
+    fn usage_v1(&self, cgroup: &str, used: u64, inactive: u64) -> &Self {
+        let stat = format!("inactive_file 0\ntotal_inactive_file {inactive}\n");
+        let usage = format!("{}\n", used + inactive);
+        self.write(&self.memory_file(cgroup, "memory.stat"), stat)
+            .write(&self.memory_file(cgroup, "memory.usage_in_bytes"), usage)
+    }
+
+    fn write_cgroups(&self) {
+        const V2: &str =
+            "31 23 0:28 / /sys/fs/cgroup rw,nosuid,nodev,noexec - cgroup2 cgroup2 rw,nsdelegate\n";
+        const MOUNTINFO: &str = "proc/self/mountinfo";
+
+        let captured = fs::read_to_string(fixture().join(MOUNTINFO)).expect("captured mountinfo");
+        let without = |kind: &str| {
+            let lines = captured.lines().filter(|line| !line.contains(kind));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        match self.cgroups {
+            Cgroups::V2 => self.write(MOUNTINFO, without("/sys/fs/cgroup") + V2).write(
+                "sys/fs/cgroup/cgroup.controllers",
+                "cpuset cpu io memory pids\n",
+            ),
+            Cgroups::V1 => self.write(MOUNTINFO, without(" - cgroup2 ")),
+            Cgroups::Hybrid => self.write("sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n"),
+        };
+    }
+
+    fn write_machine(&self) {
+        self.write("etc/machine-id", "00000000000040008000000000000001\n")
+            .write(
+                "sys/class/dmi/id/product_uuid",
+                "00000000-0000-4000-8000-000000000002\n",
+            )
+            .write(
+                "proc/sys/kernel/random/boot_id",
+                "00000000-0000-4000-8000-000000000003\n",
+            )
+            .write("sys/devices/system/node/node0/cpu0/online", "1\n")
+            .write("sys/devices/system/node/node0/cpu1/online", "1\n")
+            .write("sys/block/vda/mq/0/cpu_list", "0, 1\n");
+    }
+}
+
+/// `4Gi`, `512Mi`, `16Ki` or a number of bytes.
+fn bytes(quantity: &str) -> u64 {
+    let digits = quantity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match quantity.get(digits.len()..) {
+        Some("") => 1,
+        Some("Ki") => 1 << 10,
+        Some("Mi") => 1 << 20,
+        Some("Gi") => 1 << 30,
+        Some("Ti") => 1 << 40,
+        _ => panic!("{quantity}: say a number with Ki, Mi, Gi, Ti or nothing"),
+    };
+    let n: u64 = digits.parse().expect("digits before the unit");
+    n * factor
+}
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/proc/debian12-6.18")
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory in the temporary directory");
+    for entry in fs::read_dir(from).expect("the fixture's directory") {
+        let entry = entry.expect("an entry of the fixture's directory");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).expect("a copy of a fixture");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nodepulse::host::cgroup::{Layout, Version, memory, oom, pids};
+    use nodepulse::host::{addresses, block, machine, pids as node_pids};
+    use nodepulse::units::Bytes;
+
+    use super::*;
+
+    const GIB: i64 = 1 << 30;
+
+    fn memory_available(host: &MadeUpHost) -> i64 {
+        let layout = Layout::detect(&host.root()).unwrap();
+        let total = machine::read(&host.root()).unwrap().memory;
+        let root = memory::RootMemory::new(&layout.memory, total);
+        root.read(&mut Vec::new()).unwrap().available
+    }
+
+    #[test]
+    fn the_agent_reads_what_was_written_on_every_layout() {
+        for (cgroups, version) in [
+            (Cgroups::V1, Version::V1),
+            (Cgroups::Hybrid, Version::V1),
+            (Cgroups::V2, Version::V2),
+        ] {
+            let host = MadeUpHost::with(cgroups);
+            let layout = Layout::detect(&host.root()).unwrap();
+            assert_eq!(layout.memory.version, version, "{cgroups:?}");
+            assert_eq!(layout.unified.is_some(), cgroups != Cgroups::V1);
+            assert_eq!(memory_available(&host), 12 * GIB, "{cgroups:?}");
+            host.mem_total("8Gi").mem_working_set("7Gi");
+            assert_eq!(memory_available(&host), GIB, "{cgroups:?}");
+
+            let mut buf = Vec::new();
+            let pods = memory::CgroupMemory::new(&layout.memory, PODS);
+            assert_eq!(pods.read(&mut buf).unwrap().unwrap().available, 13 * GIB);
+            host.pods_working_set("16Gi");
+            assert_eq!(pods.read(&mut buf).unwrap().unwrap().available, -GIB);
+            host.pods_limit("max");
+            assert_eq!(pods.read(&mut buf).unwrap(), None, "{cgroups:?}");
+
+            host.pods_pids(7, Some(9)).oom("kubepods/pod1", 3, 2);
+            let of_pods = pids::read(&layout.pids.clone().unwrap(), PODS, &mut buf).unwrap();
+            assert_eq!(of_pods.map(|p| (p.current, p.max)), Some((7, Some(9))));
+            let counted = oom::counters(&layout.memory, "kubepods/pod1", &mut buf).unwrap();
+            assert_eq!(counted.map(|c| (c.limit_hits, c.kills)), Some((3, 2)));
+            assert_eq!(oom::limit_hits(&layout).unwrap().len(), 1, "{cgroups:?}");
+        }
+    }
+
+    #[test]
+    fn the_machine_its_tasks_and_its_disks() {
+        let host = MadeUpHost::calm();
+        host.tasks(900)
+            .pid_max(1000)
+            .disk("sda", "8:0")
+            .in_flight("sda", 1, 2);
+
+        let machine = machine::read(&host.root()).unwrap();
+        assert_eq!(
+            (machine.cpus, machine.memory),
+            (2, Bytes::from_bytes(16 << 30))
+        );
+        assert_eq!(machine.os_image, "Debian GNU/Linux 12 (bookworm)");
+        assert_eq!(machine.machine_id, "00000000000040008000000000000001");
+
+        let pids = node_pids::Source::new(&host.root())
+            .read(&mut Vec::new())
+            .unwrap();
+        assert_eq!((pids.max, pids.tasks), (1000, 900));
+
+        let disks = block::disks(&host.root()).unwrap();
+        let names: Vec<_> = disks
+            .iter()
+            .map(|d| (d.name.as_str(), d.device.major, d.virtio))
+            .collect();
+        assert_eq!(names, [("sda", 8, false), ("vda", 254, true)]);
+        let flight = block::in_flight(&host.root(), "sda").unwrap().unwrap();
+        assert_eq!((flight.reads, flight.writes), (1, 2));
+
+        let network = addresses::network(&host.root()).unwrap();
+        assert_eq!(network.default_v4, Some(vec!["eth0".to_owned()]));
+    }
+
+    #[test]
+    fn a_file_can_be_taken_away_twice() {
+        let host = MadeUpHost::calm();
+        host.remove("proc/meminfo")
+            .remove("proc/meminfo")
+            .remove("sys/fs/cgroup");
+        assert!(machine::read(&host.root()).unwrap_err().is_absent());
+    }
+}

@@ -1,0 +1,725 @@
+//! The API server test double keeps the promises that the other tests rely on.
+
+mod client;
+
+use std::time::Duration;
+
+use client::{Client, MERGE, STRATEGIC};
+use http_body_util::BodyExt;
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, timeout};
+
+const NODE: &str = "/api/v1/nodes/worker-1";
+const STATUS: &str = "/api/v1/nodes/worker-1/status";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const SOON: Duration = Duration::from_secs(10);
+
+fn node(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+}
+
+fn lease() -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "worker-1"},
+        "spec": {"leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"},
+    })
+}
+
+fn event(involved: &Value) -> Value {
+    json!({"metadata": {"generateName": "worker-1."}, "involvedObject": involved, "type": "Normal"})
+}
+
+fn reason(answer: &(u16, Value)) -> (u16, &str) {
+    (answer.0, answer.1["reason"].as_str().unwrap_or_default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_created_node_gets_identity_times_and_the_not_ready_taint() {
+    let server = ApiServer::in_memory();
+    let client = Client::node(&server, "worker-1").await;
+    let mut body = node("worker-1");
+    body["status"] = json!({"capacity": {"cpu": "4"}});
+    let (code, created) = client.post("/api/v1/nodes", body.clone()).await;
+    assert_eq!(code, 201);
+    assert!(
+        created["metadata"]["uid"]
+            .as_str()
+            .is_some_and(|uid| uid.len() == 36)
+    );
+    assert_eq!(
+        created["metadata"]["creationTimestamp"],
+        "2026-01-01T00:00:00Z"
+    );
+    let taint = json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
+    assert_eq!(created["spec"]["taints"], taint);
+    assert_eq!(created["status"]["allocatable"], json!({"cpu": "4"}));
+    assert_eq!(server.object(NODE), Some(created));
+    assert_eq!(
+        reason(&client.post("/api/v1/nodes", body).await),
+        (409, "AlreadyExists")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_have_the_codes_and_reasons_of_the_real_server() {
+    let server = ApiServer::in_memory();
+    let mut stored = node("worker-1");
+    stored["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    server.put_object(stored);
+    let client = Client::admin(&server).await;
+    let version = |version: &str| json!({"metadata": {"resourceVersion": version}});
+    let capacity = |cpu: &str| json!({"status": {"capacity": {"cpu": cpu}}});
+    let condition = |condition: Value| json!({"status": {"conditions": [condition]}});
+    let far = json!({"kind": "Node", "name": "worker-1", "namespace": "kube-system"});
+    for (answer, expected, why) in [
+        (
+            client.get("/api/v1/nodes/gone").await,
+            (404, "NotFound"),
+            "no such object",
+        ),
+        (
+            client.get("/api/v1/secrets/x").await,
+            (404, "NotFound"),
+            "no such resource",
+        ),
+        (
+            client.delete(STATUS).await,
+            (405, "MethodNotAllowed"),
+            "no such verb",
+        ),
+        (
+            client
+                .patch(NODE, "application/json-patch+json", json!([]))
+                .await,
+            (415, "UnsupportedMediaType"),
+            "JSON patch",
+        ),
+        (
+            client.patch(STATUS, STRATEGIC, version("1")).await,
+            (409, "Conflict"),
+            "stale lock in a patch",
+        ),
+        (
+            client.patch(STATUS, STRATEGIC, capacity("-1")).await,
+            (422, "Invalid"),
+            "negative quantity",
+        ),
+        (
+            client.patch(STATUS, STRATEGIC, capacity("four")).await,
+            (422, "Invalid"),
+            "no quantity",
+        ),
+        (
+            client
+                .patch(STATUS, STRATEGIC, condition(json!({"status": "True"})))
+                .await,
+            (500, "InternalError"),
+            "no merge key",
+        ),
+        (
+            client.get("/api/v1/nodes?resourceVersion=9999").await,
+            (504, "Timeout"),
+            "future resource version",
+        ),
+        (
+            client.get("/api/v1/nodes?fieldSelector=spec.x%3Dy").await,
+            (400, "BadRequest"),
+            "unknown field",
+        ),
+        (
+            client.post(EVENTS, event(&far)).await,
+            (422, "Invalid"),
+            "event of another namespace",
+        ),
+        (
+            client
+                .post("/api/v1/namespaces/nowhere/events", event(&far))
+                .await,
+            (404, "NotFound"),
+            "no such namespace",
+        ),
+    ] {
+        assert_eq!(reason(&answer), expected, "{why}: {}", answer.1);
+        assert_eq!(answer.1["kind"], "Status", "{why}");
+        assert_eq!(answer.1["code"], answer.0, "{why}");
+    }
+    let (_, negative) = client.patch(STATUS, STRATEGIC, capacity("-1")).await;
+    assert_eq!(
+        negative["details"]["causes"][0]["field"],
+        "status.capacity.cpu"
+    );
+    let (_, future) = client.get("/api/v1/nodes?resourceVersion=9999").await;
+    assert_eq!(
+        future["details"]["causes"][0]["reason"],
+        "ResourceVersionTooLarge"
+    );
+    assert_eq!(future["details"]["retryAfterSeconds"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_subresource_keeps_the_spec_and_the_object_keeps_the_status() {
+    let server = ApiServer::in_memory();
+    let mut stored = node("worker-1");
+    stored["spec"] = json!({"providerID": "a"});
+    stored["status"] = json!({"phase": "old"});
+    server.put_object(stored);
+    let client = Client::admin(&server).await;
+    let patch = |text: &str| {
+        json!({
+            "metadata": {"labels": {text: "yes"}},
+            "spec": {"unschedulable": true},
+            "status": {"phase": text},
+        })
+    };
+
+    let (_, after) = client.patch(STATUS, STRATEGIC, patch("status")).await;
+    assert_eq!(after["spec"], json!({"providerID": "a"}));
+    assert_eq!(after["status"]["phase"], "status");
+    assert_eq!(after["metadata"]["labels"], json!({"status": "yes"}));
+
+    let (_, after) = client.patch(NODE, MERGE, patch("object")).await;
+    assert_eq!(
+        after["spec"],
+        json!({"providerID": "a", "unschedulable": true})
+    );
+    assert_eq!(after["status"]["phase"], "status");
+    assert_eq!(
+        after["metadata"]["labels"],
+        json!({"status": "yes", "object": "yes"})
+    );
+
+    let (_, again) = client.patch(NODE, MERGE, patch("object")).await;
+    assert_eq!(again, after, "a patch that changes nothing writes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_locked_by_its_resource_version() {
+    let server = ApiServer::in_memory();
+    let client = Client::node(&server, "worker-1").await;
+    let (code, first) = client.post(LEASES, lease()).await;
+    assert_eq!(
+        (code, &first["metadata"]["namespace"]),
+        (201, &json!("kube-node-lease"))
+    );
+    let (code, second) = client
+        .put(LEASE, {
+            let mut lease = first.clone();
+            lease["spec"]["renewTime"] = json!("2026-01-01T00:00:10.000000Z");
+            lease
+        })
+        .await;
+    assert_eq!(code, 200);
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(
+        reason(&client.put(LEASE, first.clone()).await),
+        (409, "Conflict"),
+        "stale"
+    );
+    assert_eq!(
+        reason(&client.put(LEASE, lease()).await),
+        (422, "Invalid"),
+        "no version"
+    );
+
+    let mut seconds = second.clone();
+    seconds["spec"]["renewTime"] = json!("2026-01-01T00:00:10Z");
+    assert_eq!(
+        reason(&client.put(LEASE, seconds).await),
+        (400, "BadRequest"),
+        "no decimals"
+    );
+
+    server.delete_object(LEASE).unwrap();
+    assert_eq!(
+        reason(&client.put(LEASE, second).await),
+        (409, "Conflict"),
+        "deleted meanwhile"
+    );
+    assert_eq!(
+        client.put(LEASE, lease()).await.0,
+        201,
+        "PUT creates a lease"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_may_touch_its_own_objects_only() {
+    let server = ApiServer::in_memory();
+    server.put_object(node("worker-1"));
+    server.put_object(node("worker-2"));
+    let client = Client::node(&server, "worker-1").await;
+    let labels = |name: &str| json!({"metadata": {"labels": {name: "x"}}});
+    let taints = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    let own = json!({"kind": "Node", "name": "worker-1"});
+    for (answer, expected, why) in [
+        (client.get(NODE).await, 200, "own node"),
+        (
+            client.get("/api/v1/nodes/worker-2").await,
+            403,
+            "another node",
+        ),
+        (
+            client.get("/api/v1/nodes/gone").await,
+            403,
+            "another node that is not there",
+        ),
+        (client.get("/api/v1/nodes").await, 403, "all nodes"),
+        (
+            client
+                .get("/api/v1/nodes?fieldSelector=metadata.name%3Dworker-1")
+                .await,
+            200,
+            "own node by selector",
+        ),
+        (client.get("/api/v1/pods").await, 403, "all pods"),
+        (
+            client
+                .get("/api/v1/pods?fieldSelector=spec.nodeName%3Dworker-1")
+                .await,
+            200,
+            "own pods",
+        ),
+        (client.get(LEASES).await, 403, "all leases"),
+        (client.get(LEASE).await, 404, "own lease that is not there"),
+        (
+            client.get(&LEASE.replace("worker-1", "worker-2")).await,
+            403,
+            "another lease",
+        ),
+        (
+            client.post("/api/v1/nodes", node("worker-3")).await,
+            403,
+            "create another node",
+        ),
+        (client.delete(NODE).await, 403, "delete own node"),
+        (
+            client.patch(NODE, STRATEGIC, taints.clone()).await,
+            403,
+            "own taints",
+        ),
+        (
+            client.patch(STATUS, STRATEGIC, taints).await,
+            200,
+            "taints by way of status are dropped",
+        ),
+        (
+            client
+                .patch(STATUS, MERGE, labels("node-role.kubernetes.io/x"))
+                .await,
+            403,
+            "reserved label",
+        ),
+        (
+            client
+                .patch(STATUS, MERGE, labels("kubernetes.io/os"))
+                .await,
+            200,
+            "well-known label",
+        ),
+        (
+            client.patch(STATUS, MERGE, labels("example.com/x")).await,
+            200,
+            "foreign label",
+        ),
+        (client.post(EVENTS, event(&own)).await, 201, "event"),
+    ] {
+        assert_eq!(answer.0, expected, "{why}: {}", answer.1);
+    }
+    let user = Client::over(server.dial_as(Identity::user("sa"))).await;
+    assert_eq!(user.get(NODE).await.0, 403);
+    server.grant(Grant {
+        user: "sa".into(),
+        verb: "get".into(),
+        resource: "nodes".into(),
+    });
+    assert_eq!(user.get(NODE).await.0, 200, "granted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_access_review_answers_as_the_requests_are_answered() {
+    let server = ApiServer::in_memory();
+    let client = Client::node(&server, "worker-1").await;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (verb, name, expected) in [
+        ("get", "worker-1", true),
+        ("get", "worker-2", false),
+        ("delete", "worker-1", false),
+    ] {
+        let asked = json!({"verb": verb, "resource": "nodes", "name": name});
+        let (code, review) = client
+            .post(path, json!({"spec": {"resourceAttributes": asked}}))
+            .await;
+        assert_eq!(
+            (code, &review["status"]["allowed"]),
+            (201, &json!(expected)),
+            "{verb} {name}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_paged_at_one_resource_version_until_that_is_forgotten() {
+    let server = ApiServer::in_memory();
+    for name in ["a", "b", "c"] {
+        server.put_object(node(name));
+    }
+    let client = Client::admin(&server).await;
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let (_, first) = client.get("/api/v1/nodes?limit=2").await;
+    assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    server.put_object(node("d"));
+    let rest = format!("/api/v1/nodes?limit=2&continue={token}");
+    let (_, second) = client.get(&rest).await;
+    assert_eq!(names(&second), ["c"], "d came later");
+    assert_eq!(
+        second["metadata"]["resourceVersion"],
+        first["metadata"]["resourceVersion"]
+    );
+    server.expire_watches();
+    assert_eq!(reason(&client.get(&rest).await), (410, "Expired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_follows_its_selector_and_sends_bookmarks() {
+    let server = ApiServer::in_memory();
+    let from = server.put_object(node("worker-1"))["metadata"]["resourceVersion"].clone();
+    let client = Client::admin(&server).await;
+    let path = format!(
+        "/api/v1/nodes?watch=true&labelSelector=pool%3Da&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion={}",
+        from.as_str().unwrap()
+    );
+    let start = Instant::now();
+    let mut watch = client.watch(&path).await;
+    let pool = |pool: &str| json!({"metadata": {"labels": {"pool": pool}}});
+    for (change, expected) in [
+        (pool("a"), "ADDED"),
+        (json!({"spec": {"x": 1}}), "MODIFIED"),
+        (pool("b"), "DELETED"),
+    ] {
+        let (_, after) = client.patch(NODE, MERGE, change).await;
+        let version: u64 = after["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!(
+            watch.event().await,
+            (expected.into(), "worker-1".into(), version)
+        );
+    }
+    let hidden = server.put_object(node("worker-2"))["metadata"]["resourceVersion"].clone();
+    let hidden: u64 = hidden.as_str().unwrap().parse().unwrap();
+    assert_eq!(
+        watch.event().await,
+        ("BOOKMARK".into(), String::new(), hidden),
+        "by the minute"
+    );
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+    server.send_bookmarks();
+    assert_eq!(watch.event().await.0, "BOOKMARK", "on command");
+    assert_eq!(watch.event().await.0, "BOOKMARK", "before the end");
+    assert_eq!(watch.next().await, None, "timeoutSeconds");
+    assert_eq!(start.elapsed(), Duration::from_secs(90));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_can_begin_with_everything_and_says_where_that_ends() {
+    let server = ApiServer::in_memory();
+    server.put_object(node("worker-1"));
+    let client = Client::admin(&server).await;
+    let path = "/api/v1/nodes?watch=1&allowWatchBookmarks=1&sendInitialEvents=true";
+    assert_eq!(reason(&client.get(path).await), (422, "Invalid"));
+    let mut watch = client
+        .watch(&format!("{path}&resourceVersionMatch=NotOlderThan"))
+        .await;
+    assert_eq!(watch.event().await.0, "ADDED");
+    let end = watch.next().await.unwrap();
+    assert_eq!(
+        end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+
+    server.expire_watches();
+    let error = watch.next().await.unwrap();
+    assert_eq!(
+        (&error["type"], &error["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_happen_to_the_requests_they_are_planned_for() {
+    let server = ApiServer::in_memory();
+    server.put_object(node("worker-1"));
+    let client = Client::admin(&server).await;
+    let plan = |effect| server.faults().push(Fault::on("GET", NODE, effect));
+
+    server
+        .faults()
+        .push(Fault::on("GET", NODE, Effect::Status(503)).skip(1).times(2));
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        codes.push(client.get(NODE).await.0);
+    }
+    assert_eq!(codes, [200, 503, 503, 200]);
+
+    let start = Instant::now();
+    plan(Effect::Latency(Duration::from_secs(7)));
+    plan(Effect::TooManyRequests(3));
+    let response = client
+        .send("GET", NODE, "application/json", None)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "3");
+    assert_eq!(start.elapsed(), Duration::from_secs(7));
+
+    plan(Effect::Garbage);
+    let response = client
+        .send("GET", NODE, "application/json", None)
+        .await
+        .unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(serde_json::from_slice::<Value>(&body).is_err(), "{body:?}");
+
+    plan(Effect::Truncated);
+    let response = client
+        .send("GET", NODE, "application/json", None)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(
+        response.into_body().collect().await.is_err(),
+        "half of a body"
+    );
+
+    plan(Effect::Hang);
+    let hung = client.send("GET", NODE, "application/json", None);
+    assert!(timeout(Duration::from_secs(3600), hung).await.is_err());
+    assert_eq!(client.get(NODE).await.0, 200, "the connection still works");
+
+    plan(Effect::Reset);
+    assert!(
+        client
+            .send("GET", NODE, "application/json", None)
+            .await
+            .is_err()
+    );
+    assert_eq!(server.faults().pending(), 0);
+    let requests = server.requests();
+    assert_eq!(requests.last().unwrap().answered_at, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frozen_connections_stay_silent_while_new_ones_work() {
+    let server = ApiServer::in_memory();
+    server.put_object(node("worker-1"));
+    let old = Client::admin(&server).await;
+    assert_eq!(old.get(NODE).await.0, 200);
+    server.freeze_connections();
+    assert!(timeout(SOON, old.get(NODE)).await.is_err());
+    let new = Client::admin(&server).await;
+    assert_eq!(new.get(NODE).await.0, 200);
+    server.freeze_all();
+    assert!(timeout(SOON, new.get(NODE)).await.is_err());
+    let newest = Client::admin(&server).await;
+    assert!(timeout(SOON, newest.get(NODE)).await.is_err());
+    server.thaw();
+    assert_eq!(newest.get(NODE).await.0, 200);
+    assert_eq!(server.connections().opened, 3);
+}
+
+#[tokio::test]
+async fn a_client_certificate_says_who_asks_over_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ApiServer::start().await;
+    let admin = Client::over_tls(&server, &server.admin_kubeconfig(dir.path())).await;
+    assert_eq!(admin.get("/api/v1/nodes").await.0, 200);
+    let own = Client::over_tls(&server, &server.node_kubeconfig(dir.path(), "worker-1")).await;
+    assert_eq!(own.post("/api/v1/nodes", node("worker-1")).await.0, 201);
+    assert_eq!(own.get("/api/v1/nodes").await.0, 403);
+    let last = server.requests().pop().unwrap();
+    assert_eq!(
+        (last.identity.as_str(), last.protocol.as_str()),
+        ("system:node:worker-1", "HTTP/2.0")
+    );
+    assert_eq!((last.connection, last.status), (2, Some(403)));
+    assert!(last.answered_at.is_some_and(|answered| answered >= last.at));
+
+    let nobody = server.token_kubeconfig(&dir.path().join("nobody"), "t");
+    let nobody = Client::over_tls(&server, &nobody).await;
+    assert_eq!(nobody.get("/api/v1/nodes").await.0, 403, "anonymous");
+    assert_eq!(nobody.get("/version").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_stopped_server_refuses_and_a_restarted_one_remembers() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ApiServer::start().await;
+    let kubeconfig = server.admin_kubeconfig(dir.path());
+    let client = Client::over_tls(&server, &kubeconfig).await;
+    assert_eq!(client.post("/api/v1/nodes", node("worker-1")).await.0, 201);
+    server.stop().await;
+    assert_eq!(server.connections().open, 0);
+    let address = server.url().replace("https://", "");
+    let refused = tokio::net::TcpStream::connect(&address).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(
+        client
+            .send("GET", NODE, "application/json", None)
+            .await
+            .is_err()
+    );
+    server.restart().await;
+    let client = Client::over_tls(&server, &kubeconfig).await;
+    assert_eq!(client.get(NODE).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_with_what_was_found_or_with_the_last_requests() {
+    let server = ApiServer::in_memory();
+    let client = Client::admin(&server).await;
+    let write = client.post("/api/v1/nodes", node("worker-1"));
+    let wait = server.wait_for(SOON, "a node", |server| server.object(NODE));
+    let (_, found) = tokio::join!(write, wait);
+    assert_eq!(found["metadata"]["name"], "worker-1");
+
+    let wait = tokio::spawn(async move {
+        server
+            .wait_for(SOON, "a second node", |server| {
+                server.object("/api/v1/nodes/worker-2")
+            })
+            .await
+    });
+    let message = wait
+        .await
+        .unwrap_err()
+        .into_panic()
+        .downcast::<String>()
+        .unwrap();
+    assert!(
+        message.contains("a second node") && message.contains("POST /api/v1/nodes -> 201"),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_is_sent_to_who_asks_for_it() {
+    let server = ApiServer::in_memory();
+    let stored = server.put_object(node("worker-1"));
+    let client = Client::admin(&server).await;
+    let accept =
+        |what: &str| format!("application/json;as={what};g=meta.k8s.io;v=v1,application/json");
+    let (object, list) = (
+        accept("PartialObjectMetadata"),
+        accept("PartialObjectMetadataList"),
+    );
+
+    let (_, one) = client.get_with(NODE, &[("accept", &object)]).await;
+    assert_eq!(one["kind"], "PartialObjectMetadata");
+    assert_eq!(
+        (&one["metadata"], one.get("status")),
+        (&stored["metadata"], None)
+    );
+
+    let (_, many) = client.get_with("/api/v1/nodes", &[("accept", &list)]).await;
+    assert_eq!(many["kind"], "PartialObjectMetadataList");
+    assert_eq!(many["items"][0], one);
+
+    let headers = [("accept", object.as_str()), ("content-type", STRATEGIC)];
+    let patch = json!({"status": {"phase": "x"}});
+    let response = client
+        .send_with("PATCH", STATUS, &headers, Some(patch))
+        .await
+        .unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let patched: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(patched["kind"], "PartialObjectMetadata");
+    assert_eq!(
+        server.object(NODE).unwrap()["status"],
+        json!({"phase": "x"})
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bearer_token_is_good_until_it_is_revoked() {
+    let server = ApiServer::in_memory();
+    server.put_object(node("worker-1"));
+    let client = Client::admin(&server).await;
+    let token = [("authorization", "Bearer one")];
+    assert_eq!(
+        reason(&client.get_with(NODE, &token).await),
+        (401, "Unauthorized")
+    );
+    server.allow_token("one", Identity::node("worker-1"));
+    assert_eq!(client.get_with(NODE, &token).await.0, 200);
+    assert_eq!(
+        client.get_with("/api/v1/nodes", &token).await.0,
+        403,
+        "the token's identity"
+    );
+    server.revoke_token("one");
+    assert_eq!(client.get_with(NODE, &token).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_connection_is_told_to_go_away_and_another_is_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ApiServer::start().await;
+    server.put_object(node("worker-1"));
+    let kubeconfig = server.admin_kubeconfig(dir.path());
+
+    let client = Client::over_tls(&server, &kubeconfig).await;
+    server.faults().push(Fault::on("*", NODE, Effect::GoAway));
+    assert_eq!(client.get(NODE).await.0, 200, "what was asked is answered");
+    let closed = |server: &ApiServer| (server.connections().open == 0).then_some(());
+    server.wait_for(SOON, "the connection to end", closed).await;
+
+    let client = Client::over_tls(&server, &kubeconfig).await;
+    server
+        .faults()
+        .push(Fault::on("GET", NODE, Effect::ResetAfterHeaders));
+    let response = client
+        .send("GET", NODE, "application/json", None)
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.into_body().collect().await.is_err());
+
+    let client = Client::over_tls(&server, &kubeconfig).await;
+    server
+        .faults()
+        .push(Fault::on("PATCH", STATUS, Effect::ResetAfterwards));
+    let patch = Some(json!({"status": {"phase": "x"}}));
+    assert!(client.send("PATCH", STATUS, MERGE, patch).await.is_err());
+    assert_eq!(
+        server.object(NODE).unwrap()["status"]["phase"],
+        "x",
+        "done, but not told"
+    );
+
+    let before = server.connections().opened;
+    let address = server.url().replace("https://", "");
+    let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
+    let accepted = |server: &ApiServer| (server.connections().opened > before).then_some(());
+    server
+        .wait_for(SOON, "the connection to be accepted", accepted)
+        .await;
+    server.reset_connections();
+    let reset = raw.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset);
+}

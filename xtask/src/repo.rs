@@ -1,0 +1,206 @@
+//! Where things are, and how children are started: one clean environment for every `cargo`.
+//!
+//! Progress goes to standard error, so that standard output holds results only.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// What the shipped agent is built for: one static file.
+pub const MUSL_TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Set by the `cargo` that started us, or by people for other projects. Each would change what a
+/// nested `cargo` builds, or where it puts it.
+const REMOVED: &[&str] = &[
+    "CARGO",
+    "CARGO_BUILD_TARGET",
+    "CARGO_CRATE_NAME",
+    "CARGO_MAKEFLAGS",
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_PATH",
+    "CARGO_PRIMARY_PACKAGE",
+    "MAKEFLAGS",
+    "OUT_DIR",
+    "RUSTC_BOOTSTRAP",
+    "RUSTUP_TOOLCHAIN",
+    "RUST_RECURSION_COUNT",
+];
+
+/// The checkout, and the toolchain that it pins.
+pub struct Repo {
+    /// The directory of the workspace's Cargo.toml.
+    pub root: PathBuf,
+    /// Absolute, `CARGO_TARGET_DIR` and configuration already applied.
+    pub target_dir: PathBuf,
+    pub toolchain: Toolchain,
+}
+
+/// rust-toolchain.toml.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Toolchain {
+    pub channel: String,
+    pub components: Vec<String>,
+    pub targets: Vec<String>,
+}
+
+impl Repo {
+    pub fn find() -> Result<Self> {
+        let root = root();
+        let file = root.join("rust-toolchain.toml");
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        let toolchain = Toolchain::parse(&text).with_context(|| file.display().to_string())?;
+        let target_dir = target_dir(&root)?;
+        Ok(Self {
+            root,
+            target_dir,
+            toolchain,
+        })
+    }
+
+    /// `cargo`, of the pinned toolchain, at the root, building into our target directory.
+    pub fn cargo(&self) -> Command {
+        let mut cargo = command("cargo");
+        cargo
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target_dir);
+        cargo
+    }
+}
+
+impl Toolchain {
+    fn parse(text: &str) -> Result<Self> {
+        let channel = toml_strings(text, "channel").into_iter().next();
+        Ok(Self {
+            channel: channel.context("names no `channel`")?,
+            components: toml_strings(text, "components"),
+            targets: toml_strings(text, "targets"),
+        })
+    }
+}
+
+/// The strings of `key = "…"` or `key = ["…", …]`.
+fn toml_strings(text: &str, key: &str) -> Vec<String> {
+    let value = text
+        .match_indices(key)
+        .filter(|(at, _)| *at == 0 || text[..*at].ends_with('\n'))
+        .find_map(|(at, _)| text[at + key.len()..].trim_start().strip_prefix('='));
+    let Some(value) = value.map(str::trim_start) else {
+        return Vec::new();
+    };
+    let end = if value.starts_with('[') { ']' } else { '\n' };
+    let value = value.split(end).next().unwrap_or_default();
+    value
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The checkout that this xtask belongs to. `cargo run` tells; the path of the build is second
+/// best, since a target directory may have been copied.
+pub fn root() -> PathBuf {
+    let told = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let xtask = told
+        .filter(|dir| dir.ends_with("xtask"))
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    xtask.parent().map_or(xtask.clone(), Path::to_owned)
+}
+
+fn target_dir(root: &Path) -> Result<PathBuf> {
+    // In the caller's directory: a relative CARGO_TARGET_DIR starts there.
+    let mut metadata = command("cargo");
+    metadata
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .arg("--manifest-path")
+        .arg(root.join("Cargo.toml"));
+    let json: serde_json::Value = serde_json::from_str(&output(&mut metadata)?)
+        .context("`cargo metadata` printed no JSON")?;
+    json["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("`cargo metadata` names no target_directory")
+}
+
+/// A child that does not inherit what the outer `cargo run` set for us.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
+    for name in REMOVED {
+        command.env_remove(name);
+    }
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs it to its end, its standard output joined to our standard error.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdout(io::stderr())
+        .status()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed with {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// What it printed on standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    if !output.status.success() {
+        bail!("`{}` failed with {}", shown(command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The command line as one would type it.
+pub fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words
+        .map(OsStr::to_string_lossy)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The first `program` on PATH.
+pub fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_toolchain_file_gives_channel_components_and_targets() {
+        let text = "[toolchain]\nchannel = \"1.2.3\"\ncomponents = [\n  \"a\",\n  \"b\",\n]\n\
+                    targets = [\"t\"]\nprofile = \"minimal\"\n";
+        let expected = Toolchain {
+            channel: "1.2.3".to_owned(),
+            components: vec!["a".to_owned(), "b".to_owned()],
+            targets: vec!["t".to_owned()],
+        };
+        assert_eq!(Toolchain::parse(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_toolchain_file_without_a_channel_is_refused() {
+        let err = Toolchain::parse("[toolchain]\nsubchannel = \"x\"\n").unwrap_err();
+        assert_eq!(err.to_string(), "names no `channel`");
+    }
+}

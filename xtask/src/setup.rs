@@ -1,0 +1,269 @@
+//! Installs what the other commands need. Safe to run again: what is there is left alone.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::repo::{Repo, command, on_path, output, run};
+
+/// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
+/// and compiler must agree on the LLVM major version, so one is never raised without the other.
+const BPF_LINKER: &str = "0.10.4";
+
+/// A program that must be on PATH, and the Debian package that brings it.
+const PROGRAMS: &[(&str, &str)] = &[
+    // Links build scripts.
+    ("cc", "gcc"),
+    // Compiles ring for the static agent.
+    ("musl-gcc", "musl-tools"),
+];
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only say what is there; exit 1 when something is missing.
+    #[arg(long)]
+    check: bool,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    if !args.check {
+        all(&repo)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut complete = true;
+    for step in steps(&repo)? {
+        complete &= step.present;
+        let state = if step.present { "present" } else { "missing" };
+        eprintln!("setup: {}: {state}", step.name);
+    }
+    Ok(ExitCode::from(u8::from(!complete)))
+}
+
+/// Brings this machine to where everything else can run.
+pub fn all(repo: &Repo) -> Result<()> {
+    for step in steps(repo)? {
+        if step.present {
+            eprintln!("setup: {}: present", step.name);
+            continue;
+        }
+        eprintln!("setup: {}: installing", step.name);
+        let start = Instant::now();
+        step.install(repo)
+            .with_context(|| format!("setup: {}", step.name))?;
+        eprintln!("setup: {}: installed in {:.0?}", step.name, start.elapsed());
+    }
+    Ok(())
+}
+
+/// The linker of this repository's toolchain, whether or not it is there yet.
+pub fn bpf_linker(repo: &Repo) -> Result<PathBuf> {
+    Ok(bpf_linker_root(repo)?.join("bin/bpf-linker"))
+}
+
+struct Step {
+    name: String,
+    present: bool,
+    install: Install,
+}
+
+enum Install {
+    /// Debian packages.
+    Packages(Vec<&'static str>),
+    /// rustup components.
+    Components(Vec<String>),
+    /// rustup targets.
+    Targets(Vec<String>),
+    BpfLinker,
+}
+
+/// In the order in which they depend on each other.
+fn steps(repo: &Repo) -> Result<Vec<Step>> {
+    let mut steps = vec![packages()];
+    steps.extend(toolchain(repo)?);
+    let linker = bpf_linker(repo)?;
+    steps.push(Step {
+        name: format!("bpf-linker {BPF_LINKER} in {}", linker.display()),
+        present: is_linker(&linker),
+        install: Install::BpfLinker,
+    });
+    Ok(steps)
+}
+
+/// One step, so that a machine where we may not install hears of all packages at once.
+fn packages() -> Step {
+    let missing: Vec<_> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| on_path(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    let programs: Vec<_> = PROGRAMS.iter().map(|(program, _)| *program).collect();
+    Step {
+        name: programs.join(", "),
+        present: missing.is_empty(),
+        install: Install::Packages(missing),
+    }
+}
+
+fn toolchain(repo: &Repo) -> Result<[Step; 2]> {
+    let pinned = &repo.toolchain;
+    let components = installed(&pinned.channel, "component")?;
+    let targets = installed(&pinned.channel, "target")?;
+    let step = |kind: &str, wanted: &[String], have: &[String], install: fn(_) -> _| {
+        let missing: Vec<String> = wanted
+            .iter()
+            .filter(|want| !have.iter().any(|have| names(have, want)))
+            .cloned()
+            .collect();
+        Step {
+            name: format!("Rust {} {kind} {}", pinned.channel, wanted.join(", ")),
+            present: missing.is_empty(),
+            install: install(missing),
+        }
+    };
+    Ok([
+        step(
+            "components",
+            &pinned.components,
+            &components,
+            Install::Components,
+        ),
+        step("targets", &pinned.targets, &targets, Install::Targets),
+    ])
+}
+
+/// rustup lists `clippy-x86_64-unknown-linux-gnu` for the component `clippy`.
+fn names(listed: &str, wanted: &str) -> bool {
+    let rest = listed.strip_prefix(wanted);
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest.starts_with("-x86_64") || rest.starts_with("-aarch64")
+    })
+}
+
+fn installed(channel: &str, kind: &str) -> Result<Vec<String>> {
+    if on_path("rustup").is_none() {
+        bail!("rustup is not on PATH: install it from https://rustup.rs, then run this again");
+    }
+    let mut list = command("rustup");
+    list.args([kind, "list", "--installed", "--toolchain", channel]);
+    let listed = output(&mut list)
+        .with_context(|| format!("is the toolchain there? `rustup toolchain install {channel}`"))?;
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
+impl Step {
+    fn install(&self, repo: &Repo) -> Result<()> {
+        let channel = &repo.toolchain.channel;
+        match &self.install {
+            Install::Packages(packages) => apt_get(packages),
+            Install::Components(names) => rustup("component", channel, names),
+            Install::Targets(names) => rustup("target", channel, names),
+            Install::BpfLinker => install_bpf_linker(repo),
+        }
+    }
+}
+
+fn rustup(kind: &str, channel: &str, names: &[String]) -> Result<()> {
+    let mut add = command("rustup");
+    add.args([kind, "add", "--toolchain", channel]).args(names);
+    run(&mut add)
+}
+
+fn apt_get(packages: &[&str]) -> Result<()> {
+    let by_hand = format!(
+        "install {0} with your package manager; on Debian and Ubuntu: sudo apt-get install {0}",
+        packages.join(" ")
+    );
+    if on_path("apt-get").is_none() {
+        bail!("no apt-get here: {by_hand}");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        bail!("not root: {by_hand}");
+    }
+    let apt_get = || {
+        let mut apt_get = command("apt-get");
+        // Another process, such as an upgrade at boot, may hold the lock.
+        apt_get
+            .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        apt_get
+    };
+    // Lists may be old or absent, but one mirror that fails need not matter.
+    if let Err(err) = run(apt_get().arg("update")) {
+        eprintln!("setup: {err:#}; trying with the lists that are there");
+    }
+    let mut install = apt_get();
+    install
+        .args(["install", "--no-install-recommends"])
+        .args(packages);
+    run(&mut install).context(by_hand)
+}
+
+fn bpf_linker_root(repo: &Repo) -> Result<PathBuf> {
+    let channel = &repo.toolchain.channel;
+    Ok(cache()?.join(format!("tools/bpf-linker-{BPF_LINKER}-rust-{channel}")))
+}
+
+/// Outside the checkout, so that a second one need not build the linker again.
+fn cache() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")));
+    Ok(base
+        .context("neither HOME nor XDG_CACHE_HOME is set: set one")?
+        .join("nodepulse"))
+}
+
+fn is_linker(file: &Path) -> bool {
+    let version = command(file).arg("--version").output();
+    version.is_ok_and(|o| {
+        String::from_utf8_lossy(&o.stdout)
+            .trim()
+            .ends_with(BPF_LINKER)
+    })
+}
+
+fn install_bpf_linker(repo: &Repo) -> Result<()> {
+    let root = bpf_linker_root(repo)?;
+    std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    let mut install = command("cargo");
+    // From its own directory and into a target directory of its own: nothing of this workspace
+    // applies to it. `--force`, since a copy that does not run may lie there.
+    install
+        .args([
+            "install",
+            "bpf-linker",
+            "--version",
+            BPF_LINKER,
+            "--locked",
+            "--force",
+        ])
+        .arg("--root")
+        .arg(&root)
+        .current_dir(&root)
+        .env("RUSTUP_TOOLCHAIN", &repo.toolchain.channel)
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS");
+    run(&mut install)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_listed_with_or_without_its_host() {
+        let table = [
+            ("clippy-x86_64-unknown-linux-gnu", "clippy", true),
+            ("rust-src", "rust-src", true),
+            ("rust-std-x86_64-unknown-linux-gnu", "rust", false),
+            ("rustfmt-x86_64-unknown-linux-gnu", "clippy", false),
+        ];
+        for (listed, wanted, expected) in table {
+            assert_eq!(names(listed, wanted), expected, "{listed} for {wanted}");
+        }
+    }
+}

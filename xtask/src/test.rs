@@ -1,0 +1,249 @@
+//! Everything that must hold before a change goes in: stages, one after the other, each with a
+//! budget of time. A stage that fails stops only those that need it, so that one run shows all.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::repo::Repo;
+
+mod libtest;
+mod stages;
+mod watchdog;
+
+use libtest::Counts;
+use stages::{Outcome, STAGES, Stage};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only these stages, and those that they need.
+    #[arg(value_parser = stages::names())]
+    stages: Vec<String>,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    let mut reports: Vec<Report> = Vec::new();
+    for stage in STAGES
+        .iter()
+        .filter(|stage| wanted(stage.name, &args.stages))
+    {
+        let report = match unmet(stage, &reports) {
+            Some(need) => Report::new(stage, Verdict::NotRun(format!("needs {need}"))),
+            None => attend(stage, &repo),
+        };
+        reports.push(report);
+    }
+    println!("\n{}", table(&reports));
+    let total = total(&reports);
+    println!(
+        "{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    Ok(ExitCode::from(u8::from(total.failed > 0)))
+}
+
+/// What became of one stage.
+struct Report {
+    name: &'static str,
+    verdict: Verdict,
+    counts: Counts,
+    took: Duration,
+    budget: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Failed(String),
+    /// This machine cannot run it.
+    Skipped(String),
+    /// Something that it needs failed.
+    NotRun(String),
+}
+
+impl Report {
+    fn new(stage: &Stage, verdict: Verdict) -> Self {
+        Self {
+            name: stage.name,
+            verdict,
+            counts: Counts::default(),
+            took: Duration::ZERO,
+            budget: stage.budget(),
+        }
+    }
+}
+
+fn wanted(name: &str, only: &[String]) -> bool {
+    let needed_by = |other: &String| {
+        let stage = STAGES.iter().find(|stage| stage.name == other.as_str());
+        stage.is_some_and(|stage| {
+            stage
+                .needs
+                .iter()
+                .any(|need| wanted(name, &[(*need).to_owned()]))
+        })
+    };
+    only.is_empty() || only.iter().any(|other| other == name || needed_by(other))
+}
+
+/// The first need of `stage` that did not succeed.
+fn unmet(stage: &Stage, reports: &[Report]) -> Option<&'static str> {
+    let ok = |need: &str| {
+        let report = reports.iter().find(|report| report.name == need);
+        report.is_some_and(|report| report.verdict == Verdict::Ok)
+    };
+    stage.needs.iter().copied().find(|need| !ok(need))
+}
+
+fn attend(stage: &Stage, repo: &Repo) -> Report {
+    let budget = stage.budget();
+    println!("\n=> {} (budget {} s)", stage.name, budget.as_secs());
+    let start = Instant::now();
+    let watchdog = watchdog::start(budget);
+    let outcome = (stage.run)(repo);
+    let late = watchdog.stop();
+    let mut report = Report::new(stage, Verdict::Ok);
+    report.took = start.elapsed();
+    report.verdict = match outcome {
+        Ok(Outcome { counts, failure }) => {
+            report.counts = counts;
+            failure.map_or(Verdict::Ok, Verdict::Failed)
+        }
+        Err(err) => match err.downcast::<stages::CannotRunHere>() {
+            Ok(reason) => skipped(stage, &reason.to_string()),
+            Err(err) => Verdict::Failed(format!("{err:#}")),
+        },
+    };
+    if late {
+        let limit = budget.as_secs();
+        report.verdict = Verdict::Failed(format!("killed: not done after {limit} s"));
+    }
+    match &report.verdict {
+        Verdict::Ok => println!(
+            "<= {}: ok in {:.1} s",
+            stage.name,
+            report.took.as_secs_f64()
+        ),
+        Verdict::Skipped(reason) => println!("SKIPPED {}: {reason}", stage.name),
+        Verdict::Failed(why) | Verdict::NotRun(why) => println!("FAILED {}: {why}", stage.name),
+    }
+    report
+}
+
+/// Where machines are chosen for the tests, one that cannot run them is a fault.
+fn skipped(stage: &Stage, reason: &str) -> Verdict {
+    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
+    if ci {
+        let name = stage.name;
+        return Verdict::Failed(format!(
+            "SKIPPED {name}: {reason}; with CI=true that is a failure"
+        ));
+    }
+    Verdict::Skipped(reason.to_owned())
+}
+
+fn table(reports: &[Report]) -> String {
+    let mut lines = vec![format!(
+        "{:<13} {:>8} {:>8}  result",
+        "stage", "seconds", "budget"
+    )];
+    for report in reports {
+        let result = match &report.verdict {
+            Verdict::Ok => "ok".to_owned(),
+            Verdict::Failed(why) => format!("FAILED: {}", why.lines().next().unwrap_or_default()),
+            Verdict::Skipped(why) => format!("SKIPPED: {why}"),
+            Verdict::NotRun(why) => format!("not run: {why}"),
+        };
+        let (took, budget) = (report.took.as_secs_f64(), report.budget.as_secs());
+        lines.push(format!(
+            "{:<13} {took:>8.1} {budget:>8}  {result}",
+            report.name
+        ));
+    }
+    let took: f64 = reports.iter().map(|report| report.took.as_secs_f64()).sum();
+    lines.push(format!("{:<13} {took:>8.1}\n", "all"));
+    lines.join("\n")
+}
+
+/// Tests, and one more for each stage that failed or was skipped without a test of its own saying
+/// so: the closing line never says `0 failed` of a run that failed.
+fn total(reports: &[Report]) -> Counts {
+    let mut total = Counts::default();
+    for report in reports {
+        let mut counts = report.counts;
+        match report.verdict {
+            Verdict::Failed(_) if counts.failed == 0 => counts.failed = 1,
+            Verdict::Skipped(_) | Verdict::NotRun(_) => counts.skipped += 1,
+            Verdict::Ok | Verdict::Failed(_) => {}
+        }
+        total.add(counts);
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &str, verdict: Verdict, passed: u32, failed: u32) -> Report {
+        let stage = STAGES.iter().find(|stage| stage.name == name).unwrap();
+        let mut report = Report::new(stage, verdict);
+        report.counts = Counts {
+            passed,
+            failed,
+            skipped: 0,
+        };
+        report
+    }
+
+    #[test]
+    fn every_stage_needs_only_earlier_ones_and_all_fit_in_90_minutes() {
+        for (n, stage) in STAGES.iter().enumerate() {
+            for need in stage.needs {
+                let earlier = STAGES.iter().take(n).any(|earlier| earlier.name == *need);
+                assert!(earlier, "{} needs {need}", stage.name);
+            }
+        }
+        let budget: Duration = STAGES.iter().map(Stage::budget).sum();
+        assert!(budget <= Duration::from_secs(88 * 60), "{budget:?}");
+    }
+
+    #[test]
+    fn a_stage_waits_for_what_it_needs() {
+        let stage = STAGES.iter().find(|stage| stage.name == "test").unwrap();
+        let failed = |name| report(name, Verdict::Failed("x".to_owned()), 0, 0);
+        let ok = |name| report(name, Verdict::Ok, 0, 0);
+        assert_eq!(unmet(stage, &[failed("tidy"), ok("build")]), None);
+        assert_eq!(unmet(stage, &[failed("build")]), Some("build"));
+        assert_eq!(unmet(stage, &[]), Some("build"));
+    }
+
+    #[test]
+    fn a_chosen_stage_brings_what_it_needs() {
+        let only = ["doc".to_owned()];
+        let chosen: Vec<_> = STAGES
+            .iter()
+            .map(|s| s.name)
+            .filter(|n| wanted(n, &only))
+            .collect();
+        assert_eq!(chosen, ["setup", "build-ebpf", "doc"]);
+    }
+
+    #[test]
+    fn the_closing_line_counts_tests_and_stages_that_had_none() {
+        let reports = [
+            report("fmt", Verdict::Failed("unformatted".to_owned()), 0, 0),
+            report("test", Verdict::Failed("2 tests".to_owned()), 7, 2),
+            report("kernel", Verdict::Skipped("no BTF".to_owned()), 0, 0),
+            report("tidy", Verdict::Ok, 0, 0),
+        ];
+        let expected = Counts {
+            passed: 7,
+            failed: 3,
+            skipped: 1,
+        };
+        assert_eq!(total(&reports), expected);
+    }
+}

@@ -1,0 +1,188 @@
+//! The stages, in the order in which they fail most cheaply.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::libtest::{self, Counts};
+use crate::repo::{Repo, run};
+use crate::{build_ebpf, setup, tidy};
+
+pub struct Stage {
+    pub name: &'static str,
+    budget_seconds: u64,
+    /// Names of stages that must have succeeded.
+    pub needs: &'static [&'static str],
+    pub run: fn(&Repo) -> Result<Outcome>,
+}
+
+/// What a stage that could run found.
+#[derive(Default)]
+pub struct Outcome {
+    pub counts: Counts,
+    pub failure: Option<String>,
+}
+
+/// The budgets are for two slow cores with nothing built yet; all of them together stay below the
+/// 90 minutes after which a CI job is cut off without a word.
+pub const STAGES: &[Stage] = &[
+    stage("setup", 600, &[], |repo| done(setup::all(repo))),
+    stage("fmt", 60, &["setup"], fmt),
+    stage("tidy", 300, &[], |_| tidy()),
+    stage("build-ebpf", 300, &["setup"], |repo| {
+        done(build_ebpf::object(repo, "").map(drop))
+    }),
+    stage("clippy", 900, &["build-ebpf"], clippy),
+    stage("clippy-ebpf", 180, &["build-ebpf"], clippy_ebpf),
+    stage("build", 1080, &["build-ebpf"], build),
+    stage("test", 1080, &["build"], test),
+    stage("doc", 420, &["build-ebpf"], doc),
+    stage("kernel", 360, &["build"], kernel),
+];
+
+const fn stage(
+    name: &'static str,
+    budget_seconds: u64,
+    needs: &'static [&'static str],
+    run: fn(&Repo) -> Result<Outcome>,
+) -> Stage {
+    Stage {
+        name,
+        budget_seconds,
+        needs,
+        run,
+    }
+}
+
+/// As the command line takes them.
+pub fn names() -> Vec<&'static str> {
+    STAGES.iter().map(|stage| stage.name).collect()
+}
+
+impl Stage {
+    pub fn budget(&self) -> Duration {
+        Duration::from_secs(self.budget_seconds)
+    }
+}
+
+fn done(result: Result<()>) -> Result<Outcome> {
+    result.map(|()| Outcome::default())
+}
+
+/// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set of
+/// packages everywhere, so that features resolve alike and nothing is built twice.
+fn workspace(repo: &Repo, verb: &str) -> Command {
+    let mut cargo = repo.cargo();
+    cargo.args([verb, "--workspace", "--exclude", "agent-ebpf"]);
+    cargo
+}
+
+fn fmt(repo: &Repo) -> Result<Outcome> {
+    done(run(repo.cargo().args(["fmt", "--all", "--check"])))
+}
+
+fn tidy() -> Result<Outcome> {
+    let broken = tidy::report(true)?;
+    let failure = (broken > 0).then(|| format!("{broken} rules of the layout are broken"));
+    Ok(Outcome {
+        counts: Counts::default(),
+        failure,
+    })
+}
+
+fn clippy(repo: &Repo) -> Result<Outcome> {
+    done(run(workspace(repo, "clippy").args([
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ])))
+}
+
+fn clippy_ebpf(repo: &Repo) -> Result<Outcome> {
+    done(run(
+        build_ebpf::cargo(repo, "clippy")?.args(["--", "-D", "warnings"])
+    ))
+}
+
+/// Also the programs that end-to-end tests start: `cargo test` alone leaves out the agent's.
+fn build(repo: &Repo) -> Result<Outcome> {
+    done(run(workspace(repo, "build").arg("--all-targets")))
+}
+
+fn test(repo: &Repo) -> Result<Outcome> {
+    libtest::run(workspace(repo, "test").arg("--no-fail-fast"))
+}
+
+fn doc(repo: &Repo) -> Result<Outcome> {
+    let mut doc = workspace(repo, "doc");
+    done(run(doc.arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings")))
+}
+
+fn kernel(repo: &Repo) -> Result<Outcome> {
+    can_load_programs()?;
+    let mut test = workspace(repo, "test");
+    test.args(["--features", "nodepulse-tests/kernel", "--test", "kernel"]);
+    libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
+}
+
+/// An error for a stage that this machine cannot run.
+#[derive(Debug)]
+pub struct CannotRunHere(String);
+
+impl fmt::Display for CannotRunHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotRunHere {}
+
+fn can_load_programs() -> Result<(), CannotRunHere> {
+    const BTF: &str = "/sys/kernel/btf/vmlinux";
+    if !Path::new(BTF).exists() {
+        return Err(CannotRunHere(format!(
+            "no {BTF}: this kernel has no type information"
+        )));
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !may_load(&status) {
+        let reason = "not allowed to load programs: run as root, or with CAP_BPF and CAP_PERFMON";
+        return Err(CannotRunHere(reason.to_owned()));
+    }
+    Ok(())
+}
+
+/// From the text of `/proc/self/status`.
+fn may_load(status: &str) -> bool {
+    /// Numbers of `linux/capability.h`.
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    effective.is_some_and(|e| e & SYS_ADMIN != 0 || e & PERFMON_AND_BPF == PERFMON_AND_BPF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loading_programs_takes_cap_sys_admin_or_cap_bpf_with_cap_perfmon() {
+        let table = [
+            ("000001ffffffffff", true, "root"),
+            ("0000000000200000", true, "CAP_SYS_ADMIN"),
+            ("000000c000000000", true, "CAP_BPF and CAP_PERFMON"),
+            ("0000008000000000", false, "CAP_BPF alone"),
+            ("00000000a80425fb", false, "root of an ordinary container"),
+            ("", false, "not to be read"),
+        ];
+        for (mask, expected, who) in table {
+            let status = format!("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t{mask}\n");
+            assert_eq!(may_load(&status), expected, "{who}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Who may name whom. A room is a module under `agent/src`: edges do I/O and hold no policy, pure
+//! rooms hold policy and do no I/O.
+
+use super::Source;
+use super::code::{NamedPath, code_only, paths, product_code};
+
+/// What a pure room must not name: everything that reads, waits, logs or prints.
+const IMPURE: &[&str] = &[
+    "aya",
+    "hyper",
+    "hyper_util",
+    "k8s_openapi",
+    "kube",
+    "libc",
+    "nix",
+    "procfs",
+    "rustls",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net::TcpListener",
+    "std::net::TcpStream",
+    "std::net::UdpSocket",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "tokio",
+    "tower",
+    "tracing",
+];
+
+enum Rooms {
+    /// May name these rooms, and no other.
+    Only(&'static [&'static str]),
+    /// May name any room but these.
+    Not(&'static [&'static str]),
+}
+
+struct Room {
+    name: &'static str,
+    rooms: Rooms,
+    /// Paths from outside the agent that it must not name.
+    not: &'static [&'static str],
+}
+
+const fn room(name: &'static str, rooms: Rooms, not: &'static [&'static str]) -> Room {
+    Room { name, rooms, not }
+}
+
+/// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
+const ROOMS: &[Room] = &[
+    room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
+    room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
+    room(
+        "clock",
+        Rooms::Only(&["reading", "units"]),
+        &["aya", "kube", "tracing"],
+    ),
+    // Edges.
+    room(
+        "kernel",
+        Rooms::Not(&["api", "app", "cli", "host", "node_status", "pressure"]),
+        &["kube"],
+    ),
+    room(
+        "host",
+        Rooms::Only(&["clock", "reading", "units"]),
+        &["aya", "kube"],
+    ),
+    room(
+        "runtime",
+        Rooms::Only(&["clock", "reading", "units"]),
+        &["aya", "kube"],
+    ),
+    room(
+        "logind",
+        Rooms::Only(&["clock", "reading", "units"]),
+        &["aya", "kube"],
+    ),
+    room(
+        "api",
+        Rooms::Not(&["app", "cli", "event", "host", "kernel", "pressure"]),
+        &["aya"],
+    ),
+    // Pure.
+    room("event", Rooms::Only(&["clock", "reading", "units"]), IMPURE),
+    room("pods", Rooms::Only(&["units"]), IMPURE),
+    room(
+        "pressure",
+        Rooms::Only(&["clock", "reading", "units"]),
+        IMPURE,
+    ),
+    room(
+        "node_status",
+        Rooms::Only(&["clock", "pressure", "reading", "units"]),
+        IMPURE,
+    ),
+    // Around the line. `config` fills the policy types of other rooms.
+    room(
+        "config",
+        Rooms::Not(&["api", "app", "cli", "event", "host", "kernel"]),
+        &["aya", "kube"],
+    ),
+    room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
+    room(
+        "serve",
+        Rooms::Only(&["metrics", "units"]),
+        &["aya", "kube"],
+    ),
+];
+
+/// What whole crates must not name. The prefix that is most to the point comes first.
+const CRATES: &[(&str, &[&str])] = &[
+    ("agent-common/src/", &["alloc", "std", "anyhow"]),
+    ("agent-ebpf/src/", &["alloc", "std", "anyhow"]),
+    ("agent/src/main.rs", &[]),
+    ("agent/src/bin/", &[]),
+    ("agent/src/", &["anyhow"]),
+];
+
+/// Files that may hold unsafe code, or must let a module below them do so.
+const MAY_BE_UNSAFE: &[&str] = &["kernel", "lib", "main"];
+
+const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
+
+pub fn broken(sources: &[Source]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for source in sources.iter().filter(|source| source.is_product()) {
+        let code = product_code(&source.text);
+        let named = paths(&code);
+        broken.extend(rooms(&source.path, &named));
+        broken.extend(crates(&source.path, &named));
+        broken.extend(unsafe_allowed(source));
+    }
+    broken
+}
+
+/// The room that a file belongs to, and how many `super::` lead out of it.
+fn room_of(path: &str) -> Option<(&str, usize)> {
+    let module = path.strip_prefix("agent/src/")?.strip_suffix(".rs")?;
+    Some((module.split('/').next()?, module.split('/').count()))
+}
+
+fn rooms(path: &str, named: &[NamedPath]) -> Vec<String> {
+    let Some((name, depth)) = room_of(path) else {
+        return Vec::new();
+    };
+    let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+        return Vec::new();
+    };
+    let outside = "super::".repeat(depth);
+    let refused = |named: &&NamedPath| {
+        let below = named.path.strip_prefix("crate::");
+        match below.or_else(|| named.path.strip_prefix(&outside)) {
+            Some(below) => !room.may_name(below.split("::").next().unwrap_or_default()),
+            None => begins_with_any(&named.path, room.not),
+        }
+    };
+    named
+        .iter()
+        .filter(refused)
+        .map(|named| {
+            format!(
+                "{path}:{}: `{name}` must not name `{}`",
+                named.line, named.path
+            )
+        })
+        .collect()
+}
+
+impl Room {
+    fn may_name(&self, other: &str) -> bool {
+        // Lower case, since `crate::CONSTANT` is no room; but a room may always name itself.
+        let is_room = other == "app" || other == "cli" || ROOMS.iter().any(|r| r.name == other);
+        other == self.name
+            || !is_room
+            || match self.rooms {
+                Rooms::Only(rooms) => rooms.contains(&other),
+                Rooms::Not(rooms) => !rooms.contains(&other),
+            }
+    }
+}
+
+fn crates(path: &str, named: &[NamedPath]) -> Vec<String> {
+    let Some((_, not)) = CRATES.iter().find(|(prefix, _)| path.starts_with(prefix)) else {
+        return Vec::new();
+    };
+    named
+        .iter()
+        .filter(|named| begins_with_any(&named.path, not))
+        .map(|named| format!("{path}:{}: must not name `{}` here", named.line, named.path))
+        .collect()
+}
+
+fn begins_with_any(path: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| {
+        let rest = path.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    })
+}
+
+/// `unsafe` lives in `kernel` and nowhere else in the agent.
+fn unsafe_allowed(source: &Source) -> Option<String> {
+    let (name, depth) = room_of(&source.path)?;
+    if depth > 1 || MAY_BE_UNSAFE.contains(&name) {
+        return None;
+    }
+    let forbids = code_only(&source.text)
+        .lines()
+        .any(|line| line == FORBID_UNSAFE);
+    (!forbids).then(|| format!("{}:1: lacks `{FORBID_UNSAFE}`", source.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::source;
+
+    #[test]
+    fn a_room_names_only_what_it_may() {
+        let table = [
+            ("pressure", "use crate::units::Bytes;", true, "its own kind"),
+            (
+                "pressure",
+                "use crate::event::Event;",
+                false,
+                "pressure knows no events",
+            ),
+            (
+                "pressure",
+                "use super::event::Event;",
+                false,
+                "the same, by another road",
+            ),
+            (
+                "pressure/oom",
+                "use super::threshold::T;",
+                true,
+                "super is the room itself",
+            ),
+            (
+                "pressure/oom",
+                "use super::super::kernel::K;",
+                false,
+                "two up is outside",
+            ),
+            (
+                "pressure",
+                "use std::{fmt, fs};",
+                false,
+                "I/O in a pure room",
+            ),
+            (
+                "pressure",
+                "use tracing::info;",
+                false,
+                "a pure room does not log",
+            ),
+            ("pressure", "// use tracing::info;", true, "a comment"),
+            (
+                "pressure",
+                "#[cfg(test)]\nmod tests { use crate::event::E; }",
+                true,
+                "tests may",
+            ),
+            (
+                "node_status",
+                "fn f() { crate::kernel::f() }",
+                false,
+                "no eBPF in the status",
+            ),
+            (
+                "node_status",
+                "use std::net::IpAddr;",
+                true,
+                "an address is a value",
+            ),
+            (
+                "event",
+                "use kube::api::Node;",
+                false,
+                "decoding knows no API",
+            ),
+            ("pods", "use std::fs::read;", false, "pure"),
+            (
+                "kernel/ring",
+                "use crate::event::decode;",
+                true,
+                "it hands bytes to decode",
+            ),
+            (
+                "kernel/ring",
+                "use crate::api::Client;",
+                false,
+                "an edge holds no other edge",
+            ),
+            ("host/psi", "use std::fs;", true, "an edge does I/O"),
+            (
+                "host/psi",
+                "use crate::pressure::Pressure;",
+                false,
+                "an edge holds no policy",
+            ),
+            (
+                "api/patch",
+                "use crate::host::HostRoot;",
+                false,
+                "api knows no files",
+            ),
+            ("api/patch", "use kube::Client;", true, "that is its work"),
+            (
+                "app",
+                "use crate::{api, host, kernel};",
+                true,
+                "app connects them",
+            ),
+            ("host", "use crate::VERSION;", true, "a constant is no room"),
+            (
+                "host",
+                "use crate::app::App;",
+                false,
+                "nobody knows the app",
+            ),
+        ];
+        for (room, text, allowed, why) in table {
+            let text = format!("{FORBID_UNSAFE}\n{text}");
+            let found = broken(&[source(&format!("agent/src/{room}.rs"), &text)]);
+            assert_eq!(
+                found.is_empty(),
+                allowed,
+                "{room}: {text}: {why}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_crate_names_only_what_it_may() {
+        let table = [
+            ("agent/src/bin/top.rs", "use anyhow::Result;", true),
+            ("agent/src/main.rs", "use anyhow::Result;", true),
+            ("agent/src/lib.rs", "use anyhow::Result;", false),
+            ("xtask/src/main.rs", "use anyhow::Result;", true),
+            ("agent-common/src/event.rs", "use std::fmt;", false),
+            ("agent-common/src/event.rs", "use core::fmt;", true),
+            (
+                "agent-ebpf/src/oom.rs",
+                "extern crate alloc;\nuse alloc::vec::Vec;",
+                false,
+            ),
+        ];
+        for (path, text, allowed) in table {
+            let found = broken(&[source(path, text)]);
+            assert_eq!(found.is_empty(), allowed, "{path}: {text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_room_but_kernel_forbids_unsafe_code() {
+        let table = [
+            (
+                "agent/src/host.rs",
+                "//! Docs.\n#![forbid(unsafe_code)]\n",
+                true,
+            ),
+            ("agent/src/host.rs", "//! Docs.\n", false),
+            ("agent/src/host.rs", "// #![forbid(unsafe_code)]\n", false),
+            ("agent/src/kernel.rs", "", true),
+            ("agent/src/host/psi.rs", "", true),
+        ];
+        for (path, text, allowed) in table {
+            let found = broken(&[source(path, text)]);
+            assert_eq!(found.is_empty(), allowed, "{path}: {found:?}");
+        }
+    }
+}
