@@ -213,9 +213,6 @@ impl App {
         } else {
             Vec::new()
         };
-        let reporting = client
-            .filter(|_| config.mode == Mode::Node)
-            .map(|client| Reporting::start(&config, &client, clock, jitter, &facts));
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             deadlines: Deadlines::new(announced),
@@ -226,9 +223,18 @@ impl App {
             probes,
             facts,
             helper,
-            reporting,
+            reporting: None,
         };
         app.first_look().await;
+        // Only now: what was found at first is no news.
+        app.reporting = client
+            .filter(|_| app.config.mode == Mode::Node)
+            .map(|client| {
+                let mut reporting =
+                    Reporting::start(&app.config, &client, clock, jitter, &app.facts);
+                reporting.sync(Why::Tick);
+                reporting
+            });
         app
     }
 
@@ -251,9 +257,6 @@ impl App {
         self.sample(now, None);
         self.probes
             .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
-        if let Some(reporting) = &mut self.reporting {
-            reporting.begin(&self.facts);
-        }
     }
 
     async fn run(

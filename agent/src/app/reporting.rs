@@ -172,12 +172,6 @@ impl Reporting {
         }
     }
 
-    /// The first sync, which registers the Node before it.
-    pub(super) fn begin(&mut self, facts: &Facts) {
-        self.set_facts(facts);
-        self.sync(Why::Tick);
-    }
-
     pub(super) fn set_facts(&self, facts: &Facts) {
         self.facts.send_if_modified(|known| {
             let news = known != facts;
@@ -256,7 +250,13 @@ impl Reporting {
 
     pub(super) fn took(&mut self, report: Report, now: BootNanos) {
         match report {
-            Report::Registered { stored } => self.node_uid = Some(stored.uid.clone()),
+            Report::Registered { stored } => {
+                self.node_uid = Some(stored.uid.clone());
+                if !self.lease.busy {
+                    // There was no Node to make it for until now.
+                    self.lease.due = now;
+                }
+            }
             Report::Synced {
                 why,
                 stamps,
