@@ -21,12 +21,13 @@ pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
     // SAFETY: the lookups above bounded both to live map values; any bit pattern is valid in them.
     // Other CPUs may write `state` meanwhile: the worst of it is a record sent twice.
     let (settings, state) = unsafe { (&*settings, &mut *state) };
+    let first = state.counter == 0;
     let Some(value) = count(Address::new(ctx.arg::<u64>(1)), state) else {
         emit::dropped(DropReason::Unreadable);
         return 0;
     };
     crossing(settings, state, value);
-    trend(settings, state, value);
+    trend(settings, state, value, first);
     0
 }
 
@@ -65,9 +66,11 @@ fn crossing(settings: &PidSettings, state: &mut PidState, value: u32) {
     });
 }
 
+/// The first fork is always told: it shows by how much this count and the number of tasks differ.
 #[inline(always)]
-fn trend(settings: &PidSettings, state: &mut PidState, value: u32) {
-    if settings.trend_step == 0 || value.abs_diff(state.last_trend) < settings.trend_step {
+fn trend(settings: &PidSettings, state: &mut PidState, value: u32, first: bool) {
+    let moved = value.abs_diff(state.last_trend);
+    if settings.trend_step == 0 || (moved < settings.trend_step && !first) {
         return;
     }
     state.last_trend = value;

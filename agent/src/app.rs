@@ -6,17 +6,15 @@
 #![forbid(unsafe_code)]
 
 use std::future::Future;
-use std::io;
 
 use tokio::sync::mpsc;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::{Event, Received, Side};
-use crate::kernel::{Kernel, Loaded, Support, ring};
 use crate::node_status::setters;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::disks::Health;
@@ -25,70 +23,23 @@ use crate::pressure::look::DiskLook;
 use crate::pressure::oom::Verdict;
 use crate::reading::{Resource, Signal};
 
+mod blocking;
 mod facts;
-mod helper;
 mod kills;
 mod observe;
+mod outside;
 mod probes;
 mod reporting;
 mod tasks;
 
-use helper::{Answer, Helper, Question};
+pub use outside::{AppError, KernelLine, Outside};
+
+use blocking::{Answer, Blocking, Question};
 use kills::Kills;
 use observe::Observe;
+use outside::{Doors, doors, ring_ended};
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
-
-/// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
-/// full the readers stop, the rings fill, and the probes count the loss: there is one place where
-/// events are lost, and it is measured.
-const EVENTS: usize = 1024;
-
-/// All that the agent gets from outside.
-#[derive(Debug)]
-pub struct Outside {
-    /// What to do.
-    pub config: Config,
-    /// Which clock to go by.
-    pub clock: Clock,
-    /// Where kernel events come from.
-    pub kernel: KernelLine,
-    /// The API server; `None` evaluates and logs, and opens no connection.
-    pub client: Option<Client>,
-    /// Spreads periodic requests in time.
-    pub jitter: Jitter,
-}
-
-/// Where kernel events come from.
-#[derive(Debug)]
-pub enum KernelLine {
-    /// The running kernel, by our programs.
-    Attached(Box<Loaded>),
-    /// Whoever holds the other end: records of a simulation.
-    Fed(mpsc::Receiver<Received>),
-    /// Nowhere: files only, for the reason that stands in each probe's state.
-    None(Support),
-}
-
-/// Why the agent stopped by itself.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// The alarm cannot be set.
-    #[error("cannot wait for a moment on the boot clock")]
-    Alarm(#[source] io::Error),
-    /// A ring cannot be read any more.
-    #[error("cannot read the {ring} ring of the probes")]
-    Ring {
-        /// Which.
-        ring: &'static str,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A task of ours is gone.
-    #[error("the {0} task ended early")]
-    EndedEarly(&'static str),
-}
 
 /// Everything that can wake the agent.
 enum Input {
@@ -129,59 +80,6 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     result
 }
 
-/// What the loop holds beside its state.
-struct Doors {
-    kernel: Option<Kernel>,
-    support: Support,
-    readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
-}
-
-fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>, Doors) {
-    let (send, events) = mpsc::channel(EVENTS);
-    let mut readers = tokio::task::JoinSet::new();
-    match line {
-        KernelLine::Attached(loaded) => {
-            let Loaded { kernel, crit, bulk } = *loaded;
-            let support = kernel.support().clone();
-            let crit = ring::read(crit, clock, send.clone());
-            readers.spawn(async move { ("CRIT", crit.await) });
-            let bulk = ring::read(bulk, clock, send);
-            readers.spawn(async move { ("BULK", bulk.await) });
-            (
-                events,
-                Doors {
-                    kernel: Some(kernel),
-                    support,
-                    readers,
-                },
-            )
-        }
-        KernelLine::Fed(fed) => (
-            fed,
-            Doors {
-                kernel: None,
-                support: Support::all(),
-                readers,
-            },
-        ),
-        KernelLine::None(support) => {
-            // Kept open, so that the loop waits for an event that never comes.
-            readers.spawn(async move {
-                send.closed().await;
-                ("none", Ok(()))
-            });
-            (
-                events,
-                Doors {
-                    kernel: None,
-                    support,
-                    readers,
-                },
-            )
-        }
-    }
-}
-
 /// The state, and what it is told through.
 struct App {
     config: Config,
@@ -192,7 +90,7 @@ struct App {
     probes: Probes,
     kills: Kills,
     facts: crate::node_status::Facts,
-    helper: Helper,
+    blocking: Blocking,
     reporting: Option<Reporting>,
 }
 
@@ -206,7 +104,7 @@ impl App {
     ) -> Self {
         let observe = Observe::new(&config);
         let facts = facts::gather(&config, &observe);
-        let helper = Helper::new(&config);
+        let blocking = Blocking::new(&config);
         let probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         let announced = if probes.tells_pids() {
             vec![Signal::PidAvailable]
@@ -222,7 +120,7 @@ impl App {
             observe,
             probes,
             facts,
-            helper,
+            blocking,
             reporting: None,
         };
         app.first_look().await;
@@ -240,7 +138,7 @@ impl App {
 
     /// Everything is evaluated once before anything is said.
     async fn first_look(&mut self) {
-        let answer = self.helper.ask_now(Question::Storage).await;
+        let answer = self.blocking.ask_now(Question::Storage).await;
         let now = self.clock.now();
         if !self.probes.tells_disks() {
             self.evaluator.observe_disks(DiskLook::Blind, now.boot);
@@ -273,7 +171,7 @@ impl App {
                 biased;
                 () = &mut shutdown => Input::Shutdown,
                 Some(received) = events.recv() => Input::Kernel(received),
-                answer = self.helper.answer() => Input::Host(answer),
+                answer = self.blocking.answer() => Input::Host(answer),
                 report = reporting::next(self.reporting.as_mut()) => Input::Api(report?),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
@@ -317,11 +215,11 @@ impl App {
         // What is due within a moment is done in the same wake-up as what is due now.
         if must || self.deadlines.due() <= now.boot.plus(reporting::ALIGN) {
             self.sample(now, None);
-            self.helper.ask(Question::Storage);
+            self.blocking.ask(Question::Storage);
         }
         if past(self.probes.look_at()) {
             for question in self.probes.look(now.boot) {
-                self.helper.ask(question);
+                self.blocking.ask(question);
             }
         }
         let Some(reporting) = &mut self.reporting else {
@@ -342,7 +240,8 @@ impl App {
         let looks = self.observe.hot();
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.deadlines.next(&looks, &self.evaluator, now.boot);
-        self.probes.sampled(self.observe.tasks(), now.boot);
+        let pids = self.evaluator.pressure(Resource::Pids);
+        self.probes.sampled(self.observe.tasks(), pids, now.boot);
         self.changed(&changes, stamp, now);
     }
 
@@ -395,11 +294,21 @@ impl App {
                 self.killed(&kill, stamp, now);
             }
             Event::PidCrossing { at, side, value } => {
-                debug!(value, over = side == Side::Over, "pid level crossed");
-                self.probes.pid_told(side, now.boot);
                 self.sample(now, Some(Stamp { kernel: at, read }));
+                let tasks = self.observe.tasks();
+                debug!(
+                    ids = value,
+                    tasks,
+                    over = side == Side::Over,
+                    "pid level crossed"
+                );
+                self.probes.pids_crossed(side, value, tasks, now.boot);
             }
-            Event::PidTrend { at, .. } => self.sample(now, Some(Stamp { kernel: at, read })),
+            Event::PidTrend { at, value } => {
+                self.sample(now, Some(Stamp { kernel: at, read }));
+                self.probes.pids_counted(value, self.observe.tasks());
+            }
+
             Event::DiskState {
                 at,
                 device,
@@ -424,7 +333,7 @@ impl App {
 
     fn ask_disk(&mut self, device: crate::units::DeviceNumber, stamp: Stamp) {
         if let Some(name) = self.probes.disk_name(device) {
-            self.helper.ask(Question::SlowDisk {
+            self.blocking.ask(Question::SlowDisk {
                 device,
                 name: name.to_owned(),
                 stamp,
@@ -516,20 +425,6 @@ impl App {
         if let Some(reporting) = &mut self.reporting {
             reporting.set_facts(&self.facts);
             reporting.took(report, now.boot);
-        }
-    }
-}
-
-fn ring_ended(ended: Result<(&'static str, io::Result<()>), tokio::task::JoinError>) -> AppError {
-    match ended {
-        Ok((ring, Err(source))) => AppError::Ring { ring, source },
-        Ok((ring, Ok(()))) => AppError::EndedEarly(ring),
-        Err(err) => {
-            error!(
-                err = &err as &dyn std::error::Error,
-                "a ring reader is gone"
-            );
-            AppError::EndedEarly("ring")
         }
     }
 }

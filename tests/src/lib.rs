@@ -1,6 +1,7 @@
 //! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
 
 pub mod api_server;
+pub mod demo;
 pub mod host_root;
 pub mod provoke;
 

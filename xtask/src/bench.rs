@@ -25,6 +25,9 @@ use sample::Sample;
 /// Start-up is not idling: the programs are loaded and the Node is registered before we look.
 const SETTLE: Duration = Duration::from_secs(10);
 
+/// Name of the Node, and of the identity that it registers with.
+const NODE: &str = "bench";
+
 #[derive(clap::Args)]
 pub struct Args {
     /// How long to watch. CPU time comes in ticks of 10 ms: less than a minute says little.
@@ -38,7 +41,10 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let agent = run::agent(&repo)?;
-    let api = Api::start(&run::test_program(&repo, "testapi")?)?;
+    let api = Api::start(
+        &run::test_program(&repo, "testapi")?,
+        &repo.target_dir.join("bench"),
+    )?;
     let figures = measure(&repo, &agent, &api, Duration::from_secs(args.seconds))?;
     print!("{}", report::table(&figures));
     if args.write {
@@ -82,7 +88,7 @@ impl Running {
     fn start(agent: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(agent)
-            .args(["run", "--mode", "node", "--node-name", "bench"])
+            .args(["run", "--mode", "node", "--node-name", NODE])
             .args(["--allow-ready-without-runtime", "--kubeconfig"])
             .arg(kubeconfig)
             .stdin(Stdio::null())

@@ -13,22 +13,18 @@ pub struct Args {
     /// JSON on standard output, and nothing else there.
     #[arg(long)]
     json: bool,
-    /// Leave what was started running, and say how to end it.
-    #[arg(long)]
-    keep: bool,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let agent = run::agent(&repo)?;
+    // The demo finds it beside itself.
+    run::test_program(&repo, "provoke")?;
     let program = run::test_program(&repo, "demo")?;
     let mut demo = Command::new(&program);
     demo.arg("--agent").arg(&agent);
     if args.json {
         demo.arg("--json");
-    }
-    if args.keep {
-        demo.arg("--keep");
     }
     let err = demo.exec();
     Err(err).with_context(|| format!("cannot start {}", program.display()))

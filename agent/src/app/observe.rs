@@ -1,5 +1,5 @@
 //! The slower line: looks at files. What can be read without waiting for a disk is read here; the
-//! rest is asked of [`super::helper`].
+//! rest is asked of [`super::blocking`].
 
 use tracing::{debug, warn};
 

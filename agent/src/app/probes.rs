@@ -6,16 +6,18 @@ use std::time::Duration;
 use agent_common::{DiskEntry, PidSettings};
 use tracing::{info, warn};
 
-use super::helper::Question;
+use super::blocking::Question;
 use crate::clock::BootNanos;
 use crate::config::{Config, DiskIo};
 use crate::event::Side;
 use crate::host::{HostRoot, block};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::node_status::Disks;
+use crate::pressure::Pressure;
+use crate::pressure::deadline::SHORTEST;
 use crate::pressure::disks::{DiskBoard, DiskSample, Health};
 use crate::pressure::evaluate::Evaluator;
-use crate::pressure::pids::{PidLevels, pid_levels};
+use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::units::DeviceNumber;
 
 /// While the kernel says that pids are over the level, and only then, the count is looked at so
@@ -27,8 +29,11 @@ pub(super) struct Probes {
     support: Support,
     disks: DiskBoard,
     levels: Option<PidLevels>,
+    excess: Excess,
     /// Set while the kernel has pids over the level: when to look again.
     pids_at: Option<BootNanos>,
+    /// When a crossing last turned out to be none.
+    refuted: Option<BootNanos>,
     lost: u64,
 }
 
@@ -41,7 +46,9 @@ impl Probes {
             support: support.clone(),
             disks: DiskBoard::default(),
             levels: None,
+            excess: Excess::default(),
             pids_at: None,
+            refuted: None,
             lost: 0,
         };
         if probes.tells_disks() {
@@ -103,10 +110,14 @@ impl Probes {
         }
     }
 
-    /// Sets the level at which forks wake us.
+    /// Computes the level at which forks wake us.
     pub(super) fn set_pid_levels(&mut self, evaluator: &Evaluator, capacity: Option<u64>) {
         self.levels = capacity.and_then(|capacity| pid_levels(evaluator.thresholds(), capacity));
-        let settings = match self.levels {
+        self.write_pid_levels();
+    }
+
+    fn write_pid_levels(&mut self) {
+        let settings = match self.levels.map(|levels| levels.raised(self.excess.get())) {
             Some(PidLevels {
                 high,
                 low,
@@ -119,35 +130,83 @@ impl Probes {
             },
             None => PidSettings::default(),
         };
-        if let Some(Err(err)) = self
+        let written = self
             .kernel
             .as_mut()
-            .map(|kernel| kernel.set_pid_settings(settings))
-        {
+            .map(|kernel| kernel.set_pid_settings(settings));
+        if let Some(Err(err)) = written {
             warn!(err = &err as &dyn std::error::Error, "pid level not set");
         }
     }
 
-    /// The kernel says on which side of the level the pids are.
-    pub(super) fn pid_told(&mut self, side: Side, now: BootNanos) {
+    /// The kernel counted ids, and just after it there were so many tasks.
+    pub(super) fn pids_counted(&mut self, ids: u32, tasks: Option<u64>) {
+        let Some(tasks) = tasks else {
+            return;
+        };
+        let excess = self.excess.seen(ids, tasks);
+        if excess != self.excess {
+            self.excess = excess;
+            self.write_pid_levels();
+        }
+    }
+
+    /// The kernel says on which side of the level the ids are, and just after it there were so many
+    /// tasks. Where those are not over it, the level moves up by what the ids are more.
+    pub(super) fn pids_crossed(
+        &mut self,
+        side: Side,
+        ids: u32,
+        tasks: Option<u64>,
+        now: BootNanos,
+    ) {
         self.pids_at = match side {
             Side::Over => Some(now.plus(PIDS_AGAIN)),
             Side::Under => None,
         };
-    }
-
-    /// The tasks were counted. Ends the kernel's state when they are under the low level.
-    pub(super) fn sampled(&mut self, tasks: Option<u64>, now: BootNanos) {
-        let (Some(_), Some(levels), Some(tasks)) = (self.pids_at, self.levels, tasks) else {
+        let (Side::Over, Some(levels), Some(tasks)) = (side, self.levels, tasks) else {
             return;
         };
-        if tasks > u64::from(levels.low) {
-            self.pids_at = Some(now.plus(PIDS_AGAIN));
+        if tasks >= u64::from(levels.high) {
             return;
         }
+        self.excess = Excess::refuted(ids, tasks);
+        self.write_pid_levels();
+        // With forks and exits in turn at the level, being told each time would cost more than
+        // looking four times a second.
+        let often = self.refuted.is_some_and(|last| now.since(last) < SHORTEST);
+        self.refuted = Some(now);
+        if often {
+            self.pids_at = Some(now.plus(SHORTEST));
+        } else {
+            self.end_pid_state();
+        }
+    }
+
+    /// The kernel tells the next crossing.
+    fn end_pid_state(&mut self) {
         self.pids_at = None;
         if let Some(Err(err)) = self.kernel.as_mut().map(Kernel::end_pid_state) {
             warn!(err = &err as &dyn std::error::Error, "pid state not ended");
+        }
+    }
+
+    /// The tasks were counted. Once they are under the level the kernel may tell the next crossing:
+    /// under the low one, where the last crossing was real.
+    pub(super) fn sampled(&mut self, tasks: Option<u64>, pressure: Pressure, now: BootNanos) {
+        let (Some(due), Some(levels), Some(tasks)) = (self.pids_at, self.levels, tasks) else {
+            return;
+        };
+        let real = matches!(pressure, Pressure::UnderPressure { .. });
+        let back = if real {
+            levels.low
+        } else {
+            levels.high.saturating_sub(1)
+        };
+        if tasks > u64::from(back) {
+            self.pids_at = Some(now.plus(PIDS_AGAIN));
+        } else if due <= now {
+            self.end_pid_state();
         }
     }
 

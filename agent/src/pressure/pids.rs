@@ -42,6 +42,55 @@ pub fn pid_levels<'a>(
     })
 }
 
+impl PidLevels {
+    /// The levels in the kernel's count, which is `excess` higher than the number of tasks.
+    #[must_use]
+    pub const fn raised(self, excess: u32) -> Self {
+        Self {
+            high: self.high.saturating_add(excess),
+            low: self.low.saturating_add(excess),
+            trend_step: self.trend_step,
+        }
+    }
+}
+
+/// By how much the kernel's count of ids is higher than the number of tasks: ids live on as process
+/// group and session after their task has ended.
+///
+/// Thresholds are about tasks, and the fork probe sees ids. Both are known together only when a
+/// record has just been read, and tasks that ended in between make the excess look too large. So it
+/// may fall at any time, and rises only where a crossing turned out to be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Excess(Option<u32>);
+
+impl Excess {
+    /// The excess to go by.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        match self.0 {
+            Some(excess) => excess,
+            None => 0,
+        }
+    }
+
+    /// A record said `ids`, and there were `tasks` just after it.
+    #[must_use]
+    pub fn seen(self, ids: u32, tasks: u64) -> Self {
+        let now = excess(ids, tasks);
+        Self(Some(self.0.map_or(now, |known| known.min(now))))
+    }
+
+    /// A record said that `ids` are over the level, and `tasks` are not.
+    #[must_use]
+    pub fn refuted(ids: u32, tasks: u64) -> Self {
+        Self(Some(excess(ids, tasks)))
+    }
+}
+
+fn excess(ids: u32, tasks: u64) -> u32 {
+    ids.saturating_sub(u32::try_from(tasks).unwrap_or(u32::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +146,28 @@ mod tests {
             assert!(met(levels.high.into()), "{capacity}: at the level");
             assert!(!met(u64::from(levels.high) - 1), "{capacity}: one under it");
         }
+    }
+
+    #[test]
+    fn the_excess_falls_at_any_time_and_rises_only_when_refuted() {
+        let excess = Excess::default();
+        assert_eq!(excess.get(), 0, "before anything was seen");
+        let excess = excess.seen(130, 100);
+        assert_eq!(excess.get(), 30, "the first look counts");
+        assert_eq!(excess.seen(1000, 400).get(), 30, "tasks ended in between");
+        assert_eq!(excess.seen(1000, 990).get(), 10, "ids were freed");
+        assert_eq!(excess.seen(90, 100).get(), 0, "tasks began in between");
+        assert_eq!(Excess::refuted(500, 440).get(), 60);
+        let levels = PidLevels {
+            high: 500,
+            low: 400,
+            trend_step: 50,
+        };
+        let raised = PidLevels {
+            high: 560,
+            low: 460,
+            trend_step: 50,
+        };
+        assert_eq!(levels.raised(60), raised);
     }
 }

@@ -12,6 +12,10 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Size of one request, and its alignment: a multiple of every disk's block size.
 const BLOCK: usize = 4096;
+/// Size of a request that keeps a disk busy for a while.
+const LARGE: usize = 1 << 20;
+/// How many of them at once.
+const THREADS: u64 = 8;
 
 /// A file of ours that is written past the page cache, and removed on drop.
 #[derive(Debug)]
@@ -37,24 +41,44 @@ impl DirectFile {
         Ok(Self { file, path })
     }
 
-    /// Writes `count` blocks one after the other, and gives how long each took.
+    /// Writes `count` small blocks one after the other.
     ///
     /// # Errors
     ///
     /// As the disk says.
-    pub fn write(&self, count: u64) -> io::Result<Vec<Duration>> {
-        let buffer = vec![0x5a_u8; 2 * BLOCK];
+    pub fn write(&self, count: u64) -> io::Result<()> {
+        (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
+    }
+
+    /// Writes large blocks from several threads at once, so that each waits for the others, and
+    /// gives how long each took.
+    ///
+    /// # Errors
+    ///
+    /// As the disk says.
+    pub fn write_together(&self) -> io::Result<Vec<Duration>> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|n| scope.spawn(move || self.write_at(n * LARGE as u64, LARGE)))
+                .collect();
+            let took = |thread: std::thread::ScopedJoinHandle<'_, io::Result<Duration>>| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+            };
+            threads.into_iter().map(took).collect()
+        })
+    }
+
+    fn write_at(&self, offset: u64, size: usize) -> io::Result<Duration> {
+        let buffer = vec![0x5a_u8; size + BLOCK];
         let start = buffer.as_ptr().align_offset(BLOCK);
         let block = buffer
-            .get(start..start + BLOCK)
+            .get(start..start + size)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        (0..count)
-            .map(|n| {
-                let before = monotonic()?;
-                self.file.write_all_at(block, n * BLOCK as u64)?;
-                Ok(monotonic()? - before)
-            })
-            .collect()
+        let before = monotonic()?;
+        self.file.write_all_at(block, offset)?;
+        Ok(monotonic()? - before)
     }
 }
 

@@ -17,9 +17,12 @@ pub struct Api {
 }
 
 impl Api {
-    pub fn start(testapi: &Path) -> Result<Self> {
+    pub fn start(testapi: &Path, dir: &Path) -> Result<Self> {
         let mut child = Command::new(testapi)
             .arg("--log-requests")
+            .arg("--dir")
+            .arg(dir)
+            .args(["--node", super::NODE])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -59,13 +62,13 @@ impl Drop for Api {
     }
 }
 
-/// From the line that testapi prints once it listens: `{"url": …, "kubeconfig": …}`.
+/// From the line that testapi prints once it listens: `{"nodes": {"bench": …}, …}`.
 fn kubeconfig(ready: &str) -> Result<PathBuf> {
     let json: serde_json::Value = serde_json::from_str(ready)
         .with_context(|| format!("testapi printed no JSON line, but {ready:?}"))?;
-    let path = json["kubeconfig"].as_str();
+    let path = json["nodes"][super::NODE].as_str();
     Ok(path
-        .context("testapi's first line names no `kubeconfig`")?
+        .context("testapi's first line names no kubeconfig for our node")?
         .into())
 }
 
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_first_line_names_the_kubeconfig() {
-        let line = "{\"url\":\"https://127.0.0.1:1\",\"kubeconfig\":\"/a/b\"}\n";
+        let line = "{\"url\":\"https://127.0.0.1:1\",\"nodes\":{\"bench\":\"/a/b\"}}\n";
         assert_eq!(kubeconfig(line).unwrap(), Path::new("/a/b"));
         assert_eq!(
             kubeconfig("").unwrap_err().to_string(),

@@ -72,7 +72,7 @@ pub(super) enum Answer {
 }
 
 /// Asks and is answered.
-pub(super) struct Helper {
+pub(super) struct Blocking {
     place: Place,
     questions: mpsc::Sender<Question>,
     answers: mpsc::Receiver<Answer>,
@@ -85,7 +85,7 @@ struct Place {
     directory: PathBuf,
 }
 
-impl Helper {
+impl Blocking {
     /// Must be called in a runtime.
     pub(super) fn new(config: &Config) -> Self {
         let root = HostRoot::new(&config.host_root);

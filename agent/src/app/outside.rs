@@ -1,0 +1,134 @@
+//! All that the agent gets from outside, and why it can stop by itself.
+
+use std::io;
+
+use tokio::sync::mpsc;
+use tracing::error;
+
+use crate::api::Client;
+use crate::api::backoff::Jitter;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::event::Received;
+use crate::kernel::{Kernel, Loaded, Support, ring};
+
+/// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
+/// full the readers stop, the rings fill, and the probes count the loss: there is one place where
+/// events are lost, and it is measured.
+const EVENTS: usize = 1024;
+
+/// All that the agent gets from outside.
+#[derive(Debug)]
+pub struct Outside {
+    /// What to do.
+    pub config: Config,
+    /// Which clock to go by.
+    pub clock: Clock,
+    /// Where kernel events come from.
+    pub kernel: KernelLine,
+    /// The API server; `None` evaluates and logs, and opens no connection.
+    pub client: Option<Client>,
+    /// Spreads periodic requests in time.
+    pub jitter: Jitter,
+}
+
+/// Where kernel events come from.
+#[derive(Debug)]
+pub enum KernelLine {
+    /// The running kernel, by our programs.
+    Attached(Box<Loaded>),
+    /// Whoever holds the other end: records of a simulation.
+    Fed(mpsc::Receiver<Received>),
+    /// Nowhere: files only, for the reason that stands in each probe's state.
+    None(Support),
+}
+
+/// Why the agent stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The alarm cannot be set.
+    #[error("cannot wait for a moment on the boot clock")]
+    Alarm(#[source] io::Error),
+    /// A ring cannot be read any more.
+    #[error("cannot read the {ring} ring of the probes")]
+    Ring {
+        /// Which.
+        ring: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A task of ours is gone.
+    #[error("the {0} task ended early")]
+    EndedEarly(&'static str),
+}
+
+/// What the loop holds beside its state.
+pub(super) struct Doors {
+    pub(super) kernel: Option<Kernel>,
+    pub(super) support: Support,
+    pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
+}
+
+pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>, Doors) {
+    let (send, events) = mpsc::channel(EVENTS);
+    let mut readers = tokio::task::JoinSet::new();
+    match line {
+        KernelLine::Attached(loaded) => {
+            let Loaded { kernel, crit, bulk } = *loaded;
+            let support = kernel.support().clone();
+            let crit = ring::read(crit, clock, send.clone());
+            readers.spawn(async move { ("CRIT", crit.await) });
+            let bulk = ring::read(bulk, clock, send);
+            readers.spawn(async move { ("BULK", bulk.await) });
+            (
+                events,
+                Doors {
+                    kernel: Some(kernel),
+                    support,
+                    readers,
+                },
+            )
+        }
+        KernelLine::Fed(fed) => (
+            fed,
+            Doors {
+                kernel: None,
+                support: Support::all(),
+                readers,
+            },
+        ),
+        KernelLine::None(support) => {
+            // Kept open, so that the loop waits for an event that never comes.
+            readers.spawn(async move {
+                send.closed().await;
+                ("none", Ok(()))
+            });
+            (
+                events,
+                Doors {
+                    kernel: None,
+                    support,
+                    readers,
+                },
+            )
+        }
+    }
+}
+
+/// A reader that ends takes our eyes with it.
+pub(super) fn ring_ended(
+    ended: Result<(&'static str, io::Result<()>), tokio::task::JoinError>,
+) -> AppError {
+    match ended {
+        Ok((ring, Err(source))) => AppError::Ring { ring, source },
+        Ok((ring, Ok(()))) => AppError::EndedEarly(ring),
+        Err(err) => {
+            error!(
+                err = &err as &dyn std::error::Error,
+                "a ring reader is gone"
+            );
+            AppError::EndedEarly("ring")
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask demo` runs this: see `nodepulse_tests::demo`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use nodepulse_tests::demo::{self, Machine, Options};
+use nodepulse_tests::provoke::Provoke;
+
+/// Shows the main job on real kernel events.
+#[derive(Parser)]
+struct Arguments {
+    /// The agent's binary.
+    #[arg(long)]
+    agent: PathBuf,
+    /// Print what was seen as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(err) => {
+            eprintln!("demo: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let options = Options {
+        agent: arguments.agent.clone(),
+        provoke: Provoke::beside_me()?,
+    };
+    if let Some(missing) = Machine::look().missing() {
+        eprintln!("demo: {missing}; the slower line runs, and what it cannot do is skipped\n");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let report = runtime.block_on(async {
+        tokio::select! {
+            report = demo::run(options, |step| if !arguments.json { println!("{step}") }) => report,
+            // Whatever was made is undone by dropping the other branch.
+            stopped = tokio::signal::ctrl_c() => {
+                stopped.context("wait for Ctrl-C")?;
+                anyhow::bail!("stopped; everything that was made is removed")
+            }
+        }
+    })?;
+    if arguments.json {
+        println!("{:#}", report.json());
+    } else {
+        println!("{}", report.summary());
+    }
+    Ok(report.succeeded())
+}

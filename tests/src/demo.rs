@@ -1,0 +1,257 @@
+//! The main job, on real kernel events: provokes each in turn, follows it to the API server's
+//! answer, and says what it saw.
+//!
+//! The agent is the real binary in a process of its own. Everything made here is undone on drop.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::api_server::ApiServer;
+use crate::provoke::Provoke;
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::disk::{DirectFile, disk_of};
+
+pub mod agent;
+pub mod report;
+pub mod steps;
+
+use agent::Agent;
+use report::{Report, Step};
+
+/// Name of the Node that the demo registers.
+pub const NODE: &str = "nodepulse-demo";
+
+/// For what happens at once on a working build; a step that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How the demo is called.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The agent's binary.
+    pub agent: PathBuf,
+    /// The children's program; beside the demo's own where not given.
+    pub provoke: Provoke,
+}
+
+/// What this machine lets us do.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Running as root.
+    root: bool,
+    /// `/sys/kernel/btf/vmlinux` is there.
+    btf: bool,
+}
+
+/// Where everything happens.
+pub struct Stage {
+    /// The embedded API server.
+    pub api: ApiServer,
+    agent: Agent,
+    options: Options,
+    /// Memory cgroups of ours; `Err` says why there are none.
+    cgroups: Result<CgroupTree, String>,
+    /// A disk that can be made to look slow; `Err` says why there is none.
+    disk: Result<Disk, String>,
+    pids: Pids,
+    _dir: tempfile::TempDir,
+}
+
+/// The disk under the working directory, and what it takes as usual.
+struct Disk {
+    name: String,
+    file: Arc<DirectFile>,
+    slow: Duration,
+}
+
+/// How many pids there are, and how many it takes to cross the threshold.
+struct Pids {
+    available: u64,
+    crowd: u32,
+}
+
+impl Machine {
+    /// Looks.
+    pub fn look() -> Self {
+        Self {
+            root: nix::unistd::geteuid().is_root(),
+            btf: Path::new("/sys/kernel/btf/vmlinux").exists(),
+        }
+    }
+
+    /// What is missing for the full line, in words; `None` where nothing is.
+    pub fn missing(&self) -> Option<String> {
+        let mut missing = Vec::new();
+        if !self.root {
+            missing.push("not root: no cgroups can be made, and no programs loaded without CAP_BPF and CAP_PERFMON");
+        }
+        if !self.btf {
+            missing.push("no kernel types (BTF) at /sys/kernel/btf/vmlinux");
+        }
+        (!missing.is_empty()).then(|| missing.join("; "))
+    }
+}
+
+/// Runs the whole demo. `tell` is called with each step as it is done.
+///
+/// # Errors
+///
+/// When the agent cannot be started or registers no Node. A step that fails is in the report.
+pub async fn run(options: Options, mut tell: impl FnMut(&Step)) -> Result<Report> {
+    let machine = Machine::look();
+    let mut stage = Stage::set(options).await?;
+    let mut steps = Vec::new();
+    let mut done = |step: Step| {
+        tell(&step);
+        steps.push(step);
+    };
+    done(steps::container_kill(&mut stage).await);
+    done(steps::pods_kill(&mut stage).await);
+    done(steps::pids(&mut stage).await);
+    done(steps::disk(&mut stage).await);
+    let node = stage.node().context("the Node is gone")?;
+    Ok(Report::new(
+        &machine,
+        stage.agent.probes(),
+        stage.api.url(),
+        steps,
+        &node,
+    ))
+}
+
+impl Stage {
+    /// Starts the API server and the agent, and waits until the Node says how it is.
+    async fn set(options: Options) -> Result<Self> {
+        let api = ApiServer::start().await;
+        let dir = tempfile::Builder::new()
+            .prefix("nodepulse-demo-")
+            .tempdir()?;
+        let name = format!("nodepulse-demo-{}", std::process::id());
+        let cgroups =
+            pods_tree(&name).map_err(|err| format!("no memory cgroups of our own: {err}"));
+        let disk = usual_disk().map_err(|err| format!("{err:#}"));
+        let pids = Pids::near()?;
+        let config = dir.path().join("config.yaml");
+        std::fs::write(&config, configuration(&name, &pids, disk.as_ref().ok()))?;
+        let kubeconfig = api.node_kubeconfig(dir.path(), NODE);
+        let agent = Agent::start(&options.agent, &config, &kubeconfig)?;
+        let stage = Self {
+            api,
+            agent,
+            options,
+            cgroups,
+            disk,
+            pids,
+            _dir: dir,
+        };
+        stage.registered().await?;
+        Ok(stage)
+    }
+
+    async fn registered(&self) -> Result<()> {
+        let path = format!("/api/v1/nodes/{NODE}");
+        let seen = tokio::time::timeout(
+            PATIENCE,
+            self.api
+                .wait_for(PATIENCE * 2, "node with conditions", |api| {
+                    condition(&api.object(&path)?, "Ready").map(drop)
+                }),
+        );
+        if seen.await.is_err() {
+            bail!(
+                "the agent registered no node within {PATIENCE:?}; it said:\n{}",
+                self.agent.said()
+            );
+        }
+        Ok(())
+    }
+
+    /// The Node as the API server has it.
+    fn node(&self) -> Option<Value> {
+        self.api.object(&format!("/api/v1/nodes/{NODE}"))
+    }
+}
+
+/// The tree of a node's pods: a limit on one pod, none on the other.
+fn pods_tree(name: &str) -> io::Result<CgroupTree> {
+    let mut tree = CgroupTree::new(name)?;
+    tree.add(steps::LIMITED_CONTAINER)?;
+    tree.add(steps::FREE_CONTAINER)?;
+    tree.limit(steps::LIMITED_POD, steps::POD_LIMIT)?;
+    Ok(tree)
+}
+
+/// Finds out what this disk takes for large direct writes that wait for each other, and calls a
+/// third of that slow: other programs' small requests stay under it.
+fn usual_disk() -> Result<Disk> {
+    let dir = std::env::current_dir()?;
+    let (name, _, _) =
+        disk_of(&dir).with_context(|| format!("{} is not on a disk of its own", dir.display()))?;
+    let file = DirectFile::create(&dir).context("no direct I/O here")?;
+    // The first round also makes the file as long as it will be.
+    file.write_together()?;
+    let mut times = file.write_together()?;
+    times.sort();
+    let usual = times.get(times.len() / 2).copied().unwrap_or_default();
+    ensure!(!usual.is_zero(), "this disk answers in no time");
+    Ok(Disk {
+        name,
+        file: Arc::new(file),
+        slow: usual / 3,
+    })
+}
+
+impl Pids {
+    /// A threshold that a few hundred processes more than now will cross.
+    fn near() -> Result<Self> {
+        let number = |path: &str| -> Result<u64> {
+            Ok(std::fs::read_to_string(path)
+                .with_context(|| path.to_owned())?
+                .trim()
+                .parse()?)
+        };
+        let max = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
+        let tasks = u64::from(crate::provoke::tasks()?);
+        let available = max.saturating_sub(tasks + 250);
+        ensure!(available > 0, "{tasks} of {max} pids are in use already");
+        Ok(Self {
+            available,
+            crowd: 400,
+        })
+    }
+}
+
+/// What the agent is told: thresholds near by, our own tree of pods, and half of the usual latency.
+/// No share of the pods cgroup's limit counts as pressure, so that the kill alone does.
+fn configuration(cgroup: &str, pids: &Pids, disk: Option<&Disk>) -> String {
+    let disk = disk.map_or_else(String::new, |disk| {
+        let (name, slow) = (&disk.name, disk.slow.as_micros().max(1));
+        format!("diskIO:\n  devices:\n    {name}: {{slow: {slow}us}}\n")
+    });
+    format!(
+        "apiVersion: nodepulse.dev/v1alpha1\n\
+         kind: NodepulseConfiguration\n\
+         mode: node\n\
+         nodeName: {NODE}\n\
+         allowReadyWithoutRuntime: \"true\"\n\
+         cgroupRoot: /{cgroup}\n\
+         enforceNodeAllocatable: [none]\n\
+         evictionHard:\n  pid.available: \"{}\"\n\
+         log: {{level: info, format: json}}\n\
+         {disk}",
+        pids.available
+    )
+}
+
+/// The condition of one type.
+fn condition(node: &Value, type_: &str) -> Option<Value> {
+    let conditions = node.pointer("/status/conditions")?.as_array()?;
+    conditions
+        .iter()
+        .find(|c| c.get("type").and_then(Value::as_str) == Some(type_))
+        .cloned()
+}

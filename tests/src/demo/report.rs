@@ -1,0 +1,255 @@
+//! What the demo saw, for people and as data.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Machine;
+
+/// Everything.
+pub struct Report {
+    kernel: String,
+    missing: Option<String>,
+    probes: Vec<(String, String)>,
+    api_server: String,
+    steps: Vec<Step>,
+    conditions: Vec<Value>,
+}
+
+/// One thing that was provoked.
+pub struct Step {
+    name: &'static str,
+    told: anyhow::Result<Told>,
+}
+
+/// What the API server was told of it.
+pub enum Told {
+    /// A process was killed.
+    Kill {
+        /// The victim.
+        pid: u32,
+        /// Its cgroup.
+        cgroup: String,
+        /// The cgroup at its limit.
+        limiting: String,
+        /// The Event's message.
+        event: String,
+        /// `MemoryPressure` afterwards.
+        condition: Value,
+        /// The Event's way.
+        times: Times,
+        /// The condition's way, where it changed.
+        condition_times: Option<Times>,
+    },
+    /// A condition changed.
+    Condition {
+        /// What was done.
+        what: String,
+        /// The condition.
+        condition: Value,
+        /// Its way; `None` where it was learnt from files.
+        times: Option<Times>,
+    },
+    /// It could not be provoked, or not be seen, on this machine.
+    Skipped(String),
+}
+
+/// Moments on the boot clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The kernel saw it.
+    pub kernel: Duration,
+    /// We read it from the ring.
+    pub read: Duration,
+    /// The request that tells of it was started.
+    pub sent: Duration,
+    /// The API server's answer was read.
+    pub acked: Duration,
+}
+
+impl Times {
+    fn since_kernel(&self) -> [(&'static str, f64); 3] {
+        let ms = |at: Duration| at.saturating_sub(self.kernel).as_secs_f64() * 1e3;
+        [
+            ("ring_read", ms(self.read)),
+            ("request_sent", ms(self.sent)),
+            ("api_answer", ms(self.acked)),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let since = self.since_kernel();
+        let mut object = json!({ "kernel_ns": u64::try_from(self.kernel.as_nanos()).unwrap_or(0) });
+        for (name, ms) in since {
+            object[format!("{name}_ms")] = json!((ms * 1e3).round() / 1e3);
+        }
+        object
+    }
+}
+
+impl Step {
+    pub(super) fn from(name: &'static str, told: anyhow::Result<Told>) -> Self {
+        Self { name, told }
+    }
+
+    fn json(&self) -> Value {
+        let (result, detail) = match &self.told {
+            Ok(Told::Kill {
+                pid,
+                cgroup,
+                limiting,
+                event,
+                condition,
+                times,
+                condition_times,
+            }) => (
+                "reported",
+                json!({
+                    "victim": pid, "cgroup": cgroup, "limiting": limiting, "event": event,
+                    "condition": condition, "event_times": times.json(),
+                    "condition_times": condition_times.as_ref().map(Times::json),
+                }),
+            ),
+            Ok(Told::Condition {
+                what,
+                condition,
+                times,
+            }) => (
+                "reported",
+                json!({
+                    "provoked": what, "condition": condition,
+                    "condition_times": times.as_ref().map(Times::json),
+                }),
+            ),
+            Ok(Told::Skipped(why)) => ("skipped", json!({ "why": why })),
+            Err(err) => ("failed", json!({ "why": format!("{err:#}") })),
+        };
+        json!({ "step": self.name, "result": result, "detail": detail })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        match &self.told {
+            Ok(Told::Kill {
+                pid,
+                cgroup,
+                limiting,
+                condition,
+                times,
+                condition_times,
+                ..
+            }) => {
+                writeln!(f, "  victim    process {pid} in {cgroup}")?;
+                writeln!(f, "  limit     {limiting}")?;
+                timeline(f, "Event OOMKilled", times)?;
+                match condition_times {
+                    Some(times) => timeline(f, &line(condition), times),
+                    None => writeln!(f, "  no pressure on the node: {}", line(condition)),
+                }
+            }
+            Ok(Told::Condition {
+                what,
+                condition,
+                times,
+            }) => {
+                writeln!(f, "  provoked  {what}")?;
+                match times {
+                    Some(times) => timeline(f, &line(condition), times),
+                    None => writeln!(f, "  {} (learnt from files)", line(condition)),
+                }
+            }
+            Ok(Told::Skipped(why)) => writeln!(f, "  skipped: {why}"),
+            Err(err) => writeln!(f, "  FAILED: {err:#}"),
+        }
+    }
+}
+
+fn timeline(f: &mut fmt::Formatter<'_>, what: &str, times: &Times) -> fmt::Result {
+    write!(f, "  {:>12.6} s kernel", times.kernel.as_secs_f64())?;
+    for (name, ms) in times.since_kernel() {
+        write!(f, " │ +{ms:.3} ms {}", name.replace('_', " "))?;
+    }
+    writeln!(f, "\n  → {what}")
+}
+
+/// `type=status (reason)`.
+fn line(condition: &Value) -> String {
+    let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or("?");
+    format!("{}={} ({})", text("type"), text("status"), text("reason"))
+}
+
+impl Report {
+    pub(super) fn new(
+        machine: &Machine,
+        probes: Vec<(String, String)>,
+        api_server: String,
+        steps: Vec<Step>,
+        node: &Value,
+    ) -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+        Self {
+            kernel: kernel.trim().to_owned(),
+            missing: machine.missing(),
+            probes,
+            api_server,
+            steps,
+            conditions: conditions.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Whether every step was either reported, or skipped on a machine that lacks something.
+    pub fn succeeded(&self) -> bool {
+        self.steps.iter().all(|step| match &step.told {
+            Ok(Told::Skipped(_)) => self.missing.is_some(),
+            Ok(_) => true,
+            Err(_) => false,
+        })
+    }
+
+    /// The same as data.
+    pub fn json(&self) -> Value {
+        let probes: Vec<Value> = self
+            .probes
+            .iter()
+            .map(|(program, state)| json!({ "program": program, "state": state }))
+            .collect();
+        json!({
+            "kernel": self.kernel,
+            "api_server": self.api_server,
+            "missing": self.missing,
+            "probes": probes,
+            "steps": self.steps.iter().map(Step::json).collect::<Vec<_>>(),
+            "conditions": self.conditions,
+            "ok": self.succeeded(),
+        })
+    }
+
+    /// The Node's conditions as a table, and what ran in the kernel.
+    pub fn summary(&self) -> String {
+        let mut out = format!(
+            "Node {} on kernel {}, at {}\n",
+            super::NODE,
+            self.kernel,
+            self.api_server
+        );
+        for (program, state) in &self.probes {
+            let _ = writeln!(out, "  probe {program}: {state}");
+        }
+        let _ = writeln!(
+            out,
+            "\n  {:<16} {:<8} {:<30} MESSAGE",
+            "CONDITION", "STATUS", "REASON"
+        );
+        for condition in &self.conditions {
+            let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or("?");
+            let (type_, status) = (text("type"), text("status"));
+            let (reason, message) = (text("reason"), text("message"));
+            let _ = writeln!(out, "  {type_:<16} {status:<8} {reason:<30} {message}");
+        }
+        out
+    }
+}

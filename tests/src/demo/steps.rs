@@ -1,0 +1,283 @@
+//! One function a step: provoke, wait for the API server, check that it tells what was provoked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use super::report::{Step, Times, Told};
+use super::{NODE, PATIENCE, Stage, condition};
+
+/// A pod with a limit of its own, and a container in it without one.
+pub const LIMITED_POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+/// The container.
+pub const LIMITED_CONTAINER: &str = concat!(
+    "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/",
+    "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c"
+);
+/// A container in a pod without a limit.
+pub const FREE_CONTAINER: &str = concat!(
+    "kubepods/besteffort/pod9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b/",
+    "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c"
+);
+/// Limit of the pod that has one.
+pub const POD_LIMIT: u64 = 32 << 20;
+/// Limit of the pods cgroup, set for the second step.
+const PODS_LIMIT: u64 = 48 << 20;
+/// Least distance between two edges that both go out at once, and a little more.
+const EDGE_SPACING: Duration = Duration::from_millis(1200);
+/// More than either.
+const MORE: u64 = 256 << 20;
+
+/// A kill at a pod's own limit: an Event, and no pressure on the node.
+pub async fn container_kill(stage: &mut Stage) -> Step {
+    let name = "OOM kill at a pod's own limit";
+    Step::from(
+        name,
+        kill_in(stage, LIMITED_CONTAINER, LIMITED_POD, "False").await,
+    )
+}
+
+/// A kill at the limit of all pods: the node itself is short.
+pub async fn pods_kill(stage: &mut Stage) -> Step {
+    let name = "OOM kill at the limit of all pods";
+    let limited = match &stage.cgroups {
+        Ok(cgroups) => cgroups
+            .limit("kubepods", PODS_LIMIT)
+            .context("limit the pods cgroup"),
+        Err(_) => Ok(()),
+    };
+    let told = match limited {
+        Ok(()) => kill_in(stage, FREE_CONTAINER, "kubepods", "True").await,
+        Err(err) => Err(err),
+    };
+    Step::from(name, told)
+}
+
+async fn kill_in(stage: &mut Stage, container: &str, limit: &str, pressure: &str) -> Result<Told> {
+    let cgroups = match &stage.cgroups {
+        Ok(cgroups) => cgroups,
+        Err(why) => return Ok(Told::Skipped(why.clone())),
+    };
+    let (victim_path, limit_path) = (cgroups.path(container), cgroups.path(limit));
+    let dir = cgroups.dir(container);
+    let began = stage.begin().await?;
+    let provoke = stage.options.provoke.clone();
+    let (pid, status) = tokio::task::spawn_blocking(move || provoke.eat_in(&dir, MORE))
+        .await?
+        .with_context(|| format!("fill the memory of {victim_path}"))?;
+    ensure!(
+        !status.success(),
+        "the kernel let process {pid} have {MORE} bytes"
+    );
+    if !stage.attached("oom_victim") {
+        return Ok(Told::Skipped(
+            "the probe for kills is not attached".to_owned(),
+        ));
+    }
+    let event = stage.event(pid).await?;
+    let message = event
+        .pointer("/message")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    for (what, text) in [("cgroup", &victim_path), ("limiting cgroup", &limit_path)] {
+        ensure!(
+            message.contains(text.as_str()),
+            "the Event names another {what}: {message}"
+        );
+    }
+    let times = stage
+        .times(began, "event reported", "reason", "OOMKilled")
+        .await?;
+    let memory = stage.settled("MemoryPressure", pressure).await?;
+    Ok(Told::Kill {
+        pid,
+        cgroup: victim_path,
+        limiting: limit_path,
+        event: message,
+        condition: memory,
+        times,
+        condition_times: match pressure {
+            "True" => Some(
+                stage
+                    .times(began, "condition reported", "resource", "memory")
+                    .await?,
+            ),
+            _ => None,
+        },
+    })
+}
+
+/// Forks across the threshold on pids.
+pub async fn pids(stage: &mut Stage) -> Step {
+    Step::from("forks over the pid threshold", forks(stage).await)
+}
+
+async fn forks(stage: &mut Stage) -> Result<Told> {
+    let (provoke, count) = (stage.options.provoke.clone(), stage.pids.crowd);
+    let began = stage.begin().await?;
+    let crowd = tokio::task::spawn_blocking(move || provoke.crowd(count)).await??;
+    let condition = stage.settled("PIDPressure", "True").await?;
+    let times = match stage.attached("pid_fork") {
+        true => Some(
+            stage
+                .times(began, "condition reported", "resource", "pids")
+                .await?,
+        ),
+        false => None,
+    };
+    drop(crowd);
+    let what = format!(
+        "{count} processes, threshold pid.available<{}",
+        stage.pids.available
+    );
+    Ok(Told::Condition {
+        what,
+        condition,
+        times,
+    })
+}
+
+/// Direct I/O that takes longer than the limit set for this disk.
+pub async fn disk(stage: &mut Stage) -> Step {
+    Step::from(
+        "direct I/O slower than the disk's limit",
+        slow_io(stage).await,
+    )
+}
+
+async fn slow_io(stage: &mut Stage) -> Result<Told> {
+    let disk = match &stage.disk {
+        Ok(disk) => disk,
+        Err(why) => return Ok(Told::Skipped(why.clone())),
+    };
+    if !stage.attached("disk_complete") {
+        return Ok(Told::Skipped(
+            "the probe for disks is not attached".to_owned(),
+        ));
+    }
+    let mut began = stage.begin().await?;
+    let before = stage
+        .node()
+        .and_then(|node| condition(&node, "DiskIOPressure"));
+    let already = before.is_some_and(|before| before["status"] == "True");
+    if already {
+        // Somebody else's I/O was over the limit before ours: what counts is when it was.
+        began = Duration::ZERO;
+    }
+    let settled = stage.settled("DiskIOPressure", "True");
+    tokio::pin!(settled);
+    // The kernel judges a window of one second when the next request completes, so go on until
+    // the API server knows.
+    let condition = loop {
+        let file = Arc::clone(&disk.file);
+        let writes = tokio::task::spawn_blocking(move || file.write_together());
+        tokio::select! {
+            biased;
+            condition = &mut settled => break condition?,
+            written = writes => written?.map(drop)?,
+        }
+    };
+    let message = condition
+        .pointer("/message")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    ensure!(
+        message.contains(&disk.name),
+        "the condition names another disk: {message}"
+    );
+    let times = stage
+        .times(began, "condition reported", "resource", "diskIO")
+        .await?;
+    let others = if already {
+        " (other I/O was over it before)"
+    } else {
+        ""
+    };
+    let slow = disk.slow.as_micros();
+    let what = format!(
+        "large direct writes to {}, limit {slow} us{others}",
+        disk.name
+    );
+    Ok(Told::Condition {
+        what,
+        condition,
+        times: Some(times),
+    })
+}
+
+impl Stage {
+    /// Lets the last edge be old enough that the next one is sent at once, and gives the time: the
+    /// agent sends at most one a second.
+    async fn begin(&self) -> Result<Duration> {
+        tokio::time::sleep(EDGE_SPACING).await;
+        Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
+    }
+
+    fn attached(&self, program: &str) -> bool {
+        let probes = self.agent.probes();
+        probes
+            .iter()
+            .any(|(name, state)| name == program && state.starts_with("attached"))
+    }
+
+    /// The Event that names process `pid`.
+    async fn event(&self, pid: u32) -> Result<Value> {
+        let naming = format!("process {pid} ");
+        let search = self.api.wait_for(PATIENCE * 2, "event", |api| {
+            let events = api.list("/api/v1/namespaces/default/events");
+            let named = |event: &Value| {
+                let message = event.pointer("/message").and_then(Value::as_str);
+                message.is_some_and(|message| message.contains(&naming))
+            };
+            events.into_iter().find(named)
+        });
+        match tokio::time::timeout(PATIENCE, search).await {
+            Ok(event) => Ok(event),
+            Err(_) => bail!(
+                "no Event names process {pid}; the agent said:\n{}",
+                self.agent.said()
+            ),
+        }
+    }
+
+    /// The Node's condition once it has `status`.
+    async fn settled(&self, type_: &str, status: &str) -> Result<Value> {
+        let path = format!("/api/v1/nodes/{NODE}");
+        let search = self.api.wait_for(PATIENCE * 2, type_, |api| {
+            let found = condition(&api.object(&path)?, type_)?;
+            let matches = found.pointer("/status").and_then(Value::as_str) == Some(status);
+            matches.then_some(found)
+        });
+        match tokio::time::timeout(PATIENCE, search).await {
+            Ok(found) => Ok(found),
+            Err(_) => bail!(
+                "{type_} is not {status}; the agent said:\n{}",
+                self.agent.said()
+            ),
+        }
+    }
+
+    /// When the kernel saw it, we read it, the request went out and the answer came, as logged:
+    /// the first line of its kind about something that happened after `began`.
+    async fn times(&self, began: Duration, line: &str, key: &str, value: &str) -> Result<Times> {
+        let seen = self.agent.line(PATIENCE, |logged| {
+            let fields = logged.get("fields")?;
+            let is =
+                fields.get("message")?.as_str()? == line && fields.get(key)?.as_str()? == value;
+            let at = |key| fields.get(key)?.as_u64().map(Duration::from_nanos);
+            let is = is && at("kernel_ns")? >= began;
+            is.then_some(Times {
+                kernel: at("kernel_ns")?,
+                read: at("read_ns")?,
+                sent: at("sent_ns")?,
+                acked: at("acked_ns")?,
+            })
+        });
+        seen.await
+            .with_context(|| format!("the agent told no times; it said:\n{}", self.agent.said()))
+    }
+}
