@@ -64,7 +64,7 @@ impl Kills {
                 .inspect_err(|err| {
                     warn!(
                         err = err as &dyn std::error::Error,
-                        "cgroup mount not opened"
+                        "cgroups cannot be opened by id, and are searched for"
                     )
                 })
                 .ok()
@@ -136,15 +136,14 @@ impl Kills {
         }
     }
 
-    /// By its handle, in constant time; without the right to that by a walk.
+    /// By its handle, in constant time; where that is not possible by a walk.
     fn path(&self, id: CgroupId) -> Option<String> {
-        match self.mount.as_ref()?.path(id) {
+        let Some(mount) = &self.mount else {
+            return self.walk(id);
+        };
+        match mount.path(id) {
             Ok(path) => Some(path),
-            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
-                cgroup::walk::resolve(&self.layout.as_ref()?.memory, id)
-                    .ok()
-                    .flatten()
-            }
+            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => self.walk(id),
             Err(err) => {
                 debug!(
                     cgroup = id.0,
@@ -154,6 +153,11 @@ impl Kills {
                 None
             }
         }
+    }
+
+    fn walk(&self, id: CgroupId) -> Option<String> {
+        let memory = &self.layout.as_ref()?.memory;
+        cgroup::walk::resolve(memory, id).ok().flatten()
     }
 
     /// Whose limit it was. A cgroup that is gone was no pods cgroup: that one outlives every pod.

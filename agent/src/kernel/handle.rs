@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 
 use crate::units::CgroupId;
 
@@ -36,11 +37,17 @@ impl CgroupMount {
     ///
     /// # Errors
     ///
-    /// Where it cannot be opened.
+    /// Where it cannot be opened, and [`io::ErrorKind::Unsupported`] where it is no cgroup file
+    /// system: there an id is no file handle, and every one would look like that of a cgroup gone.
     pub fn open(mount: &Path) -> io::Result<Self> {
+        let dir = File::open(mount)?;
+        let kind = fstatfs(&dir)?.filesystem_type();
+        if ![CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&kind) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Self {
             mount: mount.to_owned(),
-            dir: File::open(mount)?,
+            dir,
         })
     }
 
