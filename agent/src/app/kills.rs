@@ -183,7 +183,8 @@ impl Kills {
             return LimitCounters::Unknown;
         };
         let mut verdict = LimitCounters::Still;
-        for path in cgroup::ancestors(victim) {
+        // The top has no limit, and on version 2 no counter either.
+        for path in cgroup::ancestors(victim).filter(|path| *path != "/") {
             let Ok(Some((id, count))) = oom::limit_hits_of_path(&layout.memory, path) else {
                 verdict = if verdict == LimitCounters::Moved {
                     verdict
