@@ -34,8 +34,9 @@ pub fn disk_complete(ctx: RawTracePointContext) -> i32 {
     let Some(entry) = DISKS.get_ptr_mut(dev) else {
         return 0;
     };
-    // SAFETY: the lookup above returned a live map value, and any bit pattern is valid in it.
-    // Entries are never removed while the program is attached.
+    // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
+    // in it. Where user space replaces the entry meanwhile, what is written goes to one that is not
+    // looked at any more, or to the same disk's next one: some counts are lost.
     let entry = unsafe { &mut *entry };
     if !ends_a_read_or_write(rq, ctx.arg::<u32>(2)) {
         return 0;
@@ -113,24 +114,38 @@ fn completed(dev: u32, entry: &mut DiskEntry, start: u64) {
     }
 }
 
-/// Judges the window that is over and starts an empty one. Two CPUs may close the same window: then
-/// a record is sent twice, which is harmless, since user space keys on the state.
+/// Judges the window that is over and starts an empty one.
+///
+/// Two CPUs may close the same window. The second finds it empty, which a window never is, since it
+/// holds the request that opened it, and leaves the judgement to the first. A record may be sent
+/// twice, which is harmless: user space keys on the state.
+///
+/// A window that was followed by a long silence says nothing about now: it can end a state, but not
+/// begin one.
 #[inline(always)]
 fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
     let (total, slow) = (entry.total, entry.slow);
+    if total == 0 {
+        return;
+    }
+    let passed = windows(elapsed, entry.window_ns);
     if entry.state == 0 {
-        if total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT {
+        let bad = total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT;
+        if bad && passed < DISK_GOOD_WINDOWS {
             change(dev, entry, 1, elapsed);
         }
-    } else if slow * 100 <= total * DISK_LEAVE_PERCENT {
-        entry.good_windows = entry
-            .good_windows
-            .saturating_add(windows(elapsed, entry.window_ns));
+    } else {
+        let good = slow * 100 <= total * DISK_LEAVE_PERCENT;
+        // The windows without any I/O that followed were good ones.
+        let before = if good {
+            entry.good_windows.saturating_add(1)
+        } else {
+            0
+        };
+        entry.good_windows = before.saturating_add(passed - 1);
         if entry.good_windows >= DISK_GOOD_WINDOWS {
             change(dev, entry, 0, elapsed);
         }
-    } else {
-        entry.good_windows = 0;
     }
     entry.total = 0;
     entry.slow = 0;
@@ -140,7 +155,7 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
 /// Wrapping, since the target has no 128-bit product to saturate with; user space writes at most an
 /// hour into either number.
 ///
-/// Whole windows in `elapsed`, as far as they matter: those without I/O were good ones.
+/// Whole windows in `elapsed`, as far as they matter.
 #[inline(always)]
 fn windows(elapsed: u64, window_ns: u64) -> u64 {
     let mut whole = 1;

@@ -32,7 +32,8 @@ pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     emit::crit(EventKind::OomKill, |record: &mut OomKill| {
         record.order = ORDER_UNKNOWN;
         trigger(record);
-        if victim(record, task).is_none() || cgroups(record, task).is_none() {
+        // Both, whatever the first comes to.
+        if victim(record, task).is_none() | cgroups(record, task).is_none() {
             // The record goes out with what there is: a kill half described is still a kill.
             emit::dropped(DropReason::Unreadable);
         }

@@ -24,6 +24,7 @@ pub mod convert;
 pub mod credentials;
 pub mod error;
 pub mod lease;
+pub mod node_watch;
 pub mod patch;
 pub mod place;
 pub mod recorder;

@@ -14,14 +14,14 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
-use crate::event::{Event, Received, Side};
-use crate::node_status::setters;
+use crate::event::{Event, OomKill, Received, Side};
+use crate::node_status::{Facts, Status, setters};
 use crate::pressure::deadline::Deadlines;
-use crate::pressure::disks::Health;
 use crate::pressure::evaluate::{Change, Evaluator};
 use crate::pressure::look::DiskLook;
 use crate::pressure::oom::Verdict;
 use crate::reading::{Resource, Signal};
+use crate::units::DeviceNumber;
 
 mod blocking;
 mod facts;
@@ -40,6 +40,16 @@ use observe::Observe;
 use outside::{Doors, doors, ring_ended};
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
+
+/// What is read without waiting for a disk.
+const HOT: [Signal; 3] = [
+    Signal::MemoryAvailable,
+    Signal::AllocatableMemoryAvailable,
+    Signal::PidAvailable,
+];
+
+/// What is asked of a helper thread.
+const STORAGE: [Signal; 2] = blocking::STORAGE;
 
 /// Everything that can wake the agent.
 enum Input {
@@ -85,11 +95,15 @@ struct App {
     config: Config,
     clock: Clock,
     evaluator: Evaluator,
-    deadlines: Deadlines,
+    /// When to look at memory and pids.
+    hot: Deadlines,
+    /// When to look at the file system, while nobody looks.
+    storage: Deadlines,
+    storage_asked: bool,
     observe: Observe,
     probes: Probes,
     kills: Kills,
-    facts: crate::node_status::Facts,
+    facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
 }
@@ -113,7 +127,9 @@ impl App {
         };
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
-            deadlines: Deadlines::new(announced),
+            hot: Deadlines::new(&HOT, announced),
+            storage: Deadlines::new(&STORAGE, Vec::new()),
+            storage_asked: false,
             kills: Kills::new(&config, observe.layout()),
             config,
             clock,
@@ -136,22 +152,28 @@ impl App {
         app
     }
 
-    /// Everything is evaluated once before anything is said.
+    /// Everything is evaluated once before anything is said. What does not answer within its limit
+    /// is missing then.
     async fn first_look(&mut self) {
-        let answer = self.blocking.ask_now(Question::Storage).await;
-        let now = self.clock.now();
-        if !self.probes.tells_disks() {
-            self.evaluator.observe_disks(DiskLook::Blind, now.boot);
-        } else {
-            self.evaluator.observe_disks(
-                DiskLook::Seen {
-                    slow: &[],
-                    stalled: &[],
-                },
-                now.boot,
-            );
+        self.ask_storage();
+        if self.config.node_ips.is_empty() {
+            let name = self.config.node_name.clone();
+            self.blocking.ask(Question::Resolve { name });
+            let answer = self.blocking.answer().await;
+            self.answered(answer, self.clock.now());
         }
+        let answer = self.blocking.answer().await;
+        let now = self.clock.now();
         self.answered(answer, now);
+        let look = if self.probes.tells_disks() {
+            DiskLook::Seen {
+                slow: &[],
+                stalled: &[],
+            }
+        } else {
+            DiskLook::Blind
+        };
+        self.evaluator.observe_disks(look, now.boot);
         self.sample(now, None);
         self.probes
             .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
@@ -168,16 +190,17 @@ impl App {
         loop {
             let due = self.due();
             let input = tokio::select! {
+                // Kernel events last: a flood of them must hold up neither lease nor report.
                 biased;
                 () = &mut shutdown => Input::Shutdown,
-                Some(received) = events.recv() => Input::Kernel(received),
-                answer = self.blocking.answer() => Input::Host(answer),
                 report = reporting::next(self.reporting.as_mut()) => Input::Api(report?),
+                answer = self.blocking.answer() => Input::Host(answer),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
                     Input::Tick
                 }
+                Some(received) = events.recv() => Input::Kernel(received),
             };
             let now = self.clock.now();
             match input {
@@ -204,18 +227,21 @@ impl App {
             self.probes.look_at(),
             reports,
         ];
-        own.into_iter()
-            .flatten()
-            .fold(self.deadlines.due(), BootNanos::min)
+        let storage = (!self.storage_asked).then(|| self.storage.due());
+        let all = own.into_iter().chain([storage]).flatten();
+        all.fold(self.hot.due(), BootNanos::min)
     }
 
     fn tick(&mut self, now: Now) {
         let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
         let must = past(self.evaluator.next_fall()) || past(self.probes.count_at());
         // What is due within a moment is done in the same wake-up as what is due now.
-        if must || self.deadlines.due() <= now.boot.plus(reporting::ALIGN) {
+        let soon = now.boot.plus(reporting::ALIGN);
+        if must || self.hot.due() <= soon {
             self.sample(now, None);
-            self.blocking.ask(Question::Storage);
+        }
+        if must || self.storage.due() <= soon {
+            self.ask_storage();
         }
         if past(self.probes.look_at()) {
             for question in self.probes.look(now.boot) {
@@ -235,39 +261,52 @@ impl App {
         }
     }
 
-    /// Looks at everything that can be read without waiting for a disk.
+    fn ask_storage(&mut self) {
+        if !self.storage_asked {
+            self.storage_asked = true;
+            self.blocking.ask(Question::Storage);
+        }
+    }
+
+    /// Looks at everything that can be read without waiting for a disk. `stamp` is that of the
+    /// record on pids that was the reason.
     fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
         let looks = self.observe.hot();
         let changes = self.evaluator.evaluate(&looks, now.boot);
-        self.deadlines.next(&looks, &self.evaluator, now.boot);
+        self.hot.next(&looks, &self.evaluator, now.boot);
         let pids = self.evaluator.pressure(Resource::Pids);
         self.probes.sampled(self.observe.tasks(), pids, now.boot);
-        self.changed(&changes, stamp, now);
+        self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
     }
 
     fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Storage { looks, capacity } => {
+                self.storage_asked = false;
                 if capacity.is_some() {
                     self.facts.ephemeral_storage = capacity;
                 }
                 let changes = self.evaluator.evaluate(&looks, now.boot);
-                self.deadlines.next(&looks, &self.evaluator, now.boot);
+                self.storage.next(&looks, &self.evaluator, now.boot);
                 self.changed(&changes, None, now);
             }
+            Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::SlowDisk {
                 device,
                 counts,
                 stamp,
             } => {
-                // With I/O statistics off the start times that the kernel judged by are stale.
-                if counts {
-                    let news = self.probes.disk_told(device, Health::Slow, now.boot);
-                    self.disks_changed(news, Some(stamp), now);
-                }
+                let news = if counts {
+                    self.probes.disk_slow(device, now.boot)
+                } else {
+                    // The start times that the kernel judged by are stale.
+                    self.probes
+                        .forget_disk(device, "its I/O statistics are off", now.boot)
+                };
+                self.disks_changed(news, Some(stamp), now);
             }
-            Answer::InFlight { device, in_flight } => {
-                let news = self.probes.disk_looked(device, in_flight, now.boot);
+            Answer::InFlight { device, found } => {
+                let news = self.probes.disk_looked(device, found, now.boot);
                 self.disks_changed(news, None, now);
             }
         }
@@ -322,7 +361,7 @@ impl App {
                 match side {
                     Side::Over => self.ask_disk(device, stamp),
                     Side::Under => {
-                        let news = self.probes.disk_told(device, Health::Quick, now.boot);
+                        let news = self.probes.disk_quick(device, now.boot);
                         self.disks_changed(news, Some(stamp), now);
                     }
                 }
@@ -331,7 +370,7 @@ impl App {
         }
     }
 
-    fn ask_disk(&mut self, device: crate::units::DeviceNumber, stamp: Stamp) {
+    fn ask_disk(&mut self, device: DeviceNumber, stamp: Stamp) {
         if let Some(name) = self.probes.disk_name(device) {
             self.blocking.ask(Question::SlowDisk {
                 device,
@@ -341,7 +380,7 @@ impl App {
         }
     }
 
-    fn killed(&mut self, kill: &crate::event::OomKill, stamp: Stamp, now: Now) {
+    fn killed(&mut self, kill: &OomKill, stamp: Stamp, now: Now) {
         // Taken before the sample, which would find the memory free again.
         let memory = self.observe.memory();
         let finding = self
@@ -362,9 +401,9 @@ impl App {
             let changes = self
                 .evaluator
                 .force(Resource::Memory, why, kill.at.min(now.boot));
-            self.changed(&changes, Some(stamp), now);
+            self.changed(&changes, Some((Resource::Memory, stamp)), now);
         }
-        self.deadlines.hint(now.boot);
+        self.hot.hint(now.boot);
     }
 
     fn disks_changed(&mut self, news: bool, stamp: Option<Stamp>, now: Now) {
@@ -378,11 +417,11 @@ impl App {
             stalled: &disks.stalled,
         };
         let changes = self.evaluator.observe_disks(look, now.boot);
-        self.changed(&changes, stamp, now);
+        self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)), now);
     }
 
-    /// Says what changed, to the log and to the API server.
-    fn changed(&mut self, changes: &[Change], stamp: Option<Stamp>, now: Now) {
+    /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
+    fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
         self.facts.pressures = self.evaluator.pressures();
         for change in changes {
             info!(
@@ -392,8 +431,9 @@ impl App {
                 why = ?change.why,
                 "pressure changed"
             );
-            if let (Some(reporting), Some(stamp)) = (&mut self.reporting, stamp) {
-                reporting.caused_by(change.resource, stamp);
+            let stamp = cause.filter(|(resource, _)| *resource == change.resource);
+            if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
+                reporting.caused_by(resource, stamp);
             }
         }
         if let Some(reporting) = &mut self.reporting {
@@ -412,11 +452,17 @@ impl App {
     }
 
     fn reported(&mut self, report: Report, now: Now) {
-        if let Report::Registered { stored } = &report {
-            // What was True before a restart is held for a whole transition period from now on.
-            for condition in &stored.conditions {
-                let is_true = condition.status == crate::node_status::Status::True;
-                if let Some(resource) = setters::resource(&condition.type_).filter(|_| is_true) {
+        if let Report::Registered { stored, .. } = &report {
+            // What was True before a restart is held for a whole transition period from now on,
+            // unless nothing tells of it any more.
+            for condition in stored
+                .conditions
+                .iter()
+                .filter(|c| c.status == Status::True)
+            {
+                let resource = setters::resource(&condition.type_);
+                let told = |r: &Resource| *r != Resource::DiskIo || self.probes.tells_disks();
+                if let Some(resource) = resource.filter(told) {
                     self.evaluator.seed(resource, now.boot);
                 }
             }

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
 
+pub mod log;
 pub mod run;
 pub mod version;
 

@@ -168,6 +168,9 @@ impl Alarm {
     /// When the timer cannot be armed, which no valid moment causes.
     pub async fn at(&mut self, moment: BootNanos) -> io::Result<()> {
         match &mut self.0 {
+            // Also without waiting for the runtime to look at descriptors, which it does rarely
+            // while other work is ready all the time.
+            Bell::Kernel(_) if moment <= boot_now() => {}
             Bell::Kernel(timer) => {
                 // Zero would disarm the timer instead of firing it.
                 let due = TimeSpec::from_duration(Duration::from_nanos(moment.0.max(1)));

@@ -1,7 +1,7 @@
 //! PURE: what a cgroup path says about pods.
 //!
 //! A path is text that a tenant can choose below its own cgroup: only what stands directly below
-//! the pods cgroup or one of its QoS classes counts as a pod.
+//! the pods cgroup or one of its `QoS` classes counts as a pod.
 
 #![forbid(unsafe_code)]
 

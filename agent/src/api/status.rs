@@ -85,6 +85,31 @@ impl StatusWriter {
         self.cached = Some(node);
     }
 
+    /// The Node is gone: the next try reads.
+    pub fn forget(&mut self) {
+        self.cached = None;
+    }
+
+    /// Reads the Node.
+    ///
+    /// # Errors
+    ///
+    /// As the server says; 404 while there is none.
+    pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
+        let node = client.get(&Place::node(&self.name)).await?;
+        self.observe(node);
+        Ok(())
+    }
+
+    /// `resourceVersion` of the Node as last seen; empty where none is known.
+    #[must_use]
+    pub fn version(&self) -> String {
+        self.cached
+            .as_ref()
+            .map(|node| text(node, "/metadata/resourceVersion"))
+            .unwrap_or_default()
+    }
+
     /// The Node as last seen; `None` before the first answer.
     #[must_use]
     pub fn stored(&self) -> Option<StoredNode> {

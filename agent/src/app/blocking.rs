@@ -1,15 +1,17 @@
-//! Calls that can wait for a disk, on one helper thread with a time limit: a hung disk must not stop
-//! the lease, nor the report of the hung disk.
+//! Calls that can wait for a disk or a server, on helper threads with a time limit: a hung disk must
+//! not stop the lease, nor the report of the hung disk.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::clock::Stamp;
 use crate::config::Config;
-use crate::host::{HostRoot, block, statfs};
+use crate::host::{HostRoot, addresses, block, statfs};
 use crate::pressure::look::Look;
 use crate::reading::Signal;
 use crate::units::{Bytes, DeviceNumber};
@@ -17,14 +19,20 @@ use crate::units::{Bytes, DeviceNumber};
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Questions that wait. When it is full the newest is dropped: whoever asks asks again.
-const QUESTIONS: usize = 64;
+/// Questions that wait in one lane: two for each disk that the kernel can watch. When it is full
+/// the newest is dropped, with a warning.
+const QUESTIONS: usize = 512;
 
 /// What to look at.
 #[derive(Debug)]
 pub(super) enum Question {
     /// Space and inodes of the root directory's file system.
     Storage,
+    /// What DNS says of a name.
+    Resolve {
+        /// The name.
+        name: String,
+    },
     /// The kernel says that a disk is slow: do its requests carry their start times?
     SlowDisk {
         /// Which.
@@ -66,15 +74,31 @@ pub(super) enum Answer {
     InFlight {
         /// Which.
         device: DeviceNumber,
-        /// Reads and writes; `None` where it cannot be read.
-        in_flight: Option<u64>,
+        /// What it has.
+        found: InFlight,
     },
+    /// To [`Question::Resolve`].
+    Resolved(Vec<IpAddr>),
+}
+
+/// What a slow disk has in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InFlight {
+    /// So many reads and writes.
+    Requests(u64),
+    /// There is no such disk any more.
+    Gone,
+    /// It cannot be read.
+    Unread,
 }
 
 /// Asks and is answered.
 pub(super) struct Blocking {
-    place: Place,
-    questions: mpsc::Sender<Question>,
+    /// Space, and names: they wait for whatever disk or server they are about. One of each kind at
+    /// a time, which the loop sees to.
+    slow: mpsc::Sender<Question>,
+    /// Disks: never behind a file system that hangs.
+    disks: mpsc::Sender<Question>,
     answers: mpsc::Receiver<Answer>,
 }
 
@@ -89,28 +113,30 @@ impl Blocking {
     /// Must be called in a runtime.
     pub(super) fn new(config: &Config) -> Self {
         let root = HostRoot::new(&config.host_root);
-        let directory = existing(&root.path(&config.root_directory));
+        let directory = root.path(&config.root_directory);
         let place = Place { root, directory };
-        let (questions, asked) = mpsc::channel(QUESTIONS);
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
-        tokio::spawn(work(place.clone(), asked, answer));
+        let lane = || {
+            let (questions, asked) = mpsc::channel(QUESTIONS);
+            tokio::spawn(work(place.clone(), asked, answer.clone()));
+            questions
+        };
         Self {
-            place,
-            questions,
+            slow: lane(),
+            disks: lane(),
             answers,
         }
     }
 
     pub(super) fn ask(&self, question: Question) {
-        if self.questions.try_send(question).is_err() {
-            debug!("the helper is busy; asked again later");
+        let lane = match question {
+            Question::Storage | Question::Resolve { .. } => &self.slow,
+            Question::SlowDisk { .. } | Question::InFlight { .. } => &self.disks,
+        };
+        if lane.try_send(question).is_err() {
+            warn!("too many questions to the file system; one is dropped");
         }
-    }
-
-    /// Asks and waits, for before the loop runs.
-    pub(super) async fn ask_now(&self, question: Question) -> Answer {
-        on_thread(&self.place, question).await
     }
 
     /// The next answer; never ends.
@@ -122,33 +148,33 @@ impl Blocking {
     }
 }
 
+/// Asks on a helper thread, one question at a time. A call that takes longer than the limit counts
+/// as not answered; while it still hangs, nothing more is asked on this lane.
 async fn work(place: Place, mut asked: mpsc::Receiver<Question>, answer: mpsc::Sender<Answer>) {
+    let mut hung: Option<JoinHandle<Answer>> = None;
     while let Some(question) = asked.recv().await {
-        if answer
-            .send(on_thread(&place, question).await)
-            .await
-            .is_err()
-        {
+        let unanswered = Answer::missing(&question);
+        let found = if let Some(call) = hung.take().filter(|call| !call.is_finished()) {
+            hung = Some(call);
+            unanswered
+        } else {
+            let place = place.clone();
+            let mut call = tokio::task::spawn_blocking(move || place.look(question));
+            match tokio::time::timeout(LIMIT, &mut call).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(err)) => {
+                    warn!(err = &err as &dyn std::error::Error, "a look failed");
+                    unanswered
+                }
+                Err(_) => {
+                    warn!(limit_s = LIMIT.as_secs(), "the file system does not answer");
+                    hung = Some(call);
+                    unanswered
+                }
+            }
+        };
+        if answer.send(found).await.is_err() {
             return;
-        }
-    }
-}
-
-/// Asks on the helper thread. One question at a time: a thread that hangs is given up after the
-/// limit, and its answer, should it come, is dropped.
-async fn on_thread(place: &Place, question: Question) -> Answer {
-    let unanswered = Answer::missing(&question);
-    let place = place.clone();
-    let call = tokio::task::spawn_blocking(move || place.look(question));
-    match tokio::time::timeout(LIMIT, call).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(err)) => {
-            warn!(err = &err as &dyn std::error::Error, "a look failed");
-            unanswered
-        }
-        Err(_) => {
-            warn!(limit_s = LIMIT.as_secs(), "the file system does not answer");
-            unanswered
         }
     }
 }
@@ -156,7 +182,8 @@ async fn on_thread(place: &Place, question: Question) -> Answer {
 impl Place {
     fn look(&self, question: Question) -> Answer {
         match question {
-            Question::Storage => storage(&self.directory),
+            Question::Storage => storage(&existing(&self.directory)),
+            Question::Resolve { name } => Answer::Resolved(addresses::resolve(&name)),
             Question::SlowDisk {
                 device,
                 name,
@@ -173,15 +200,19 @@ impl Place {
                 }
             }
             Question::InFlight { device, name } => {
-                let read = block::in_flight(&self.root, &name).ok().flatten();
-                let in_flight = read.map(|now| now.reads.saturating_add(now.writes));
-                Answer::InFlight { device, in_flight }
+                let found = match block::in_flight(&self.root, &name) {
+                    Ok(Some(now)) => InFlight::Requests(now.reads.saturating_add(now.writes)),
+                    Ok(None) => InFlight::Gone,
+                    Err(_) => InFlight::Unread,
+                };
+                Answer::InFlight { device, found }
             }
         }
     }
 }
 
-const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
+/// The signals of [`Question::Storage`].
+pub(super) const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
 
 impl Answer {
     /// What not being answered means. A disk that cannot even be asked is taken at the kernel's
@@ -192,6 +223,7 @@ impl Answer {
                 looks: STORAGE.map(Look::Missing).to_vec(),
                 capacity: None,
             },
+            Question::Resolve { .. } => Self::Resolved(Vec::new()),
             Question::SlowDisk { device, stamp, .. } => Self::SlowDisk {
                 device: *device,
                 counts: true,
@@ -199,7 +231,7 @@ impl Answer {
             },
             Question::InFlight { device, .. } => Self::InFlight {
                 device: *device,
-                in_flight: None,
+                found: InFlight::Unread,
             },
         }
     }
@@ -228,13 +260,5 @@ fn storage(directory: &Path) -> Answer {
 /// would be made.
 fn existing(directory: &Path) -> PathBuf {
     let found = directory.ancestors().find(|dir| dir.is_dir());
-    let found = found.unwrap_or(Path::new("/")).to_owned();
-    if found != directory {
-        warn!(
-            wanted = %directory.display(),
-            used = %found.display(),
-            "rootDirectory does not exist; its file system is taken to be that of the directory above"
-        );
-    }
-    found
+    found.unwrap_or(Path::new("/")).to_owned()
 }

@@ -13,15 +13,10 @@ use crate::node_status::{Disks, Facts, Runtime, Shutdown};
 /// and is left out of the status.
 pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
     let root = observe.root();
-    let network = if config.node_ips.is_empty() {
-        addresses::read(root, &config.node_name)
-    } else {
-        addresses::network(root)
-    };
     Facts {
         hostname: config.node_name.clone(),
         node_ips: config.node_ips.clone(),
-        network: network.unwrap_or_else(|err| {
+        network: addresses::network(root).unwrap_or_else(|err| {
             warn!(err = &err as &dyn std::error::Error, "no addresses");
             crate::reading::Network::default()
         }),

@@ -25,6 +25,9 @@ use crate::units::{Bytes, CgroupId};
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
 
+/// Cgroups that are remembered before those that are gone are looked for.
+const MOST_HITS: usize = 8192;
+
 /// Page size where the kernel does not say.
 const USUAL_PAGE: u64 = 4096;
 
@@ -36,6 +39,9 @@ pub(super) struct Kills {
     pods: String,
     page: u64,
     hits: HashMap<CgroupId, Hits>,
+    /// For when handles cannot be used.
+    paths: cgroup::walk::InodeMap,
+    walked: Option<BootNanos>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +71,7 @@ impl Kills {
                     warn!(
                         err = err as &dyn std::error::Error,
                         "cgroups cannot be opened by id, and are searched for"
-                    )
+                    );
                 })
                 .ok()
         });
@@ -88,6 +94,8 @@ impl Kills {
             hits: hits
                 .map(|(id, count)| (id, Hits { count, moved: None }))
                 .collect(),
+            paths: cgroup::walk::InodeMap::default(),
+            walked: None,
         }
     }
 
@@ -98,12 +106,12 @@ impl Kills {
         policy: &Policy,
         now: BootNanos,
     ) -> Finding {
-        let victim = self.path(kill.cgroup);
+        let victim = self.path(kill.cgroup, now);
         let limiting = match kill.scope {
             OomScope::Memcg { limiting, .. } => Some(limiting),
             OomScope::Global | OomScope::Unknown => None,
         };
-        let limiting_path = limiting.and_then(|id| self.path(id));
+        let limiting_path = limiting.and_then(|id| self.path(id, now));
         let scope = match limiting {
             Some(limiting) => Scope::Memcg {
                 limiting,
@@ -137,13 +145,13 @@ impl Kills {
     }
 
     /// By its handle, in constant time; where that is not possible by a walk.
-    fn path(&self, id: CgroupId) -> Option<String> {
+    fn path(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let Some(mount) = &self.mount else {
-            return self.walk(id);
+            return self.walk(id, now);
         };
         match mount.path(id) {
             Ok(path) => Some(path),
-            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => self.walk(id),
+            Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => self.walk(id, now),
             Err(err) => {
                 debug!(
                     cgroup = id.0,
@@ -155,9 +163,19 @@ impl Kills {
         }
     }
 
-    fn walk(&self, id: CgroupId) -> Option<String> {
+    /// Walks the tree again for an id that is not known, but not for each of many kills.
+    fn walk(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let memory = &self.layout.as_ref()?.memory;
-        cgroup::walk::resolve(memory, id).ok().flatten()
+        let recent = self
+            .walked
+            .is_some_and(|last| now.since(last) < SAME_MOMENT);
+        if !recent && self.paths.known(id).is_none() {
+            self.walked = Some(now);
+            if let Err(err) = self.paths.refresh(memory) {
+                debug!(err = &err as &dyn std::error::Error, "cgroups not walked");
+            }
+        }
+        self.paths.known(id).map(str::to_owned)
     }
 
     /// Whose limit it was. A cgroup that is gone was no pods cgroup: that one outlives every pod.
@@ -182,6 +200,9 @@ impl Kills {
         let (Some(layout), Some(victim)) = (&self.layout, victim) else {
             return LimitCounters::Unknown;
         };
+        if self.hits.len() > MOST_HITS {
+            forget_the_gone(&mut self.hits, layout, now);
+        }
         let mut verdict = LimitCounters::Still;
         // The top has no limit, and on version 2 no counter either.
         for path in cgroup::ancestors(victim).filter(|path| *path != "/") {
@@ -220,7 +241,7 @@ impl Finding {
     pub(super) fn event(&self, kill: &OomKill, stamp: Stamp, now: Now) -> EventInput {
         let global = matches!(
             (kill.scope, self.verdict),
-            (OomScope::Global | OomScope::Unknown, _)
+            (OomScope::Global, _)
                 | (
                     _,
                     Verdict::NodePressure {
@@ -279,6 +300,16 @@ impl Finding {
     fn bytes(&self, pages: u64) -> Bytes {
         Bytes::from_pages(pages, self.page)
     }
+}
+
+/// Containers come and go: keeps the cgroups that still exist and have met a limit.
+fn forget_the_gone(hits: &mut HashMap<CgroupId, Hits>, layout: &Layout, now: BootNanos) {
+    let live = oom::limit_hits(layout).unwrap_or_default();
+    let recent = |hits: &Hits| {
+        hits.moved
+            .is_some_and(|moved| now.since(moved) < SAME_MOMENT)
+    };
+    hits.retain(|id, known| live.contains_key(id) || recent(known));
 }
 
 /// `…/grandparent/parent/leaf`: what is left of the path of a cgroup that is gone.

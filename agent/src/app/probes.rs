@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_common::{DiskEntry, PidSettings};
 use tracing::{info, warn};
 
-use super::blocking::Question;
+use super::blocking::{InFlight, Question};
 use crate::clock::BootNanos;
 use crate::config::{Config, DiskIo};
 use crate::event::Side;
@@ -90,22 +90,19 @@ impl Probes {
                 .kernel
                 .as_mut()
                 .map(|kernel| kernel.watch_disk(disk.device, entry));
-            match watched {
-                Some(Err(err)) => {
-                    warn!(
-                        disk = disk.name.as_str(),
-                        err = &err as &dyn std::error::Error,
-                        "disk not watched"
-                    );
-                }
-                Some(Ok(())) | None => {
-                    info!(
-                        disk = disk.name.as_str(),
-                        slow_us = slow.as_micros(),
-                        "disk watched"
-                    );
-                    self.disks.watch(disk.device, disk.name);
-                }
+            if let Some(Err(err)) = watched {
+                warn!(
+                    disk = disk.name.as_str(),
+                    err = &err as &dyn std::error::Error,
+                    "disk not watched"
+                );
+            } else {
+                info!(
+                    disk = disk.name.as_str(),
+                    slow_us = slow.as_micros(),
+                    "disk watched"
+                );
+                self.disks.watch(disk.device, disk.name);
             }
         }
     }
@@ -194,7 +191,11 @@ impl Probes {
     /// The tasks were counted. Once they are under the level the kernel may tell the next crossing:
     /// under the low one, where the last crossing was real.
     pub(super) fn sampled(&mut self, tasks: Option<u64>, pressure: Pressure, now: BootNanos) {
-        let (Some(due), Some(levels), Some(tasks)) = (self.pids_at, self.levels, tasks) else {
+        let Some(due) = self.pids_at else {
+            return;
+        };
+        let (Some(levels), Some(tasks)) = (self.levels, tasks) else {
+            self.pids_at = Some(now.plus(PIDS_AGAIN));
             return;
         };
         let real = matches!(pressure, Pressure::UnderPressure { .. });
@@ -235,27 +236,38 @@ impl Probes {
         self.disks.name(device)
     }
 
-    /// The kernel says how a disk is. `true` where that is news.
-    pub(super) fn disk_told(
-        &mut self,
-        device: DeviceNumber,
-        health: Health,
-        now: BootNanos,
-    ) -> bool {
-        self.disks.told(device, health, now)
+    /// The kernel said that a disk is slow, and its requests carry their start times. `true` where
+    /// that is news, and still so.
+    pub(super) fn disk_slow(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
+        let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
+        let still = entry.is_none_or(|entry| entry.state != 0);
+        still && self.disks.told(device, Health::Slow, now)
+    }
+
+    /// The kernel says that a disk is quick again. `true` where that is news.
+    pub(super) fn disk_quick(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
+        self.disks.told(device, Health::Quick, now)
     }
 
     /// A slow disk was looked at. `true` where that changed what is known of it.
     pub(super) fn disk_looked(
         &mut self,
         device: DeviceNumber,
-        in_flight: Option<u64>,
+        found: InFlight,
         now: BootNanos,
     ) -> bool {
-        let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
-        let (Some(entry), Some(in_flight)) = (entry, in_flight) else {
+        let in_flight = match found {
+            InFlight::Requests(in_flight) => in_flight,
+            InFlight::Gone => return self.forget_disk(device, "it is gone", now),
+            InFlight::Unread => return false,
+        };
+        let Some(entry) = self.kernel.as_ref().and_then(|kernel| kernel.disk(device)) else {
             return false;
         };
+        if entry.state == 0 {
+            // Its record was lost, or overtook us.
+            return self.disks.told(device, Health::Quick, now);
+        }
         let sample = DiskSample {
             completed: entry.completed,
             in_flight,
@@ -273,6 +285,25 @@ impl Probes {
             }
         }
         true
+    }
+
+    /// Watches a disk no longer. `true` where it was not well.
+    pub(super) fn forget_disk(
+        &mut self,
+        device: DeviceNumber,
+        why: &'static str,
+        now: BootNanos,
+    ) -> bool {
+        let name = self.disks.name(device).unwrap_or_default();
+        warn!(%device, disk = name, why, "disk not watched any more");
+        let forgotten = self
+            .kernel
+            .as_mut()
+            .map(|kernel| kernel.forget_disk(device));
+        if let Some(Err(err)) = forgotten {
+            warn!(err = &err as &dyn std::error::Error, "disk not forgotten");
+        }
+        self.disks.forget(device, now)
     }
 
     /// The disks behind the condition.

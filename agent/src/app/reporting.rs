@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::{AppError, tasks};
@@ -51,10 +51,12 @@ pub(super) struct SyncRequest {
 /// What a request came to.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// The Node exists, as stored.
+    /// The Node exists. Nothing is sent before the loop has taken note of that.
     Registered {
         /// As stored.
         stored: Box<StoredNode>,
+        /// Told when the facts that follow from it are set.
+        noted: oneshot::Sender<()>,
     },
     /// A status sync is over.
     Synced {
@@ -250,7 +252,10 @@ impl Reporting {
 
     pub(super) fn took(&mut self, report: Report, now: BootNanos) {
         match report {
-            Report::Registered { stored } => {
+            Report::Registered { stored, noted } => {
+                if noted.send(()).is_err() {
+                    debug!("the status writer is gone");
+                }
                 self.node_uid = Some(stored.uid.clone());
                 if !self.lease.busy {
                     // There was no Node to make it for until now.
@@ -290,9 +295,8 @@ impl Reporting {
                         "node status not sent, will retry"
                     );
                 }
-                for (resource, stamp) in stamps {
-                    self.caused_by(resource, stamp);
-                }
+                // The oldest cause that is not told yet counts.
+                self.writer.stamps.extend(stamps);
             }
         }
         self.writer.busy = false;

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::reporting::{Channels, Report, SyncRequest};
 use crate::api::backoff::Jitter;
 use crate::api::lease::LeaseKeeper;
+use crate::api::node_watch::{self, NodeEvent};
 use crate::api::recorder::{EventInput, EventSink, EventType, Involved, Recorder, Reporter};
 use crate::api::register::{DeviceCheckpoint, Registrar};
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
 use crate::config::Config;
+use crate::host::HostRoot;
 use crate::node_status::report::{self, Reporter as Schedule};
 use crate::node_status::setters;
 use crate::node_status::transition::{self, Edge, edges};
@@ -22,6 +24,13 @@ use crate::reading::Resource;
 
 /// Deliveries of Events to the loop. When it is full, one way from the kernel goes untold.
 const DELIVERIES: usize = 64;
+
+/// States of the Node that wait for the writer while it waits for an answer. When it is full the
+/// watch waits too.
+const NODE_EVENTS: usize = 4;
+
+/// Where a kubelet's device manager keeps what it has handed out.
+const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
 /// Starts all of them. They end when the loop drops its side.
 pub(super) fn start(
@@ -60,7 +69,7 @@ pub(super) fn start(
     let writer = NodeWriter {
         registration,
         register: config.register_node,
-        registered: false,
+        checkpoint: checkpoint(config),
         status: StatusWriter::new(config.node_name.clone(), clock),
         schedule: Schedule::new(config.status_report_frequency),
         jitter,
@@ -96,6 +105,15 @@ fn registration(config: &Config, runtime: Runtime) -> Registration {
     )
 }
 
+fn checkpoint(config: &Config) -> DeviceCheckpoint {
+    let directory = HostRoot::new(&config.host_root).path(&config.root_directory);
+    if directory.join(DEVICE_CHECKPOINT).exists() {
+        DeviceCheckpoint::Present
+    } else {
+        DeviceCheckpoint::Absent
+    }
+}
+
 async fn tell_deliveries(
     mut delivered: mpsc::Receiver<crate::api::recorder::Delivered>,
     reports: mpsc::Sender<Report>,
@@ -126,7 +144,7 @@ async fn keep_lease(
 struct NodeWriter {
     registration: Registration,
     register: bool,
-    registered: bool,
+    checkpoint: DeviceCheckpoint,
     status: StatusWriter,
     schedule: Schedule,
     jitter: Jitter,
@@ -138,166 +156,184 @@ struct NodeWriter {
 
 impl NodeWriter {
     async fn run(mut self, mut requests: mpsc::Receiver<SyncRequest>) {
-        while let Some(request) = requests.recv().await {
-            if self.register && !self.registered && self.register().await.is_err() {
-                return;
+        // Something to do comes before anything is said.
+        let Some(first) = requests.recv().await else {
+            return;
+        };
+        if self.know_node().await.is_err() {
+            return;
+        }
+        let mut node = self.watch();
+        let mut request = Some(first);
+        loop {
+            if let Some(SyncRequest { why, stamps }) = request.take() {
+                let outcome = self.sync(&stamps).await;
+                let report = Report::Synced {
+                    why,
+                    stamps,
+                    outcome,
+                };
+                if self.line.reports.send(report).await.is_err() {
+                    return;
+                }
             }
-            let SyncRequest { why, stamps } = request;
-            let outcome = self.sync(&stamps).await;
-            let report = Report::Synced {
-                why,
-                stamps,
-                outcome,
-            };
-            if self.line.reports.send(report).await.is_err() {
-                return;
+            tokio::select! {
+                asked = requests.recv() => match asked {
+                    Some(asked) => request = Some(asked),
+                    None => return,
+                },
+                Some(event) = node.recv() => match event {
+                    NodeEvent::Stored(node) => self.status.observe(node),
+                    NodeEvent::Deleted => self.status.forget(),
+                },
             }
         }
     }
 
-    /// Tries for ever. `Err` when the loop is gone.
-    async fn register(&mut self) -> Result<(), ()> {
+    fn watch(&self) -> mpsc::Receiver<NodeEvent> {
+        let (send, events) = mpsc::channel(NODE_EVENTS);
+        tokio::spawn(node_watch::watch(
+            self.line.client.clone(),
+            self.registration.name.clone(),
+            self.status.version(),
+            self.jitter.clone(),
+            send,
+        ));
+        events
+    }
+
+    /// Registers the Node, or waits for it to be there, for as long as that takes; then lets the
+    /// loop take note of what is stored. `Err` when the loop is gone.
+    async fn know_node(&mut self) -> Result<(), ()> {
         let mut registrar = Registrar::default();
         let mut told = false;
         loop {
             tokio::time::sleep(registrar.next_delay()).await;
-            let now = self.line.clock.now();
-            let facts = self.facts.borrow().clone();
-            let (status, _) = setters::compute(&facts, &StoredNode::default(), now);
-            let tried = registrar
-                .attempt(
-                    &self.line.client,
-                    &self.registration,
-                    &status,
-                    DeviceCheckpoint::Absent,
-                )
-                .await;
-            match tried {
-                Ok(stored) => {
-                    self.status.observe(stored);
-                    break;
-                }
-                Err(err) if !told => {
-                    told = true;
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "node not registered, will retry"
-                    );
-                }
-                Err(err) => debug!(err = &err as &dyn std::error::Error, "node not registered"),
+            let Err(err) = self.try_to_know(&mut registrar).await else {
+                break;
+            };
+            let err = &err as &dyn std::error::Error;
+            if std::mem::replace(&mut told, true) {
+                debug!(err, "node not known");
+            } else {
+                warn!(err, "node not known to the API server, will retry");
             }
         }
-        self.registered = true;
         let stored = self.status.stored().unwrap_or_default();
         self.uid.send_replace(stored.uid.clone());
-        // The loop answers by what it writes into the facts before it takes the next input.
+        let (noted, seen) = oneshot::channel();
         let report = Report::Registered {
             stored: Box::new(stored),
+            noted,
         };
         self.line.reports.send(report).await.map_err(drop)?;
-        tokio::task::yield_now().await;
+        seen.await.map_err(drop)
+    }
+
+    async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<(), ApiError> {
+        if !self.register {
+            return self.status.fetch(&self.line.client).await;
+        }
+        let facts = self.facts.borrow().clone();
+        let (status, _) = setters::compute(&facts, &StoredNode::default(), self.line.clock.now());
+        let (client, registration) = (&self.line.client, &self.registration);
+        let stored = registrar
+            .attempt(client, registration, &status, self.checkpoint)
+            .await?;
+        self.status.observe(stored);
         Ok(())
     }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
         let facts = self.facts.borrow().clone();
         let (clock, schedule) = (self.line.clock, self.schedule);
-        let mut computed = Computed::default();
+        let mut unchanged = report::Why::Heartbeat;
+        // Those of all tries: one whose answer got lost may have been applied, and then the next
+        // one finds nothing new.
+        let mut news: Vec<Edge> = Vec::new();
         let outcome = self
             .status
             .sync(&self.line.client, |stored| {
                 let now = clock.now();
-                computed = Computed::from(&facts, stored, now);
+                let (status, edges) = computed(&facts, stored, now);
+                news.extend(
+                    edges
+                        .into_iter()
+                        .filter(|edge| !news.contains(edge))
+                        .collect::<Vec<_>>(),
+                );
                 let decision = match schedule.decide(now.boot) {
                     report::Report::Now(why) => {
-                        computed.why = why;
+                        unchanged = why;
                         Decision::Send
                     }
                     report::Report::IfChanged => Decision::IfChanged,
                 };
-                (computed.status.clone(), decision)
+                (status, decision)
             })
             .await?;
+        for event in events(news, &facts.hostname, clock.now(), stamps) {
+            self.events.record(event);
+        }
         let SyncOutcome::Sent(sent) = outcome else {
             return Ok(None);
         };
         let why = if sent.changed {
             report::Why::Changed
         } else {
-            computed.why
+            unchanged
         };
         self.schedule.sent(sent.acked, why, self.jitter.fraction());
-        if let Some(stored) = self.status.stored() {
-            self.uid.send_if_modified(|uid| {
-                let news = *uid != stored.uid;
-                uid.clone_from(&stored.uid);
-                news
-            });
-        }
-        for event in computed.events(&facts.hostname, clock.now(), stamps) {
-            self.events.record(event);
-        }
+        let uid = self
+            .status
+            .stored()
+            .map(|stored| stored.uid)
+            .unwrap_or_default();
+        self.uid.send_if_modified(|known| {
+            let news = *known != uid;
+            *known = uid;
+            news
+        });
         Ok(Some(sent))
     }
 }
 
-/// One computation: the status, what is new in it, and why it would be sent unchanged.
-struct Computed {
-    status: NodeStatus,
-    edges: Vec<Edge>,
-    why: report::Why,
+/// The status, and what is new in it.
+fn computed(facts: &Facts, stored: &StoredNode, now: Now) -> (NodeStatus, Vec<Edge>) {
+    let (status, failed) = setters::compute(facts, stored, now);
+    for (setter, err) in failed {
+        debug!(
+            setter,
+            err = &err as &dyn std::error::Error,
+            "setter failed"
+        );
+    }
+    let edges = edges(stored, &status);
+    (status, edges)
 }
 
-impl Default for Computed {
-    fn default() -> Self {
-        Self {
-            status: NodeStatus::default(),
-            edges: Vec::new(),
-            why: report::Why::Changed,
+/// The Events that tell of what was new. One that the kernel caused carries its time.
+fn events(
+    news: Vec<Edge>,
+    node: &str,
+    now: Now,
+    stamps: &BTreeMap<Resource, Stamp>,
+) -> impl Iterator<Item = EventInput> {
+    news.into_iter().map(move |edge| {
+        let stamp = edge
+            .resource()
+            .and_then(|resource| stamps.get(&resource))
+            .copied();
+        EventInput {
+            object: Involved::Node,
+            type_: match edge.type_() {
+                transition::EventType::Normal => EventType::Normal,
+                transition::EventType::Warning => EventType::Warning,
+            },
+            reason: edge.reason().to_owned(),
+            message: edge.message(node),
+            at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
+            stamp,
         }
-    }
-}
-
-impl Computed {
-    fn from(facts: &Facts, stored: &StoredNode, now: Now) -> Self {
-        let (status, failed) = setters::compute(facts, stored, now);
-        for (setter, err) in failed {
-            debug!(
-                setter,
-                err = &err as &dyn std::error::Error,
-                "setter failed"
-            );
-        }
-        Self {
-            edges: edges(stored, &status),
-            status,
-            why: report::Why::Changed,
-        }
-    }
-
-    /// The Events that tell of what was new. One that the kernel caused carries its time.
-    fn events(
-        self,
-        node: &str,
-        now: Now,
-        stamps: &BTreeMap<Resource, Stamp>,
-    ) -> impl Iterator<Item = EventInput> {
-        self.edges.into_iter().map(move |edge| {
-            let stamp = edge
-                .resource()
-                .and_then(|resource| stamps.get(&resource))
-                .copied();
-            EventInput {
-                object: Involved::Node,
-                type_: match edge.type_() {
-                    transition::EventType::Normal => EventType::Normal,
-                    transition::EventType::Warning => EventType::Warning,
-                },
-                reason: edge.reason().to_owned(),
-                message: edge.message(node),
-                at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
-                stamp,
-            }
-        })
-    }
+    })
 }

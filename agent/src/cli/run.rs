@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::USAGE;
+use super::log::Lines;
+use super::{USAGE, log};
 use crate::api::backoff::Jitter;
 use crate::api::{Client, credentials};
 use crate::app::{self, KernelLine, Outside};
@@ -32,7 +33,6 @@ const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Flags of `run`. Each is the configuration key of its name; the file has them all.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_field_names, reason = "the fields are the flags")]
 pub struct Arguments {
     /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
     #[arg(long, value_name = "FILE")]
@@ -107,12 +107,24 @@ impl Arguments {
 }
 
 /// Runs the agent until SIGTERM or SIGINT.
+#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(arguments.overrides()) {
+    let config = match configuration(&arguments.overrides()) {
         Ok(config) => config,
         Err(err) => return refuse(&err),
     };
-    logging(&config);
+    let (lines, flush) = match log::start() {
+        Ok(started) => started,
+        Err(err) => return refuse(&format!("no thread for the log: {err}")),
+    };
+    logging(&config, lines.clone());
+    let code = daemon(config);
+    lines.end();
+    flush.wait();
+    code
+}
+
+fn daemon(config: Config) -> ExitCode {
     // Before the runtime, and before anything that stays: parsing the kernel's types takes 20 MiB
     // for a moment, which comes back whole only from an empty heap.
     let kernel = match kernel_line(config.tier) {
@@ -123,7 +135,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
             ));
         }
     };
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match Builder::new_current_thread()
+        .enable_all()
+        // Two for files, and some for names.
+        .max_blocking_threads(8)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(err) => return failed(&err),
     };
@@ -177,11 +194,11 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn configuration(overrides: Overrides) -> Result<Config, String> {
+fn configuration(overrides: &Overrides) -> Result<Config, String> {
     let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
     let hostname = hostname.to_string_lossy();
     Config::load(
-        &overrides,
+        overrides,
         &variable,
         &|path| std::fs::read_to_string(path),
         &hostname,
@@ -234,7 +251,7 @@ fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-fn logging(config: &Config) {
+fn logging(config: &Config, lines: Lines) {
     let level = match config.log_level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -244,7 +261,7 @@ fn logging(config: &Config) {
     };
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(io::stderr);
+        .with_writer(lines);
     match config.log_format {
         LogFormat::Text => lines.with_ansi(false).init(),
         LogFormat::Json => lines.json().init(),

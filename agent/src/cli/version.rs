@@ -9,6 +9,7 @@ use agent_common::ABI_VERSION;
 use crate::kernel::object;
 
 /// Prints the version of the agent and of the eBPF object inside it.
+#[must_use]
 pub fn print() -> ExitCode {
     let object = match object::embedded() {
         Some(object) => format!("eBPF object of {} bytes, ABI {ABI_VERSION}", object.len()),

@@ -49,7 +49,8 @@ struct Type {
     members: u32,
     /// Members carry a bit-field size in their upper 8 bits.
     bit_fields: bool,
-    size_or_type: u32,
+    /// A size or another type, by kind.
+    payload: u32,
 }
 
 /// A member of a struct: where it begins, and the type that it has.
@@ -144,7 +145,7 @@ impl Btf {
     /// Size in bytes of the struct called `name`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u32> {
-        self.find(name, KIND_STRUCT).map(|t| t.size_or_type)
+        self.find(name, KIND_STRUCT).map(|t| t.payload)
     }
 
     /// Value of one name of an enum.
@@ -166,11 +167,9 @@ impl Btf {
     #[must_use]
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
-        let pointer = self
-            .type_(alias.size_or_type)
-            .filter(|t| t.kind == KIND_PTR)?;
+        let pointer = self.type_(alias.payload).filter(|t| t.kind == KIND_PTR)?;
         let proto = self
-            .type_(pointer.size_or_type)
+            .type_(pointer.payload)
             .filter(|t| t.kind == KIND_FUNC_PROTO)?;
         let parameter = n.checked_add(1).filter(|p| *p < proto.members)?;
         let at = proto
@@ -178,7 +177,7 @@ impl Btf {
             .checked_add(12)?
             .checked_add(index(parameter.checked_mul(8)?)?)?;
         let argument = self.type_(self.plain(word(&self.data, at.checked_add(4)?)?)?)?;
-        let target = (argument.kind == KIND_PTR).then_some(argument.size_or_type)?;
+        let target = (argument.kind == KIND_PTR).then_some(argument.payload)?;
         let target = self
             .type_(self.plain(target)?)
             .filter(|t| t.kind == KIND_STRUCT)?;
@@ -255,7 +254,7 @@ impl Btf {
         let type_ = self.type_(self.plain(id)?)?;
         match type_.kind {
             KIND_PTR => Some(8),
-            KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | 1 => Some(type_.size_or_type),
+            KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | 1 => Some(type_.payload),
             _ => None,
         }
     }
@@ -266,7 +265,7 @@ impl Btf {
             let type_ = self.type_(id)?;
             match type_.kind {
                 KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
-                    id = type_.size_or_type;
+                    id = type_.payload;
                 }
                 _ => return Some(id),
             }
@@ -306,7 +305,7 @@ impl Btf {
             kind: info >> 24 & 0x1f,
             members: info & 0xffff,
             bit_fields: info >> 31 == 1,
-            size_or_type: word(&self.data, at.checked_add(8)?)?,
+            payload: word(&self.data, at.checked_add(8)?)?,
         })
     }
 

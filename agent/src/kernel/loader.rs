@@ -235,6 +235,21 @@ impl Kernel {
         self.disks.insert(key, bytes, 0).map_err(failed)
     }
 
+    /// Watches `device` no longer.
+    ///
+    /// # Errors
+    ///
+    /// When it was not watched, or as for [`Self::set_pid_settings`].
+    pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
+        let failed = |source| KernelError::Map {
+            name: "DISKS",
+            source,
+        };
+        self.disks
+            .remove(&device_key(device.major, device.minor))
+            .map_err(failed)
+    }
+
     /// What the kernel has measured of `device`; `None` where it is not watched.
     #[must_use]
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {

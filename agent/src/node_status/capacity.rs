@@ -54,11 +54,11 @@ pub fn allocatable(
     let mut allocatable: BTreeMap<String, Quantity> = capacity
         .iter()
         .chain(extended)
-        .map(|(key, &size)| (key.clone(), size.saturating_sub(reservation(facts, key))))
+        .map(|(key, &size)| (key.clone(), size.less(reservation(facts, key))))
         .collect();
     if let Some(memory) = allocatable.get_mut("memory") {
         for pool in &facts.machine.huge_pages {
-            *memory = memory.saturating_sub(Quantity::from_bytes(size(pool)));
+            *memory = memory.less(Quantity::from_bytes(size(pool)));
         }
     }
     allocatable

@@ -49,20 +49,22 @@ struct Trend {
     quickest: u64,
 }
 
-/// Computes the next moment to take samples, one for all signals.
+/// Computes the next moment to take samples, one for all signals that are looked at together.
 #[derive(Debug, Clone)]
 pub struct Deadlines {
+    signals: &'static [Signal],
     announced: Vec<Signal>,
     trends: BTreeMap<Signal, Trend>,
     due: BootNanos,
 }
 
 impl Deadlines {
-    /// Due at once. The kernel itself announces crossings of the signals in `announced`: they need
-    /// the safety poll only.
+    /// For `signals`, due at once. The kernel itself announces crossings of those in `announced`:
+    /// they need the safety poll only.
     #[must_use]
-    pub const fn new(announced: Vec<Signal>) -> Self {
+    pub const fn new(signals: &'static [Signal], announced: Vec<Signal>) -> Self {
         Self {
+            signals,
             announced,
             trends: BTreeMap::new(),
             due: BootNanos(0),
@@ -87,9 +89,10 @@ impl Deadlines {
         for look in looks {
             self.learn(look, now);
         }
-        let wait = Signal::ALL
-            .into_iter()
-            .map(|signal| self.wait(signal, evaluator))
+        let wait = self
+            .signals
+            .iter()
+            .map(|signal| self.wait(*signal, evaluator))
             .min()
             .unwrap_or(LONGEST);
         self.due = now.plus(wait);
@@ -262,7 +265,7 @@ mod tests {
             ),
         ];
         for (name, looks, expected) in rows {
-            let mut deadlines = Deadlines::new(vec![]);
+            let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
             let actual = wait(&mut deadlines, &mut evaluator(), &looks, 1_000);
             assert_eq!(actual, expected, "{name}");
         }
@@ -271,15 +274,15 @@ mod tests {
     #[test]
     fn a_signal_that_the_kernel_announces_needs_the_safety_poll_only() {
         let looks = [seen(Signal::PidAvailable, 1001, 1_000_000)];
-        let mut announced = Deadlines::new(vec![Signal::PidAvailable]);
+        let mut announced = Deadlines::new(&Signal::ALL, vec![Signal::PidAvailable]);
         assert_eq!(wait(&mut announced, &mut evaluator(), &looks, 0), 10_000);
-        let mut polled = Deadlines::new(vec![]);
+        let mut polled = Deadlines::new(&Signal::ALL, vec![]);
         assert_eq!(wait(&mut polled, &mut evaluator(), &looks, 0), 250);
     }
 
     #[test]
     fn twice_the_quickest_fall_ever_seen_is_expected() {
-        let mut deadlines = Deadlines::new(vec![]);
+        let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
         let mut at = |now, available| {
             let looks = [memory(available)];
@@ -299,7 +302,7 @@ mod tests {
 
     #[test]
     fn another_capacity_is_no_fall() {
-        let mut deadlines = Deadlines::new(vec![]);
+        let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
         let big = [seen(Signal::NodefsAvailable, 900 * GI, 1_000 << 30)];
         let small = [seen(Signal::NodefsAvailable, 9 * GI, 10 << 30)];
@@ -310,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_hint_makes_it_due_at_once() {
-        let mut deadlines = Deadlines::new(vec![]);
+        let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         assert_eq!(
             deadlines.due(),
             BootNanos(0),

@@ -61,6 +61,13 @@ impl DiskBoard {
         );
     }
 
+    /// Watches a disk no longer. `true` where it was not well.
+    pub fn forget(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
+        let gone = self.disks.remove(&device);
+        self.plan(now);
+        gone.is_some_and(|disk| disk.health != Health::Quick)
+    }
+
     /// Name of a watched disk.
     #[must_use]
     pub fn name(&self, device: DeviceNumber) -> Option<&str> {

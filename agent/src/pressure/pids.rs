@@ -112,7 +112,7 @@ mod tests {
             (
                 "10%",
                 100_000,
-                Some((90_000, 88_000, 1_562)),
+                Some((90_001, 88_001, 1_562)),
                 "a share, in the kubelet's floats",
             ),
             ("32768", 32_768, Some((1, 0, 512)), "everything"),

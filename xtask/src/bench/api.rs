@@ -18,6 +18,7 @@ pub struct Api {
 
 impl Api {
     pub fn start(testapi: &Path, dir: &Path) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let mut child = Command::new(testapi)
             .arg("--log-requests")
             .arg("--dir")

@@ -42,6 +42,12 @@ pub fn resolve(hierarchy: &Hierarchy, id: CgroupId) -> Result<Option<String>, Ho
 pub struct InodeMap(HashMap<CgroupId, String>);
 
 impl InodeMap {
+    /// The path as of the last walk.
+    #[must_use]
+    pub fn known(&self, id: CgroupId) -> Option<&str> {
+        self.0.get(&id).map(String::as_str)
+    }
+
     /// The path of a cgroup. Walks once where the id is unknown; a cgroup that was gone before
     /// any walk saw it stays unknown.
     pub fn resolve(
