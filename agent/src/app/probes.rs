@@ -358,3 +358,82 @@ fn limit(config: &DiskIo, disk: &block::Disk) -> Duration {
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_when_tasks_are_back_under_the_level() {
+        const LEVELS: PidLevels = PidLevels {
+            high: 1_000,
+            low: 900,
+            trend_step: 50,
+        };
+        let told = BootNanos(1_000_000_000);
+        let counted = told.plus(PIDS_AGAIN);
+        let again = Some(counted.plus(PIDS_AGAIN));
+        let real = Pressure::UnderPressure { last_over: told };
+        //  name, levels, tasks when counted, pressure, then counted again at
+        let rows = [
+            ("over the low level", Some(LEVELS), Some(901), real, again),
+            ("under it", Some(LEVELS), Some(900), real, None),
+            (
+                "no pressure, so under the high one is enough",
+                Some(LEVELS),
+                Some(999),
+                Pressure::Relieved,
+                None,
+            ),
+            (
+                "no pressure, and over it",
+                Some(LEVELS),
+                Some(1_000),
+                Pressure::Relieved,
+                again,
+            ),
+            ("cannot be counted", Some(LEVELS), None, real, again),
+            ("no level to count against", None, Some(1_000), real, again),
+        ];
+        for (name, levels, tasks, pressure, expected) in rows {
+            let mut probes = calm(levels);
+            probes.pids_crossed(Side::Over, 1_000, Some(1_000), told);
+            probes.sampled(tasks, pressure, counted);
+            assert_eq!(probes.count_at(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_crossing_by_ids_alone_moves_the_level_and_is_told_again_at_once() {
+        let levels = PidLevels {
+            high: 1_000,
+            low: 900,
+            trend_step: 50,
+        };
+        let mut probes = calm(Some(levels));
+        let told = BootNanos(1_000_000_000);
+        probes.pids_crossed(Side::Over, 1_000, Some(960), told);
+        assert_eq!((probes.excess.get(), probes.count_at()), (40, None));
+
+        // Again within a moment: looking is cheaper than being told of every fork.
+        let soon = told.plus(SHORTEST / 2);
+        probes.pids_crossed(Side::Over, 1_040, Some(950), soon);
+        assert_eq!(
+            (probes.excess.get(), probes.count_at()),
+            (90, Some(soon.plus(SHORTEST)))
+        );
+    }
+
+    fn calm(levels: Option<PidLevels>) -> Probes {
+        Probes {
+            kernel: None,
+            support: Support::all(),
+            disks: DiskBoard::default(),
+            levels,
+            excess: Excess::default(),
+            pids_at: None,
+            refuted: None,
+            lost: 0,
+        }
+    }
+}
