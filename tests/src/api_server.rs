@@ -297,6 +297,24 @@ impl ApiServer {
         self.inner.state().requests.clone()
     }
 
+    /// Those of the requests so far that `wanted` is true for.
+    #[must_use]
+    pub fn requests_where(&self, wanted: impl Fn(&Recorded) -> bool) -> Vec<Recorded> {
+        let state = self.inner.state();
+        let all = state.requests.iter();
+        all.filter(|request| wanted(request)).cloned().collect()
+    }
+
+    /// This moment, as [`Recorded::at`] tells it.
+    pub fn now(&self) -> Duration {
+        self.inner.clock.boot()
+    }
+
+    /// Wall time since 1970.
+    pub fn wall(&self) -> Duration {
+        self.inner.clock.wall()
+    }
+
     /// How many connections there were and are.
     #[must_use]
     pub fn connections(&self) -> Connections {

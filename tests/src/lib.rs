@@ -1,9 +1,20 @@
 //! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
+//!
+//! Two kinds of test, the weakest that can fail for its reason first:
+//!
+//! - simulated: [`node::Node`] on a [`host_root::MadeUpHost`], under tokio's paused clock, against
+//!   [`api_server::ApiServer::in_memory`]; ten minutes of a node take a fraction of a second, and
+//!   moments are exact;
+//! - the real kernel: `tests/kernel.rs`, with the feature `kernel`.
+//!
+//! Tests look at what the server holds and was asked ([`view::View`]), and wait with a deadline.
 
 pub mod api_server;
 pub mod demo;
 pub mod host_root;
+pub mod node;
 pub mod provoke;
+pub mod view;
 
 use std::fmt::Debug;
 use std::time::Duration;

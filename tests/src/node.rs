@@ -1,0 +1,240 @@
+//! A whole agent under tokio's paused clock: made-up files, an API server in memory, and kernel
+//! records that the test writes.
+//!
+//! The agent is the real one from the decoder to the request body. What is not there: probes, TLS,
+//! and the process around it.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use nodepulse::api::Client;
+use nodepulse::api::backoff::Jitter;
+use nodepulse::api::transport;
+use nodepulse::app::{self, AppError, KernelLine, Outside};
+use nodepulse::clock::{BootNanos, Clock, Now};
+use nodepulse::config::{Config, Overrides};
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::SOON;
+use crate::api_server::{ApiServer, Identity};
+use crate::host_root::MadeUpHost;
+
+mod kernel;
+
+pub use kernel::{Kernel, Kill, Limit};
+
+/// How long the machine had been up when the API server was started.
+const UPTIME: Duration = Duration::from_hours(1);
+
+/// Thresholds that depend on the file system below the temporary directory are off: it is the
+/// test machine's.
+const NO_DISK_SPACE: &str = "nodefs.available<0%,nodefs.inodesFree<0%";
+
+/// What to start.
+#[derive(Debug)]
+pub struct Node {
+    host: Arc<MadeUpHost>,
+    overrides: Overrides,
+    jitter: Jitter,
+    reachable: bool,
+}
+
+impl Node {
+    /// A calm node in node mode, Ready, without jitter, and with the default thresholds but for
+    /// disk space.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let text = |text: &str| Some(text.to_owned());
+        Self {
+            host: Arc::new(MadeUpHost::calm()),
+            overrides: Overrides {
+                mode: text("node"),
+                node_name: text(name),
+                // By the default route, and without asking DNS, which is real and slow.
+                node_ip: text("0.0.0.0"),
+                eviction_hard: text(NO_DISK_SPACE),
+                allow_ready_without_runtime: text("true"),
+                ..Overrides::default()
+            },
+            jitter: Jitter::NONE,
+            reachable: true,
+        }
+    }
+
+    /// On this host, of which the test may keep a clone.
+    #[must_use]
+    pub fn host(mut self, host: impl Into<Arc<MadeUpHost>>) -> Self {
+        self.host = host.into();
+        self
+    }
+
+    /// With settings as on the command line.
+    #[must_use]
+    pub fn config(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
+        change(&mut self.overrides);
+        self
+    }
+
+    /// With these hard thresholds beside the defaults: `memory.available<1Gi,…`.
+    #[must_use]
+    pub fn hard(self, thresholds: &str) -> Self {
+        let all = format!("{NO_DISK_SPACE},{thresholds}");
+        self.config(|overrides| overrides.eviction_hard = Some(all))
+    }
+
+    /// With randomness from this seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.jitter = Jitter::seeded(seed);
+        self
+    }
+
+    /// Every connection is refused until [`Running::reach`].
+    #[must_use]
+    pub fn out_of_reach(mut self) -> Self {
+        self.reachable = false;
+        self
+    }
+
+    /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
+    /// whose clock is paused.
+    ///
+    /// # Panics
+    ///
+    /// Where the configuration is refused.
+    #[must_use]
+    pub fn start(self, api: &Arc<ApiServer>) -> Running {
+        let Self {
+            host,
+            mut overrides,
+            jitter,
+            reachable,
+        } = self;
+        overrides.host_root = Some(host.path().display().to_string());
+        let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+        let config = Config::load(&overrides, &|_| None, &absent, "not-named")
+            .unwrap_or_else(|err| panic!("{err}"));
+        let clock = Clock::runtime(Now {
+            boot: BootNanos(0).plus(UPTIME + api.now()),
+            wall: UNIX_EPOCH + api.wall(),
+        });
+        let network = Arc::new(Network {
+            api: Arc::clone(api),
+            identity: Identity::node(&config.node_name),
+            reachable: AtomicBool::new(reachable),
+            dials: Mutex::default(),
+        });
+        let client = client(&network, config.lease_duration / 4);
+        let (send, records) = mpsc::channel(RECORDS);
+        let outside = Outside {
+            config,
+            clock,
+            kernel: KernelLine::Fed(records),
+            client: Some(client),
+            jitter,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move {
+            if stopped.await.is_err() {
+                // The test is over, and with it the runtime.
+                std::future::pending().await
+            }
+        };
+        Running {
+            kernel: Kernel::new(send, clock, Arc::clone(&host)),
+            network,
+            stop,
+            run: tokio::spawn(app::run(outside, shutdown)),
+        }
+    }
+}
+
+/// Records on their way to the agent.
+const RECORDS: usize = 64;
+
+/// The way to the API server.
+struct Network {
+    api: Arc<ApiServer>,
+    identity: Identity,
+    reachable: AtomicBool,
+    dials: Mutex<Vec<Duration>>,
+}
+
+impl Network {
+    fn dial(&self) -> io::Result<DuplexStream> {
+        let mut dials = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
+        dials.push(self.api.now());
+        if self.reachable.load(Ordering::Relaxed) {
+            Ok(self.api.dial_as(self.identity.clone()))
+        } else {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        }
+    }
+}
+
+fn client(network: &Arc<Network>, deadline: Duration) -> Client {
+    let network = Arc::clone(network);
+    let connector = transport::in_memory(move || std::future::ready(network.dial()));
+    let server = kube::Config::new("http://in-memory".parse().expect("an address"));
+    Client::new(server, connector, deadline).expect("a client without credentials")
+}
+
+/// An agent that runs.
+pub struct Running {
+    kernel: Kernel,
+    network: Arc<Network>,
+    stop: oneshot::Sender<()>,
+    run: JoinHandle<Result<(), AppError>>,
+}
+
+impl Running {
+    /// Speaks for the kernel.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// From now on connections are accepted.
+    pub fn reach(&self) {
+        self.network.reachable.store(true, Ordering::Relaxed);
+    }
+
+    /// When connections were asked for, as [`ApiServer::now`] tells moments.
+    #[must_use]
+    pub fn dials(&self) -> Vec<Duration> {
+        let dials = &self.network.dials;
+        dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks it to stop; gives what the run came to.
+    ///
+    /// # Panics
+    ///
+    /// Where it has not stopped within [`SOON`], or has panicked.
+    pub async fn stop(self) -> Result<(), AppError> {
+        // Nobody listens any more where it has stopped by itself; then the run says why.
+        let _: Result<(), ()> = self.stop.send(());
+        timeout(SOON, self.run)
+            .await
+            .expect("it stops when asked")
+            .expect("it does not panic")
+    }
+}
+
+/// A server in memory, and this moment as its beginning.
+#[must_use]
+pub fn in_memory() -> Arc<ApiServer> {
+    Arc::new(ApiServer::in_memory())
+}
+
+/// Simulated time goes by; the agent lives through it.
+pub fn pass(time: Duration) -> impl Future<Output = ()> {
+    tokio::time::sleep(time)
+}

@@ -1,0 +1,177 @@
+//! Speaks for the kernel: fills records as the probes do, and sends what the agent's own decoder
+//! makes of their bytes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agent_common::event::{
+    COMM_LEN, NAME_LEN, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, SOURCE_INFERRED,
+};
+use agent_common::settings::device_key;
+use agent_common::{ABI_VERSION, DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
+use nodepulse::clock::Clock;
+use nodepulse::event::decode::decode;
+use nodepulse::event::{Received, ScopeSource, Side};
+use tokio::sync::mpsc;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::host_root::MadeUpHost;
+
+/// One process that the kernel kills for want of memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Kill<'a> {
+    /// Name and process id of the victim.
+    pub victim: (&'a str, u32),
+    /// Its cgroup, below the top: `kubepods/pod1/ctr`. Need not be there any more.
+    pub cgroup: &'a str,
+    /// What ran out.
+    pub limit: Limit<'a>,
+    /// How the probe learnt that.
+    pub source: ScopeSource,
+}
+
+/// What ran out of memory.
+#[derive(Debug, Clone, Copy)]
+pub enum Limit<'a> {
+    /// The machine.
+    Machine,
+    /// This cgroup, at its limit.
+    Of(&'a str),
+}
+
+/// Writes records, stamped with this moment.
+#[derive(Debug)]
+pub struct Kernel {
+    send: mpsc::Sender<Received>,
+    clock: Clock,
+    host: Arc<MadeUpHost>,
+    seq: AtomicU64,
+}
+
+impl Kernel {
+    pub(super) fn new(send: mpsc::Sender<Received>, clock: Clock, host: Arc<MadeUpHost>) -> Self {
+        Self {
+            send,
+            clock,
+            host,
+            seq: AtomicU64::new(0),
+        }
+    }
+
+    /// The count of pids crossed the level that the agent set.
+    pub async fn pid_crossing(&self, side: Side, value: u32) {
+        self.send(&PidCrossing {
+            header: self.header::<PidCrossing>(EventKind::PidCrossing),
+            value,
+            state: u32::from(side == Side::Over),
+            threshold: value,
+            pad: 0,
+        })
+        .await;
+    }
+
+    /// The count of pids moved by a step.
+    pub async fn pid_trend(&self, value: u32) {
+        self.send(&PidTrend {
+            header: self.header::<PidTrend>(EventKind::PidTrend),
+            value,
+            pad: 0,
+        })
+        .await;
+    }
+
+    /// A disk, by its numbers, became slow or is quick again.
+    pub async fn disk_state(&self, (major, minor): (u32, u32), side: Side) {
+        self.send(&DiskState {
+            header: self.header::<DiskState>(EventKind::DiskState),
+            dev: device_key(major, minor),
+            state: u32::from(side == Side::Over),
+            total: 10,
+            slow: 9,
+            window_ns: 1_000_000_000,
+            max_ns: 800_000_000,
+        })
+        .await;
+    }
+
+    /// A process is killed.
+    pub async fn oom_kill(&self, kill: Kill<'_>) {
+        let (scope, limiting) = match kill.limit {
+            Limit::Machine => (SCOPE_GLOBAL, 0),
+            Limit::Of(cgroup) => (SCOPE_MEMCG, self.cgroup_id(cgroup)),
+        };
+        let cgroup = self.cgroup_id(kill.cgroup);
+        let mut names = kill.cgroup.rsplit('/');
+        let mut name = || field::<NAME_LEN>(names.next().unwrap_or_default());
+        let (comm, pid) = kill.victim;
+        self.send(&OomKill {
+            header: self.header::<OomKill>(EventKind::OomKill),
+            tgid: pid,
+            pid,
+            trigger_tgid: pid,
+            uid: 1000,
+            cg_default: cgroup,
+            cg_memory: cgroup,
+            cg_limiting: limiting,
+            limit_usage_pages: 16_384,
+            limit_max_pages: 16_384,
+            total_vm_pages: 32_768,
+            anon_pages: 16_000,
+            file_pages: 100,
+            shmem_pages: 0,
+            pgtable_bytes: 65_536,
+            total_pages: 0,
+            oom_score_adj: 0,
+            scope,
+            scope_source: match kill.source {
+                ScopeSource::Inferred => SOURCE_INFERRED,
+                ScopeSource::Exact => SOURCE_EXACT,
+            },
+            order: ORDER_UNKNOWN,
+            comm: field::<COMM_LEN>(comm),
+            trigger_comm: field::<COMM_LEN>(comm),
+            leaf: name(),
+            parent: name(),
+            grandparent: name(),
+        })
+        .await;
+    }
+
+    fn header<Record>(&self, kind: EventKind) -> Header {
+        Header {
+            version: ABI_VERSION,
+            kind: kind.raw(),
+            size: u32::try_from(size_of::<Record>()).expect("a record of a few hundred bytes"),
+            time: self.clock.now().boot.0,
+            seq: self.seq.fetch_add(1, Ordering::Relaxed),
+            cpu: 0,
+            pad: 0,
+        }
+    }
+
+    /// An id is the inode of the cgroup's directory. One that is not there has one that is free.
+    fn cgroup_id(&self, cgroup: &str) -> u64 {
+        let dir = self.host.path().join("sys/fs/cgroup").join(cgroup);
+        fs::metadata(dir).map_or(u64::MAX, |found| found.ino())
+    }
+
+    async fn send(&self, record: &(impl IntoBytes + Immutable)) {
+        let received = Received {
+            read: self.clock.now().boot,
+            event: decode(record.as_bytes()),
+        };
+        self.send.send(received).await.expect("the agent runs");
+    }
+}
+
+fn field<const LEN: usize>(text: &str) -> [u8; LEN] {
+    let mut field = [0; LEN];
+    field
+        .iter_mut()
+        .take(LEN - 1)
+        .zip(text.bytes())
+        .for_each(|(to, from)| *to = from);
+    field
+}

@@ -1,0 +1,339 @@
+//! Pressure in, condition out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse::event::Side;
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Node, Running, in_memory, pass};
+use nodepulse_tests::view::{View, gaps};
+use serde_json::{Value, json};
+
+/// What a request takes in memory.
+const AT_ONCE: Duration = Duration::from_millis(5);
+const TRANSITION: Duration = Duration::from_mins(5);
+/// Room for 10,000 pids, of which the threshold wants 500 left.
+const FEW: u64 = 200;
+const MANY: u64 = 9_600;
+
+/// A node that is registered and calm, its host, and the server.
+struct Sim {
+    api: Arc<ApiServer>,
+    host: Arc<MadeUpHost>,
+    node: Running,
+}
+
+impl Sim {
+    async fn start(configure: impl FnOnce(Node) -> Node) -> Self {
+        Self::on(&in_memory(), Arc::new(MadeUpHost::calm()), configure).await
+    }
+
+    async fn on(
+        api: &Arc<ApiServer>,
+        host: Arc<MadeUpHost>,
+        configure: impl FnOnce(Node) -> Node,
+    ) -> Self {
+        host.pid_max(10_000);
+        let node = Node::named("worker-1").host(Arc::clone(&host));
+        let node = configure(node).start(api);
+        let api = Arc::clone(api);
+        View::of(&api, "worker-1").settled(SOON).await;
+        Self { api, host, node }
+    }
+
+    fn view(&self) -> View<'_> {
+        View::of(&self.api, "worker-1")
+    }
+
+    async fn crowd(&self) {
+        self.host.tasks(MANY);
+        self.node.kernel().pid_crossing(Side::Over, 9_600).await;
+    }
+}
+
+/// `lastTransitionTime` of every condition.
+fn transitions(view: View<'_>) -> Vec<Value> {
+    let types = view.condition_types();
+    types
+        .iter()
+        .map(|type_| view.condition(type_)["lastTransitionTime"].clone())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_node_has_five_conditions_and_ready_is_the_last() {
+    let sim = Sim::start(|node| node).await;
+    let rows = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ("DiskIOPressure", "False", "DisksResponsive"),
+        ("Ready", "True", "KubeletReady"),
+    ];
+    assert_eq!(sim.view().condition_types(), rows.map(|row| row.0));
+    for (type_, status, reason) in rows {
+        let condition = sim.view().condition(type_);
+        assert_eq!(condition["status"], status, "{type_}");
+        assert_eq!(condition["reason"], reason, "{type_}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period() {
+    let sim = Sim::start(|node| node).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let before = transitions(view);
+
+    let crossed = sim.api.now();
+    sim.crowd().await;
+    let (condition, at) = view.becomes("PIDPressure", "True", SOON).await;
+    assert!(at - crossed <= AT_ONCE, "{:?} after it", at - crossed);
+    assert_eq!(condition["reason"], "KubeletHasInsufficientPID");
+    assert_eq!(
+        condition["message"],
+        "kubelet has insufficient PID available"
+    );
+    assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:33Z");
+    let event = view.event("NodeHasInsufficientPID", SOON).await;
+    assert_eq!(
+        event["involvedObject"]["uid"],
+        view.node().unwrap()["metadata"]["uid"]
+    );
+
+    // Over again a minute later: no second edge, and the period starts anew.
+    sim.host.tasks(FEW);
+    pass(Duration::from_mins(1)).await;
+    let again = sim.api.now();
+    sim.crowd().await;
+    pass(Duration::from_secs(1)).await;
+    sim.host.tasks(FEW);
+    let (condition, at) = view.becomes("PIDPressure", "False", TRANSITION * 2).await;
+    let held = at - again;
+    assert!(
+        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
+        "held for {held:?}"
+    );
+    assert_eq!(condition["reason"], "KubeletHasSufficientPID");
+    view.event("NodeHasSufficientPID", SOON).await;
+    assert_eq!(
+        view.event_reasons(),
+        ["NodeHasInsufficientPID", "NodeHasSufficientPID"]
+    );
+
+    let after = transitions(view);
+    assert_ne!(after[2], before[2]);
+    for n in [0, 1, 3, 4] {
+        assert_eq!(after[n], before[n], "condition {n} did not change");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn falling_memory_is_met_within_a_quarter_of_a_second() {
+    // MiB a second; the quickest is as quick as one thread touches memory.
+    for rate in [100_u64, 500, 1_000, 2_000] {
+        let host = Arc::new(MadeUpHost::calm());
+        host.mem_working_set("11Gi");
+        let sim = Sim::on(&in_memory(), host, |node| node.hard("memory.available<1Gi")).await;
+        pass(Duration::from_millis(12_345)).await;
+        let mut used = 11 << 10;
+        let mut crossed = None;
+        while sim.view().status("MemoryPressure") != "True" {
+            used += rate / 20;
+            sim.host.mem_working_set(&format!("{used}Mi"));
+            if crossed.is_none() && used > 15 << 10 {
+                crossed = Some(sim.api.now());
+            }
+            pass(Duration::from_millis(50)).await;
+            assert!(used < 20 << 10, "{rate} MiB/s: not met at all");
+        }
+        let (_, at) = sim.view().becomes("MemoryPressure", "True", SOON).await;
+        let late = at - crossed.expect("no pressure before the threshold");
+        let limit = Duration::from_millis(250) + AT_ONCE;
+        assert!(late <= limit, "{rate} MiB/s: {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_threshold_is_met_below_it_and_not_at_it() {
+    //  used of 16 GiB, hard, soft, then the condition is
+    let (one_gi, two_gi) = ("memory.available<1Gi", "memory.available<2Gi");
+    let at_15: u64 = 15 << 30;
+    let at_14: u64 = 14 << 30;
+    let rows = [
+        ("at a hard one", at_15, one_gi, None, "False"),
+        ("one byte below it", at_15 + 1, one_gi, None, "True"),
+        ("at a soft one", at_14, one_gi, Some(two_gi), "False"),
+        (
+            "below it, long before its grace period ends",
+            at_14 + 1,
+            one_gi,
+            Some(two_gi),
+            "True",
+        ),
+    ];
+    for (name, used, hard, soft, expected) in rows {
+        let sim = Sim::start(|node| {
+            node.hard(hard).config(|overrides| {
+                overrides.eviction_soft = soft.map(str::to_owned);
+                let grace = soft.map(|_| "memory.available=10m".to_owned());
+                overrides.eviction_soft_grace_period = grace;
+            })
+        })
+        .await;
+        sim.host.mem_working_set(&used.to_string());
+        pass(Duration::from_secs(11)).await;
+        assert_eq!(sim.view().status("MemoryPressure"), expected, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0").disk("sdb", "8:16");
+    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let view = sim.view();
+    let space = view.condition("DiskPressure")["lastTransitionTime"].clone();
+    pass(Duration::from_secs(33)).await;
+
+    let slow = sim.api.now();
+    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
+    assert!(at - slow <= AT_ONCE, "{:?} after it", at - slow);
+    assert_eq!(condition["reason"], "SlowDisk");
+    assert_eq!(condition["message"], "answering late: sda");
+
+    let quick = sim.api.now();
+    sim.node.kernel().disk_state((8, 0), Side::Under).await;
+    let (condition, at) = view
+        .becomes("DiskIOPressure", "False", TRANSITION * 2)
+        .await;
+    let held = at - quick;
+    assert!(
+        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
+        "held for {held:?}"
+    );
+    assert_eq!(condition["reason"], "DisksResponsive");
+    assert_eq!(view.condition("DiskPressure")["lastTransitionTime"], space);
+    assert_eq!(view.status("DiskPressure"), "False");
+
+    // With I/O statistics off the kernel's start times are stale, and so is what it says.
+    sim.host.write("sys/block/sdb/queue/iostats", "0\n");
+    sim.node.kernel().disk_state((8, 16), Side::Over).await;
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(view.status("DiskIOPressure"), "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn edges_are_sent_at_once_then_each_second_and_then_each_ten() {
+    // Regular syncs would carry edges too, and are out of the way here.
+    let sim = Sim::start(|node| {
+        node.config(|overrides| {
+            overrides.node_status_update_frequency = Some("1h".to_owned());
+            overrides.eviction_pressure_transition_period = Some("300ms".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_mins(2)).await;
+    let before = view.patches().len();
+    let began = sim.api.now();
+    // Over for less than half of each 0.7 s, for a minute and a half.
+    for _ in 0..128 {
+        sim.crowd().await;
+        pass(Duration::from_millis(50)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+        pass(Duration::from_millis(650)).await;
+    }
+    let ended = sim.api.now();
+    pass(Duration::from_secs(20)).await;
+
+    let patches = view.patches().split_off(before);
+    assert!(patches[0].at - began <= AT_ONCE, "the first at once");
+    for gap in gaps(&patches) {
+        assert!(Duration::from_secs(1) <= gap, "{gap:?} between two");
+    }
+    let at: Vec<_> = patches.iter().map(|patch| patch.at - began).collect();
+    let within =
+        |from: Duration, to: Duration| at.iter().filter(|&at| (from..to).contains(at)).count();
+    let seconds = Duration::from_secs;
+    let first = within(seconds(0), seconds(10));
+    assert!((2..=5).contains(&first), "a bucket of five: {at:?}");
+    let later = within(seconds(10), ended - began);
+    assert!((1..=8).contains(&later), "then one in ten seconds: {at:?}");
+    assert_eq!(
+        view.status("PIDPressure"),
+        "False",
+        "the last word is the truth"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_others_are_carried_through_untouched() {
+    let api = in_memory();
+    let theirs = json!({
+        "type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock",
+        "message": "  kept \"as is\" \u{1F600}", "lastHeartbeatTime": "2025-12-31T23:59:59Z",
+        "lastTransitionTime": "2025-12-31T23:59:59Z",
+    });
+    api.put_object(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-1"},
+        "status": {"conditions": [theirs]},
+    }));
+    let sim = Sim::on(&api, Arc::new(MadeUpHost::calm()), |node| node).await;
+    let view = sim.view();
+    sim.crowd().await;
+    view.becomes("PIDPressure", "True", SOON).await;
+    sim.host.tasks(FEW);
+    view.becomes("PIDPressure", "False", TRANSITION * 2).await;
+
+    let stored = view.condition("KernelDeadlock");
+    assert_eq!(stored.to_string(), theirs.to_string());
+    for patch in view.patches() {
+        let body = patch.body.unwrap();
+        let written = body["status"]["conditions"].to_string();
+        assert!(!written.contains("KernelDeadlock"), "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
+    let sim = Sim::start(|node| node).await;
+    sim.crowd().await;
+    sim.view().becomes("PIDPressure", "True", SOON).await;
+    let since = sim.view().condition("PIDPressure")["lastTransitionTime"].clone();
+    pass(Duration::from_mins(1)).await;
+    let Sim { api, host, node } = sim;
+    node.stop().await.unwrap();
+
+    host.tasks(FEW);
+    pass(Duration::from_mins(1)).await;
+    let restarted = api.now();
+    let sim = Sim::on(&api, host, |node| node).await;
+    let (condition, at) = sim
+        .view()
+        .becomes("PIDPressure", "False", TRANSITION * 2)
+        .await;
+    let held = at - restarted;
+    // Counted from the moment at which it learnt of it: 100 ms into the run.
+    let expected = TRANSITION..=TRANSITION + Duration::from_millis(100) + AT_ONCE;
+    assert!(expected.contains(&held), "held for {held:?}");
+    assert_ne!(condition["lastTransitionTime"], since);
+    let reasons = sim.view().event_reasons();
+    assert_eq!(
+        reasons
+            .iter()
+            .filter(|r| *r == "NodeHasSufficientPID")
+            .count(),
+        1
+    );
+    assert_eq!(
+        sim.view().creates().len(),
+        2,
+        "the second was told that it exists"
+    );
+    assert_eq!(sim.view().requests("GET", &sim.view().path()).len(), 3);
+}

@@ -1,0 +1,203 @@
+//! A kill in, an Event out; and `MemoryPressure` where the node itself was short.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse::event::ScopeSource::{self, Exact, Inferred};
+use nodepulse_tests::SOON;
+use nodepulse_tests::host_root::{MadeUpHost, PODS};
+use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
+use nodepulse_tests::view::View;
+
+const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+/// Of 16 GiB: below 5 %, and above the threshold of 100 MiB.
+const SHORT: &str = "15700Mi";
+const PLENTY: &str = "4Gi";
+
+/// What happens, and what comes of it.
+struct Row {
+    name: &'static str,
+    limit: Limit<'static>,
+    source: ScopeSource,
+    /// The cgroup that counts a hit of its own limit.
+    hits: Option<&'static str>,
+    used: &'static str,
+    pressure: &'static str,
+    reason: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    (limit, source): (Limit<'static>, ScopeSource),
+    (hits, used): (Option<&'static str>, &'static str),
+    (pressure, reason): (&'static str, &'static str),
+) -> Row {
+    Row {
+        name,
+        limit,
+        source,
+        hits,
+        used,
+        pressure,
+        reason,
+    }
+}
+
+const ROWS: [Row; 9] = [
+    row(
+        "at the limit of all pods",
+        (Limit::Of(PODS), Inferred),
+        (Some(PODS), PLENTY),
+        ("True", "OOMKilled"),
+    ),
+    row(
+        "at the limit of all pods, as the kernel says",
+        (Limit::Of(PODS), Exact),
+        (None, PLENTY),
+        ("True", "OOMKilled"),
+    ),
+    row(
+        "at the limit of its container",
+        (Limit::Of(CONTAINER), Inferred),
+        (Some(CONTAINER), PLENTY),
+        ("False", "OOMKilled"),
+    ),
+    row(
+        "at the limit of its container while memory is short",
+        (Limit::Of(CONTAINER), Inferred),
+        (Some(CONTAINER), SHORT),
+        ("False", "OOMKilled"),
+    ),
+    row(
+        "at the limit of its pod",
+        (Limit::Of(POD), Inferred),
+        (Some(POD), PLENTY),
+        ("False", "OOMKilled"),
+    ),
+    row(
+        "seemingly global, with memory left",
+        (Limit::Machine, Inferred),
+        (None, PLENTY),
+        ("False", "SystemOOM"),
+    ),
+    row(
+        "seemingly global, and memory is short",
+        (Limit::Machine, Inferred),
+        (None, SHORT),
+        ("True", "SystemOOM"),
+    ),
+    row(
+        "seemingly global, but a limit was hit",
+        (Limit::Machine, Inferred),
+        (Some(CONTAINER), SHORT),
+        ("False", "SystemOOM"),
+    ),
+    row(
+        "global as the kernel says, and memory is short",
+        (Limit::Machine, Exact),
+        (None, SHORT),
+        ("True", "SystemOOM"),
+    ),
+];
+
+fn host() -> Arc<MadeUpHost> {
+    let host = MadeUpHost::calm();
+    host.oom("kubepods/burstable", 0, 0)
+        .oom(POD, 0, 0)
+        .oom(CONTAINER, 0, 0);
+    Arc::new(host)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_an_event_and_node_pressure_only_where_the_node_was_short() {
+    for row in ROWS {
+        let Row { name, .. } = row;
+        let (api, host) = (in_memory(), host());
+        let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+        let view = View::of(&api, "worker-1");
+        view.settled(SOON).await;
+        pass(Duration::from_millis(1_500)).await;
+
+        if let Some(cgroup) = row.hits {
+            host.oom(cgroup, 1, 1);
+        }
+        host.mem_working_set(row.used);
+        let killed = api.now();
+        let kill = Kill {
+            victim: ("stress\u{1b}[2J", 4321),
+            cgroup: CONTAINER,
+            limit: row.limit,
+            source: row.source,
+        };
+        node.kernel().oom_kill(kill).await;
+        // What the kill freed is there again before anyone looks twice.
+        if row.pressure == "True" {
+            let (_, at) = view.becomes("MemoryPressure", "True", SOON).await;
+            let late = at - killed;
+            assert!(late <= Duration::from_millis(5), "{name}: {late:?} late");
+        }
+        let event = view.event(row.reason, SOON).await;
+        host.mem_working_set(PLENTY);
+        pass(Duration::from_mins(1)).await;
+
+        assert_eq!(view.status("MemoryPressure"), row.pressure, "{name}");
+        let edge = (row.pressure == "True").then_some("NodeHasInsufficientMemory");
+        let expected: Vec<_> = edge.into_iter().chain([row.reason]).collect();
+        assert_eq!(view.event_reasons(), expected, "{name}");
+        assert_eq!(event["type"], "Warning", "{name}");
+        assert_eq!(event["involvedObject"]["kind"], "Node", "{name}");
+        assert_eq!(event["firstTimestamp"], "2026-01-01T00:00:01Z", "{name}");
+        let message = event["message"].as_str().unwrap();
+        let tells = message.contains("4321") && message.contains("stress");
+        assert!(tells && !message.contains('\u{1b}'), "{name}: {message:?}");
+        node.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pressure_by_a_kill_ends_after_the_transition_period() {
+    let (api, host) = (in_memory(), host());
+    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    host.pods_oom(1, 1);
+    let killed = api.now();
+    let kill = Kill {
+        victim: ("stress", 4321),
+        cgroup: CONTAINER,
+        limit: Limit::Of(PODS),
+        source: Inferred,
+    };
+    node.kernel().oom_kill(kill).await;
+    view.becomes("MemoryPressure", "True", SOON).await;
+    let (_, at) = view.becomes("MemoryPressure", "False", SOON * 60).await;
+    let held = at - killed;
+    let period = Duration::from_mins(5);
+    assert!(
+        period <= held && held <= period + Duration::from_millis(5),
+        "held {held:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_victims_cgroup_may_be_gone() {
+    let (api, host) = (in_memory(), host());
+    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    let gone = "kubepods/podaaaa/ctr";
+    let kill = Kill {
+        victim: ("short-lived", 77),
+        cgroup: gone,
+        limit: Limit::Of(gone),
+        source: Inferred,
+    };
+    node.kernel().oom_kill(kill).await;
+    let event = view.event("OOMKilled", SOON).await;
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("kubepods/podaaaa/ctr"), "{message}");
+    pass(Duration::from_mins(1)).await;
+    assert_eq!(view.status("MemoryPressure"), "False");
+}
