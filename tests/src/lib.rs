@@ -1,10 +1,12 @@
 //! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
 //!
-//! Two kinds of test, the weakest that can fail for its reason first:
+//! Three kinds of test, the weakest that can fail for its reason first:
 //!
 //! - simulated: [`node::Node`] on a [`host_root::MadeUpHost`], under tokio's paused clock, against
 //!   [`api_server::ApiServer::in_memory`]; ten minutes of a node take a fraction of a second, and
 //!   moments are exact;
+//! - the real program: [`process::Process`] against [`api_server::ApiServer::start`], for what only
+//!   a process has: exit codes, signals, what it prints;
 //! - the real kernel: `tests/kernel.rs`, with the feature `kernel`.
 //!
 //! Tests look at what the server holds and was asked ([`view::View`]), and wait with a deadline.
@@ -13,6 +15,7 @@ pub mod api_server;
 pub mod demo;
 pub mod host_root;
 pub mod node;
+pub mod process;
 pub mod provoke;
 pub mod view;
 

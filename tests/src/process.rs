@@ -1,0 +1,183 @@
+//! The real program, as an operator starts it.
+//!
+//! Runs without privileges: give `--kernel-tier files` where probes are not the subject.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// What of the environment a program gets: nothing that names a node or a cluster.
+const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
+
+/// A process; killed with this value.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Lines,
+    reading: JoinHandle<()>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; `None` after a signal that it did not handle.
+    pub code: Option<i32>,
+    /// What it wrote to stderr, line by line.
+    pub stderr: Vec<String>,
+}
+
+/// Stderr so far. Shared between the reader and whoever waits for a line.
+#[derive(Debug, Clone)]
+struct Lines {
+    read: Arc<Mutex<Vec<String>>>,
+    changed: Arc<watch::Sender<()>>,
+}
+
+impl Process {
+    /// Starts `nodepulse` with these arguments.
+    ///
+    /// # Panics
+    ///
+    /// Where the program has not been built, and where it cannot be started.
+    #[must_use]
+    pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
+        let mut command = Command::new(program());
+        command
+            .args(args)
+            .env_clear()
+            .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().expect("start nodepulse");
+        let lines = Lines {
+            read: Arc::default(),
+            changed: Arc::new(watch::Sender::new(())),
+        };
+        let stderr = child.stderr.take().expect("stderr is a pipe");
+        let reading = tokio::spawn(read(stderr, lines.clone()));
+        Self {
+            child,
+            lines,
+            reading,
+        }
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Ends it without asking.
+    pub fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("it has not been waited for");
+        let id = i32::try_from(id).expect("a process id");
+        kill(Pid::from_raw(id), signal).expect("signal our own child");
+    }
+
+    /// Waits for a line of stderr that contains `words`.
+    ///
+    /// # Panics
+    ///
+    /// When the deadline has passed, with what was written.
+    pub async fn says(&self, words: &str, deadline: Duration) -> String {
+        let mut changed = self.lines.changed.subscribe();
+        let search = async {
+            loop {
+                changed.mark_unchanged();
+                let lines = self.lines.so_far();
+                if let Some(line) = lines.iter().find(|line| line.contains(words)) {
+                    return line.clone();
+                }
+                if changed.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let found = timeout(deadline, search).await;
+        found.unwrap_or_else(|_| {
+            panic!(
+                "waited {deadline:?} for {words:?} in:\n{}",
+                self.lines.so_far().join("\n")
+            )
+        })
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    ///
+    /// When the deadline has passed, with what was written.
+    pub async fn ends(mut self, deadline: Duration) -> Ended {
+        let ended = async {
+            let status = self.child.wait().await.expect("wait for our own child");
+            (&mut self.reading)
+                .await
+                .expect("the reader does not panic");
+            status
+        };
+        let Ok(status) = timeout(deadline, ended).await else {
+            panic!(
+                "nodepulse still runs after {deadline:?}; it said:\n{}",
+                self.lines.so_far().join("\n")
+            );
+        };
+        Ended {
+            code: status.code(),
+            stderr: self.lines.so_far(),
+        }
+    }
+}
+
+impl Lines {
+    fn so_far(&self) -> Vec<String> {
+        self.read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
+    let mut from = BufReader::new(from).lines();
+    // A line that is no text ends the reading; a test that misses it says what was read.
+    while let Ok(Some(line)) = from.next_line().await {
+        lines
+            .read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+        lines.changed.send_replace(());
+    }
+}
+
+/// `nodepulse`, beside the directory of this test's own program.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().expect("the path of this test");
+    let program = own
+        .ancestors()
+        .nth(2)
+        .map(|profile| profile.join("nodepulse"))
+        .expect("a test lies in target/<profile>/deps");
+    assert!(
+        program.is_file(),
+        "{} is not there: run `cargo build -p nodepulse` first",
+        program.display()
+    );
+    program
+}

@@ -1,0 +1,138 @@
+//! The end, at every stage: the Node stays as it is, for whoever starts next.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
+use nodepulse_tests::process::Process;
+use nodepulse_tests::view::{EVENTS, NODES, View};
+use tempfile::tempdir;
+
+/// Queued Events get two seconds; nothing else takes time.
+const LIMIT: Duration = Duration::from_secs(3);
+
+fn run(kubeconfig: &Path) -> Process {
+    let kubeconfig = kubeconfig.display().to_string();
+    Process::start([
+        "run",
+        "--mode",
+        "node",
+        "--node-name",
+        "worker-1",
+        "--kubeconfig",
+        &kubeconfig,
+        "--kernel-tier",
+        "files",
+        "--node-ip",
+        "0.0.0.0",
+        "--allow-ready-without-runtime",
+    ])
+}
+
+/// Ends it, well within the limit.
+async fn stopped(agent: Process, name: &str) {
+    agent.terminate();
+    let ended = agent.ends(LIMIT).await;
+    assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+    let last = ended.stderr.last().unwrap();
+    assert!(last.contains("stopped"), "{name}: {last}");
+}
+
+#[tokio::test]
+async fn asked_before_it_is_registered() {
+    let post = |effect| Some(Fault::on("POST", NODES, effect).always());
+    let rows = [
+        ("the server is down", None),
+        ("the server fails", post(Effect::Status(500))),
+        ("the server is silent", post(Effect::Hang)),
+    ];
+    for (name, fault) in rows {
+        let dir = tempdir().unwrap();
+        let api = ApiServer::start().await;
+        let agent = run(&api.node_kubeconfig(dir.path(), "worker-1"));
+        match fault {
+            None => {
+                api.refuse().await;
+                agent.says("started", SOON).await;
+            }
+            Some(fault) => {
+                api.faults().push(fault);
+                let tried = |api: &ApiServer| {
+                    let creates = View::of(api, "worker-1").creates();
+                    (!creates.is_empty()).then_some(())
+                };
+                api.wait_for(SOON, "a try to register", tried).await;
+            }
+        }
+        stopped(agent, name).await;
+    }
+}
+
+#[tokio::test]
+async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let view = View::of(&api, "worker-1");
+    for name in ["new", "adopted"] {
+        let agent = run(&kubeconfig);
+        view.settled(SOON).await;
+        view.becomes("Ready", "True", SOON).await;
+        agent.says("node ", SOON).await;
+        let (node, lease) = (view.node(), view.lease());
+        let (patches, renewals) = (view.patches().len(), view.renewals().len());
+        stopped(agent, name).await;
+        // It may have been about to write either; what it does not write is an end.
+        let grown = (
+            view.patches().len() - patches,
+            view.renewals().len() - renewals,
+        );
+        assert!(grown.0 <= 1 && grown.1 <= 1, "{name}: {grown:?} more");
+        let ready = |node: Option<serde_json::Value>| {
+            let conditions = node.unwrap()["status"]["conditions"].clone();
+            let all = conditions.as_array().unwrap().clone();
+            let ready = all.into_iter().find(|c| c["type"] == "Ready").unwrap();
+            (ready["status"].clone(), ready["lastTransitionTime"].clone())
+        };
+        assert_eq!(ready(view.node()), ready(node), "{name}");
+        let holder =
+            |lease: Option<serde_json::Value>| lease.unwrap()["spec"]["holderIdentity"].clone();
+        assert_eq!(holder(view.lease()), holder(lease), "{name}");
+        let deletes = api.requests_where(|request| request.method == "DELETE");
+        assert_eq!(deletes, [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_went_silent_does_not_hold_it_up() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let agent = run(&api.node_kubeconfig(dir.path(), "worker-1"));
+    View::of(&api, "worker-1").settled(SOON).await;
+    api.faults()
+        .push(Fault::on("POST", EVENTS, Effect::Hang).always());
+    api.freeze_all();
+    stopped(agent, "frozen").await;
+}
+
+#[tokio::test]
+async fn killed_outright_its_lease_stays_and_the_next_run_goes_on() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let view = View::of(&api, "worker-1");
+    let agent = run(&kubeconfig);
+    view.settled(SOON).await;
+    agent.kill();
+    assert_eq!(agent.ends(LIMIT).await.code, None);
+    let uid = view.lease().unwrap()["metadata"]["uid"].clone();
+    let renewed = view.renewals().len();
+
+    let agent = run(&kubeconfig);
+    let again = |_: &ApiServer| (renewed < view.renewals().len()).then_some(());
+    api.wait_for(SOON, "a renewal of the lease that was there", again)
+        .await;
+    assert_eq!(view.lease().unwrap()["metadata"]["uid"], uid);
+    stopped(agent, "second").await;
+}

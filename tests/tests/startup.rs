@@ -1,0 +1,209 @@
+//! The real program at its start: what it refuses, and whom it adopts.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::process::Process;
+use nodepulse_tests::view::View;
+use tempfile::tempdir;
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Waits for the Node, its Lease and so many status patches.
+async fn registered(view: View<'_>, api: &ApiServer, patches: usize) {
+    let patched = |_: &ApiServer| {
+        let accepted = view.patches().into_iter().filter(|p| p.status == Some(200));
+        (patches <= accepted.count()).then_some(())
+    };
+    view.settled(SOON).await;
+    api.wait_for(SOON * 2, "status patches", patched).await;
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let good = text(&api.node_kubeconfig(dir.path(), "worker-1"));
+    let write = |name: &str, words: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, words).unwrap();
+        text(&path)
+    };
+    let malformed = write("malformed", "apiVersion: v1\nkind: [Config\n");
+    let no_cluster = write("no-cluster", "apiVersion: v1\nkind: Config\n");
+    let unknown_key = write(
+        "unknown.yaml",
+        "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nmaxPod: 5\n",
+    );
+    let absent = text(&dir.path().join("absent"));
+    //  name, further arguments, what the line names
+    let rows: Vec<(&str, Vec<&str>, [&str; 3])> = vec![
+        (
+            "an unknown flag",
+            vec!["--nod-name", "worker-1"],
+            ["--nod-name", "example", "--kubeconfig"],
+        ),
+        (
+            "a malformed threshold",
+            vec!["--eviction-hard", "memory.available<lots"],
+            ["--eviction-hard", "lots", "evictionHard: {memory.available"],
+        ),
+        (
+            "a threshold on nothing",
+            vec!["--eviction-hard", "memory.avail<1Gi"],
+            [
+                "--eviction-hard",
+                "memory.avail",
+                "evictionHard: {memory.available",
+            ],
+        ),
+        (
+            "a bad node name",
+            vec!["--node-name", "Worker_1!"],
+            ["--node-name", "Worker_1!", "nodeName: worker-1"],
+        ),
+        (
+            "a label that is not a node's to set",
+            vec!["--node-labels", "kubernetes.io/role=master"],
+            ["--node-labels", "kubernetes.io/role", "nodeLabels: {"],
+        ),
+        (
+            "a label without a value that is one",
+            vec!["--node-labels", "example.com/rack=a b"],
+            ["--node-labels", "a b", "nodeLabels: {"],
+        ),
+        (
+            "an unknown key",
+            vec!["--config", &unknown_key],
+            ["line 3", "maxPod", "maxPods"],
+        ),
+        (
+            "no such configuration",
+            vec!["--config", &absent],
+            ["absent", "No such file", "--config"],
+        ),
+        (
+            "a bad duration",
+            vec!["--eviction-pressure-transition-period", "5 minutes"],
+            [
+                "--eviction-pressure-transition-period",
+                "5 minutes",
+                "evictionPressureTransitionPeriod: 5m",
+            ],
+        ),
+        (
+            "an unknown mode",
+            vec!["--mode", "both"],
+            ["--mode", "both", "mode: companion"],
+        ),
+        (
+            "companion mode with an API server",
+            vec!["--mode", "companion"],
+            ["mode", "companion", "--mode node"],
+        ),
+        (
+            "no such kubeconfig",
+            vec!["--kubeconfig", &absent],
+            ["kubeconfig", "absent", "clusters: ["],
+        ),
+        (
+            "a malformed kubeconfig",
+            vec!["--kubeconfig", &malformed],
+            ["kubeconfig", "malformed", "clusters: ["],
+        ),
+        (
+            "a kubeconfig without a cluster",
+            vec!["--kubeconfig", &no_cluster],
+            ["kubeconfig", "no-cluster", "clusters: ["],
+        ),
+    ];
+    for (name, further, names) in rows {
+        let mut args = vec!["run", "--kernel-tier", "files", "--node-ip", "0.0.0.0"];
+        for (flag, value) in [
+            ("--mode", "node"),
+            ("--node-name", "worker-1"),
+            ("--kubeconfig", &good),
+        ] {
+            if !further.contains(&flag) {
+                args.extend([flag, value]);
+            }
+        }
+        args.extend(further);
+        let ended = Process::start(&args).ends(SOON).await;
+        assert_eq!(ended.code, Some(2), "{name}: {ended:?}");
+        let [line] = ended.stderr.as_slice() else {
+            panic!("{name}: not one line: {:#?}", ended.stderr);
+        };
+        for word in names {
+            assert!(line.contains(word), "{name}: {word:?} is not in {line:?}");
+        }
+    }
+    assert_eq!(api.connections().opened, 0);
+}
+
+#[tokio::test]
+async fn a_second_run_adopts_its_node() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
+    let run = || {
+        Process::start([
+            "run",
+            "--mode",
+            "node",
+            "--node-name",
+            " Worker-1 ",
+            "--kubeconfig",
+            &kubeconfig,
+            "--kernel-tier",
+            "files",
+            "--node-ip",
+            "0.0.0.0",
+            "--allow-ready-without-runtime",
+        ])
+    };
+    let view = View::of(&api, "worker-1");
+    let first = run();
+    registered(view, &api, 0).await;
+    let created = view.node().unwrap();
+    assert_eq!(
+        created["metadata"]["labels"]["kubernetes.io/hostname"],
+        "worker-1"
+    );
+    first.terminate();
+    assert_eq!(first.ends(SOON).await.code, Some(0));
+
+    let (reads, patches) = (
+        view.requests("GET", &view.path()).len(),
+        view.patches().len(),
+    );
+    let second = run();
+    registered(view, &api, patches + 1).await;
+    let answers: Vec<_> = view.creates().iter().map(|post| post.status).collect();
+    assert_eq!(answers, [Some(201), Some(409)]);
+    let uid = &created["metadata"]["uid"];
+    assert_eq!(view.node().unwrap()["metadata"]["uid"], *uid);
+    assert_eq!(
+        view.requests("GET", &view.path()).len(),
+        reads + 1,
+        "one read"
+    );
+    second.terminate();
+    assert_eq!(second.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn without_an_api_server_it_runs_and_opens_no_connection() {
+    let args = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
+    let alone = Process::start(args);
+    let line = alone.says("started", SOON).await;
+    assert!(line.contains("api_server=false"), "{line}");
+    alone.terminate();
+    let limit = Duration::from_secs(3);
+    assert_eq!(alone.ends(limit).await.code, Some(0));
+}
