@@ -344,9 +344,15 @@ impl Reporting {
     /// Gives queued Events a moment, and leaves everything else as it is.
     pub(super) async fn finish(self) {
         let Self {
-            events, recorder, ..
+            events,
+            recorder,
+            syncs,
+            leases,
+            reports,
+            ..
         } = self;
-        drop(events);
+        // The status writer records Events too: the recorder ends once both have let go of it.
+        drop((events, syncs, leases, reports));
         if tokio::time::timeout(LAST_EVENTS, recorder).await.is_err() {
             warn!("some events could not be sent before the end");
         }
