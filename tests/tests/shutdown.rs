@@ -82,7 +82,15 @@ async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
         agent.says("node ", SOON).await;
         let (node, lease) = (view.node(), view.lease());
         let (patches, renewals) = (view.patches().len(), view.renewals().len());
-        stopped(agent, name).await;
+        agent.terminate();
+        let ended = agent.ends(LIMIT).await;
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+        let waited = |line: &&String| line.contains("could not be sent");
+        assert_eq!(
+            ended.stderr.iter().find(waited),
+            None,
+            "{name}: nothing was queued"
+        );
         // It may have been about to write either; what it does not write is an end.
         let grown = (
             view.patches().len() - patches,
