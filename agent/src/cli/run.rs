@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use nix::unistd::gethostname;
@@ -137,8 +138,9 @@ fn daemon(config: Config) -> ExitCode {
     };
     let runtime = match Builder::new_current_thread()
         .enable_all()
-        // Two for files, and some for names.
+        // Two for files, and some for names; kept between looks, which are ten seconds apart.
         .max_blocking_threads(8)
+        .thread_keep_alive(Duration::from_mins(1))
         .build()
     {
         Ok(runtime) => runtime,
