@@ -14,10 +14,12 @@
 pub mod api_server;
 pub mod demo;
 pub mod host_root;
+pub mod loaded;
 pub mod node;
 pub mod process;
 pub mod provoke;
 pub mod view;
+pub mod vm;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -65,28 +65,46 @@ impl Provoke {
     ///
     /// When they cannot be started; those that were are gone then.
     pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
-        let mut leader = self
-            .command()
-            .arg("crowd")
-            .arg(count.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut ready = [0_u8; 1];
-        let said = leader
-            .stdout
-            .take()
-            .map(|mut out| io::Read::read_exact(&mut out, &mut ready));
-        let crowd = Crowd { leader };
-        match said {
-            Some(Ok(())) => Ok(crowd),
-            Some(Err(err)) => Err(err),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        stays(self.command().arg("crowd").arg(count.to_string()))
+    }
+
+    /// A process inside `cgroup` that does nothing, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub fn stay_in(&self, cgroup: &Path) -> io::Result<Crowd> {
+        stays(self.command().arg("stay").arg(cgroup))
     }
 
     fn command(&self) -> Command {
         Command::new(&self.program)
+    }
+}
+
+/// Starts it, and waits until it says that it is there.
+fn stays(command: &mut Command) -> io::Result<Crowd> {
+    let mut leader = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut ready = [0_u8; 1];
+    let said = leader
+        .stdout
+        .take()
+        .map(|mut out| io::Read::read_exact(&mut out, &mut ready));
+    let crowd = Crowd { leader };
+    match said {
+        Some(Ok(())) => Ok(crowd),
+        Some(Err(err)) => Err(err),
+        None => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+impl Crowd {
+    /// Pid of the process that was started.
+    pub fn id(&self) -> u32 {
+        self.leader.id()
     }
 }
 

@@ -14,8 +14,9 @@ fn main() -> ExitCode {
         ["eat", cgroup, bytes] => eat(cgroup, bytes),
         ["crowd", count] => crowd(count),
         ["stand"] => stand(),
+        ["stay", cgroup] => stay(cgroup),
         _ => Err(io::Error::other(
-            "usage: provoke eat CGROUP BYTES | crowd COUNT",
+            "usage: provoke eat CGROUP BYTES | crowd COUNT | stay CGROUP",
         )),
     };
     if let Err(err) = done {
@@ -28,10 +29,7 @@ fn main() -> ExitCode {
 /// Moves into `cgroup` and fills `bytes` of memory.
 fn eat(cgroup: &str, bytes: &str) -> io::Result<()> {
     let bytes: usize = bytes.parse().map_err(io::Error::other)?;
-    fs::write(
-        format!("{cgroup}/cgroup.procs"),
-        std::process::id().to_string(),
-    )?;
+    join(cgroup)?;
     let mut eaten: Vec<Vec<u8>> = Vec::new();
     for step in 0..bytes / STEP {
         // Not all the same, so that no page is shared with another.
@@ -39,6 +37,21 @@ fn eat(cgroup: &str, bytes: &str) -> io::Result<()> {
     }
     println!("still alive after {} steps", eaten.len());
     Ok(())
+}
+
+fn join(cgroup: &str) -> io::Result<()> {
+    fs::write(
+        format!("{cgroup}/cgroup.procs"),
+        std::process::id().to_string(),
+    )
+}
+
+/// Moves into `cgroup`, says so with one byte, and stands there.
+fn stay(cgroup: &str) -> io::Result<()> {
+    join(cgroup)?;
+    io::stdout().write_all(b".")?;
+    io::stdout().flush()?;
+    stand()
 }
 
 /// Forks `count` processes, says so with one byte, and goes with all of them when its input ends.

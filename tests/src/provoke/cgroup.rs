@@ -86,6 +86,15 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), bytes.to_string())
     }
 
+    /// A kill in the cgroup `below` takes all of its processes.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; cgroup v1 has no such thing.
+    pub fn kill_together(&self, below: &str) -> io::Result<()> {
+        fs::write(self.dir(below).join("memory.oom.group"), "1")
+    }
+
     /// Path of the cgroup `below` as the kernel names it, beginning with `/`.
     pub fn path(&self, below: &str) -> String {
         let path = Path::new("/").join(&self.name).join(below);

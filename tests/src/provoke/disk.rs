@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
 use nix::time::{ClockId, clock_gettime};
 
@@ -17,11 +17,12 @@ const LARGE: usize = 1 << 20;
 /// How many of them at once.
 const THREADS: u64 = 8;
 
-/// A file of ours that is written past the page cache, and removed on drop.
+/// A file or a disk that is written past the page cache.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
-    path: PathBuf,
+    /// Ours to remove on drop.
+    made: Option<PathBuf>,
 }
 
 impl DirectFile {
@@ -38,7 +39,47 @@ impl DirectFile {
             .truncate(true)
             .custom_flags(OFlag::O_DIRECT.bits())
             .open(&path)?;
-        Ok(Self { file, path })
+        Ok(Self {
+            file,
+            made: Some(path),
+        })
+    }
+
+    /// The disk behind `node`. What it holds is overwritten.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub fn device(node: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .write(true)
+            .custom_flags(OFlag::O_DIRECT.bits())
+            .open(node)?;
+        Ok(Self { file, made: None })
+    }
+
+    /// Makes the disk write out what it holds in its own cache.
+    ///
+    /// # Errors
+    ///
+    /// As the disk says.
+    pub fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Has the disk zero `count` blocks one after the other, without sending it any data.
+    ///
+    /// # Errors
+    ///
+    /// As the disk says.
+    pub fn punch(&self, count: u64) -> io::Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let length = i64::try_from(BLOCK).map_err(io::Error::other)?;
+        for n in 0..count {
+            let at = i64::try_from(n).map_err(io::Error::other)? * length;
+            fallocate(&self.file, flags, at, length)?;
+        }
+        Ok(())
     }
 
     /// Writes `count` small blocks one after the other.
@@ -88,8 +129,9 @@ fn monotonic() -> io::Result<Duration> {
 
 impl Drop for DirectFile {
     fn drop(&mut self) {
-        if let Err(err) = fs::remove_file(&self.path) {
-            eprintln!("removing {}: {err}", self.path.display());
+        let Some(path) = &self.made else { return };
+        if let Err(err) = fs::remove_file(path) {
+            eprintln!("removing {}: {err}", path.display());
         }
     }
 }
@@ -108,4 +150,15 @@ pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
     let (major, minor) = numbers.trim().split_once(':')?;
     let name = whole.file_name()?.to_str()?.to_owned();
     Some((name, major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Major and minor number of the disk behind `node`.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn disk_of_node(node: &Path) -> io::Result<(u32, u32)> {
+    let rdev = fs::metadata(node)?.rdev();
+    let number = |number: u64| u32::try_from(number).map_err(io::Error::other);
+    Ok((number(major(rdev))?, number(minor(rdev))?))
 }

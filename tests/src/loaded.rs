@@ -1,0 +1,95 @@
+//! The programs in a real kernel, and what they say. What is checked with them stands below, one
+//! file a probe, so that this machine's kernel and those in virtual machines are asked the same.
+
+use std::time::Duration;
+
+use nodepulse::clock::Clock;
+use nodepulse::event::{Event, OomKill, Received};
+use nodepulse::kernel::{Kernel, loader, ring};
+use nodepulse::units::Pid;
+use tokio::sync::mpsc;
+
+use crate::SOON;
+
+pub mod disks;
+pub mod kills;
+pub mod pids;
+
+/// The attached programs, and what they say.
+pub struct Loaded {
+    /// Dropping it detaches the programs.
+    pub kernel: Kernel,
+    events: mpsc::Receiver<Received>,
+}
+
+impl Loaded {
+    /// Reads both rings from now on. Must be called in a runtime.
+    pub fn start(loaded: loader::Loaded) -> Self {
+        let (send, events) = mpsc::channel(1024);
+        tokio::spawn(ring::read(loaded.crit, Clock::kernel(), send.clone()));
+        tokio::spawn(ring::read(loaded.bulk, Clock::kernel(), send));
+        Self {
+            kernel: loaded.kernel,
+            events,
+        }
+    }
+
+    /// The first event for which `pick` gives something, within [`SOON`]. Panics without one.
+    pub async fn next<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        let mut seen = Vec::new();
+        let search = async {
+            loop {
+                let received = self.events.recv().await.expect("the rings are read");
+                let event = received.event.expect("the record can be decoded");
+                if let Some(found) = pick(&event) {
+                    return found;
+                }
+                seen.push(event);
+            }
+        };
+        match tokio::time::timeout(SOON, search).await {
+            Ok(found) => found,
+            Err(_) => panic!("no {what} within {SOON:?}; seen: {seen:?}"),
+        }
+    }
+
+    /// Every event that has come, or comes within `wait`.
+    pub async fn all_within(&mut self, wait: Duration) -> Vec<Event> {
+        let mut seen = Vec::new();
+        let collect = async {
+            while let Some(received) = self.events.recv().await {
+                seen.push(received.event.expect("the record can be decoded"));
+            }
+        };
+        // Ends by the time running out: the rings are read as long as the programs are there.
+        let _ = tokio::time::timeout(wait, collect).await;
+        seen
+    }
+
+    /// The kill of `pid`.
+    pub async fn kill_of(&mut self, pid: u32) -> OomKill {
+        self.next("OOM kill", |event| match event {
+            Event::OomKill(kill) if kill.victim == Pid(pid) => Some((**kill).clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Panics when a probe could not say something.
+    pub fn assert_nothing_lost(&self) {
+        for (reason, count) in self.kernel.losses().expect("the counters can be read") {
+            assert_eq!((reason, count), (reason, 0));
+        }
+    }
+}
+
+/// Id and name of all programs in the kernel.
+pub fn programs() -> Vec<(u32, String)> {
+    let programs = aya::programs::loaded_programs();
+    programs
+        .filter_map(|info| {
+            info.ok()
+                .map(|i| (i.id(), i.name_as_str().unwrap_or("").to_owned()))
+        })
+        .collect()
+}

@@ -1,0 +1,234 @@
+//! Disks: what counts as slow, and what does not count at all.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use agent_common::{DiskEntry, DropReason};
+use nix::mount::{MsFlags, mount, umount};
+use nodepulse::clock::Clock;
+use nodepulse::event::{Event, Side};
+use nodepulse::units::DeviceNumber;
+
+use super::Loaded;
+use crate::eventually;
+use crate::provoke::disk::DirectFile;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// A disk of the machine: its node under `/dev`, and its number.
+#[derive(Debug, Clone, Copy)]
+pub struct Disk<'a> {
+    /// Opened for direct I/O, and written to.
+    pub node: &'a Path,
+    /// As the kernel's records name it.
+    pub device: DeviceNumber,
+}
+
+/// Requests over the limit make the disk under `file` slow, and those under it do not.
+pub async fn limit(
+    loaded: &mut Loaded,
+    file: &DirectFile,
+    device: DeviceNumber,
+) -> io::Result<String> {
+    let watch = |ns| DiskEntry::new(ns, MILLISECOND_NS);
+    loaded.kernel.watch_disk(device, watch(HOUR_NS))?;
+    file.write(200)?;
+    let entry = entry(loaded, device);
+    assert!(entry.completed >= 200, "{} completed", entry.completed);
+    assert_eq!(entry.histogram.iter().sum::<u64>(), entry.completed);
+    assert_eq!((entry.state, entry.slow), (0, 0), "nothing takes an hour");
+
+    // Everything takes a nanosecond.
+    loaded.kernel.watch_disk(device, watch(1))?;
+    file.write(200)?;
+    let (side, slow, _) = loaded.next("disk state", |e| state_of(e, device)).await;
+    assert_eq!((side, slow > 0), (Side::Over, true));
+
+    loaded.kernel.end_disk_state(device)?;
+    assert_eq!(self::entry(loaded, device).state, 0);
+    let losses = loaded.kernel.losses()?;
+    assert!(losses.contains(&(DropReason::NoStartTime, 0)));
+    Ok(format!("{} completed", entry.completed))
+}
+
+/// One disk that finishes 20 requests a second beside one that is not held back: the one becomes
+/// slow with its first window, the other never.
+pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> io::Result<String> {
+    const WINDOW: Duration = Duration::from_secs(1);
+    // The throttled one takes 50 ms a request; anything else takes that long on no machine.
+    let watch = || DiskEntry::new(25 * MILLISECOND_NS, 1000 * MILLISECOND_NS);
+    let files = [slow, fast].map(|disk| DirectFile::device(disk.node));
+    for disk in [slow, fast] {
+        loaded.kernel.watch_disk(disk.device, watch())?;
+    }
+    let start = Clock::kernel().now().boot;
+    let [at_slow, at_fast] = files.map(|file| thread::spawn(move || file?.write(40)));
+    let (side, at, total) = loaded
+        .next("state of the slow disk", |event| match event {
+            Event::DiskState {
+                device,
+                side,
+                at,
+                total,
+                ..
+            } if *device == slow.device => Some((*side, *at, *total)),
+            _ => None,
+        })
+        .await;
+    let took = at.since(start);
+    assert_eq!(side, Side::Over);
+    assert!(took >= WINDOW && took < WINDOW * 13 / 10, "after {took:?}");
+    for writer in [at_slow, at_fast] {
+        writer.join().expect("the writer does not panic")?;
+    }
+    let seen = loaded.all_within(Duration::from_millis(200)).await;
+    let of_fast = seen.iter().find_map(|event| state_of(event, fast.device));
+    assert_eq!(of_fast, None, "the fast disk stays quiet");
+    let quick = entry(loaded, fast.device);
+    assert!(quick.completed >= 40, "{} completed", quick.completed);
+    assert_eq!(quick.state, 0);
+    loaded.kernel.end_disk_state(slow.device)?;
+    Ok(format!(
+        "over after {} ms and {total} requests",
+        took.as_millis()
+    ))
+}
+
+/// Flushes, and zeroing blocks without data, are no reads or writes, however long they take.
+pub async fn flush_and_zero(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    let file = DirectFile::device(disk.node)?;
+    // One write first, or there is nothing to flush; nothing else of it may be in the counts.
+    file.write(1)?;
+    loaded
+        .kernel
+        .watch_disk(disk.device, DiskEntry::new(1, MILLISECOND_NS))?;
+    for _ in 0..20 {
+        file.flush()?;
+    }
+    file.punch(20)?;
+    let entry = entry(loaded, disk.device);
+    assert_eq!((entry.completed, entry.slow, entry.state), (0, 0, 0));
+    assert_eq!(entry.errors, 0);
+    file.write(1)?;
+    let completed = self::entry(loaded, disk.device).completed;
+    assert_eq!(completed, 1, "a write is seen");
+    Ok("20 flushes, 20 zeroed blocks: none counted".to_owned())
+}
+
+/// A file is written to the ext4 file system on `disk`, mounted at `at`, and deleted: the probe
+/// counts the reads and writes that moved data, the journal's with their flushes included, and
+/// neither empty flushes nor discards. The other count is taken from the tracepoint's own text.
+pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Result<String> {
+    let watch = DiskEntry::new(HOUR_NS, 1000 * MILLISECOND_NS);
+    loaded.kernel.watch_disk(disk.device, watch)?;
+    fs::write(Path::new(TRACING).join("trace"), "")?;
+    let switch = Path::new(TRACING).join("events/block/block_rq_complete/enable");
+    fs::write(&switch, "1")?;
+    let ext4 = Some("ext4");
+    mount(Some(disk.node), at, ext4, MsFlags::empty(), Some("discard"))?;
+    let path = at.join("file");
+    fs::write(&path, vec![1_u8; 8 << 20])?;
+    nix::unistd::sync();
+    fs::remove_file(&path)?;
+    nix::unistd::sync();
+    // The file system discards in its own time.
+    eventually("discard", || match traced(disk.device) {
+        Ok(now) if now.discards > 0 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    umount(at)?;
+    fs::write(&switch, "0")?;
+    let traced = traced(disk.device)?;
+    let completed = entry(loaded, disk.device).completed;
+    assert_eq!(completed, traced.reads_and_writes, "{traced:?}");
+    Ok(format!("{completed} counted of {traced:?}"))
+}
+
+/// Where the kernel's own tracing is mounted.
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// Completions by what they were.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Traced {
+    /// Those with data.
+    reads_and_writes: u64,
+    discards: u64,
+    /// Flushes, and writes of nothing that only carry one.
+    others: u64,
+}
+
+fn traced(of: DeviceNumber) -> io::Result<Traced> {
+    let text = fs::read_to_string(Path::new(TRACING).join("trace"))?;
+    let device = format!("{},{}", of.major, of.minor);
+    Ok(count(&text, &device))
+}
+
+/// Of lines such as `… block_rq_complete: 259,2 FWFS () 4096 + 8 [0]`. The letters are those of
+/// `blk_fill_rwbs` (`kernel/trace/blktrace.c`).
+fn count(text: &str, device: &str) -> Traced {
+    let mut traced = Traced::default();
+    for line in text.lines() {
+        let event = line.split_once("block_rq_complete: ");
+        let words: Vec<&str> = event.map_or("", |(_, e)| e).split_whitespace().collect();
+        let [of, letters, _, _, "+", sectors, ..] = words[..] else {
+            continue;
+        };
+        if of != device {
+            continue;
+        }
+        if letters.contains('D') {
+            traced.discards += 1;
+        } else if letters.contains(['R', 'W']) && !letters.contains('Z') && sectors != "0" {
+            traced.reads_and_writes += 1;
+        } else {
+            traced.others += 1;
+        }
+    }
+    traced
+}
+
+fn state_of(event: &Event, of: DeviceNumber) -> Option<(Side, u32, Duration)> {
+    match event {
+        Event::DiskState {
+            device,
+            side,
+            slow,
+            max,
+            ..
+        } if *device == of => Some((*side, *slow, *max)),
+        _ => None,
+    }
+}
+
+fn entry(loaded: &Loaded, device: DeviceNumber) -> DiskEntry {
+    loaded.kernel.disk(device).expect("the disk is watched")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_are_told_apart_by_letters_and_length() {
+        let text = "\
+# entries-in-buffer/entries-written: 5/5   #P:1
+     init-1  [000] d..2.  1.0: block_rq_complete: 259,2 RSM () 0 + 8 [0]
+     init-1  [000] d..2.  1.1: block_rq_complete: 259,2 FWFS () 64 + 8 none,0,0 [0]
+     init-1  [000] d..2.  1.2: block_rq_complete: 259,2 WS () 64 + 0 [0]
+     init-1  [000] d..2.  1.3: block_rq_complete: 259,2 DS () 64 + 8 [0]
+     init-1  [000] d..2.  1.4: block_rq_complete: 259,1 WS () 64 + 8 [0]
+     init-1  [000] d..2.  1.5: block_rq_complete: 259,2 FF () 0 + 0 [0]
+";
+        let expected = Traced {
+            reads_and_writes: 2,
+            discards: 1,
+            others: 2,
+        };
+        assert_eq!(count(text, "259,2"), expected);
+    }
+}

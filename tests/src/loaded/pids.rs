@@ -1,0 +1,68 @@
+//! The number of pids: its crossings, and how it moves.
+
+use std::io;
+
+use agent_common::PidSettings;
+use nodepulse::event::{Event, Side};
+
+use super::Loaded;
+use crate::provoke::{Provoke, tasks};
+
+/// Forks over the level are told once and at the level; and again after user space ended the state.
+/// Half of the `crowd` is room for what else may end meanwhile.
+pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
+    let first = tasks()? + crowd / 2;
+    let settings = PidSettings {
+        high: first,
+        low: first - crowd / 3,
+        trend_step: 0,
+        pad: 0,
+    };
+    let over = |event: &Event| match event {
+        Event::PidCrossing {
+            value,
+            side: Side::Over,
+            ..
+        } => Some(*value),
+        _ => None,
+    };
+    loaded.kernel.set_pid_settings(settings)?;
+    let forked = provoke.crowd(crowd)?;
+    assert_eq!(loaded.next("crossing", over).await, first);
+
+    drop(forked);
+    loaded.kernel.end_pid_state()?;
+    let high = tasks()? + crowd / 2;
+    let settings = PidSettings { high, ..settings };
+    loaded.kernel.set_pid_settings(settings)?;
+    let _forked = provoke.crowd(crowd)?;
+    assert_eq!(loaded.next("crossing", over).await, high);
+    loaded.kernel.set_pid_settings(PidSettings::default())?;
+    loaded.kernel.end_pid_state()?;
+    Ok(format!("over at {first}, then at {high}"))
+}
+
+/// The count is reported as it moves, with a third of the `crowd` as room.
+pub async fn trend(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
+    let settings = PidSettings {
+        high: 0,
+        low: 0,
+        trend_step: crowd / 6,
+        pad: 0,
+    };
+    loaded.kernel.set_pid_settings(settings)?;
+    let before = tasks()?;
+    let _forked = provoke.crowd(crowd)?;
+    let reached = loaded
+        .next("trend", |event| match event {
+            Event::PidTrend { value, .. } if *value >= before + crowd * 2 / 3 => Some(*value),
+            _ => None,
+        })
+        .await;
+    assert!(
+        reached <= before + crowd * 4 / 3,
+        "{before} before, then {reached}"
+    );
+    loaded.kernel.set_pid_settings(PidSettings::default())?;
+    Ok(format!("{before}, then {reached}"))
+}

@@ -1,0 +1,330 @@
+//! What is checked in a virtual machine, and how it is told: one line each on the console.
+//!
+//! ```text
+//! vm-kernel: <release> <milliseconds since boot>
+//! vm-plan: <name> <name> …
+//! vm-test: <name> ok|FAILED|skipped <milliseconds> <detail>
+//! vm-done
+//! ```
+//!
+//! `cargo xtask vm` reads them. A name of the plan without a line of its own is a failure: the
+//! kernel or PID 1 died of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nodepulse::clock::{BootNanos, Clock};
+use nodepulse::kernel::support::Missing;
+use nodepulse::kernel::{Probe, ProbeState, loader, object};
+use nodepulse::units::DeviceNumber;
+
+use crate::eventually;
+use crate::loaded::disks::{self, Disk};
+use crate::loaded::{Loaded, kills, pids, programs};
+use crate::provoke::Provoke;
+use crate::provoke::disk::{DirectFile, disk_of_node};
+
+/// A check, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Load,
+    OomNested,
+    OomGone,
+    OomGroup,
+    OomGlobal,
+    PidCrossing,
+    PidTrend,
+    DiskLimit,
+    DiskThrottled,
+    DiskFlushZero,
+    DiskDiscard,
+    NoLosses,
+    Detach,
+}
+
+/// What is left to the checks after the first.
+struct Lab {
+    provoke: Provoke,
+    loaded: tokio::sync::Mutex<Option<Loaded>>,
+    /// Programs that were there before ours.
+    before: Vec<(u32, String)>,
+}
+
+enum Found {
+    Good(String),
+    /// This kernel has no such thing, and says why.
+    Skipped(String),
+}
+
+/// Nothing else forks here, and every fork is slow under emulation.
+const CROWD: u32 = 100;
+
+/// Where the last panic was and what it said: a task that panics gives only its payload.
+static PANICKED: Mutex<Option<String>> = Mutex::new(None);
+
+impl Check {
+    const ALL: [Self; 13] = [
+        Self::Load,
+        Self::OomNested,
+        Self::OomGone,
+        Self::OomGroup,
+        Self::OomGlobal,
+        Self::PidCrossing,
+        Self::PidTrend,
+        Self::DiskLimit,
+        Self::DiskThrottled,
+        Self::DiskFlushZero,
+        Self::DiskDiscard,
+        Self::NoLosses,
+        Self::Detach,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::OomNested => "oom-nested",
+            Self::OomGone => "oom-cgroup-gone",
+            Self::OomGroup => "oom-group",
+            Self::OomGlobal => "oom-global",
+            Self::PidCrossing => "pid-crossing",
+            Self::PidTrend => "pid-trend",
+            Self::DiskLimit => "disk-limit",
+            Self::DiskThrottled => "disk-throttled",
+            Self::DiskFlushZero => "disk-flush-zero",
+            Self::DiskDiscard => "disk-discard",
+            Self::NoLosses => "no-losses",
+            Self::Detach => "detach",
+        }
+    }
+
+    /// The probe that it looks at; `None` for those that look at all of them.
+    const fn probe(self) -> Option<Probe> {
+        match self {
+            Self::OomNested | Self::OomGone | Self::OomGroup | Self::OomGlobal => {
+                Some(Probe::OomVictim)
+            }
+            Self::PidCrossing | Self::PidTrend => Some(Probe::PidFork),
+            Self::DiskLimit | Self::DiskThrottled | Self::DiskFlushZero | Self::DiskDiscard => {
+                Some(Probe::DiskComplete)
+            }
+            Self::Load | Self::NoLosses | Self::Detach => None,
+        }
+    }
+
+    async fn run(self, lab: Arc<Lab>) -> io::Result<Found> {
+        let mut guard = lab.loaded.lock().await;
+        match self {
+            Self::Load => return load(&mut guard),
+            Self::Detach => return detach(guard.take(), &lab.before).await,
+            _ => {}
+        }
+        let loaded = guard
+            .as_mut()
+            .ok_or_else(|| io::Error::other("nothing is loaded"))?;
+        if let Some(why) = missing(loaded, self.probe()) {
+            return Ok(Found::Skipped(why));
+        }
+        let provoke = &lab.provoke;
+        let detail = match self {
+            Self::OomNested => kills::nested(loaded, provoke).await,
+            Self::OomGone => kills::removed_at_once(loaded, provoke).await,
+            Self::OomGroup => kills::group(loaded, provoke).await,
+            Self::OomGlobal => kills::global(loaded, provoke).await,
+            Self::PidCrossing => pids::crossing(loaded, provoke, CROWD).await,
+            Self::PidTrend => pids::trend(loaded, provoke, CROWD).await,
+            Self::DiskLimit => {
+                let node = disk("fast")?;
+                let fast = watched(&node)?;
+                let file = DirectFile::device(fast.node)?;
+                disks::limit(loaded, &file, fast.device).await
+            }
+            Self::DiskThrottled => {
+                let (slow, fast) = (disk("slow")?, disk("fast")?);
+                disks::throttled(loaded, watched(&slow)?, watched(&fast)?).await
+            }
+            Self::DiskFlushZero => {
+                let node = disk("fast")?;
+                disks::flush_and_zero(loaded, watched(&node)?).await
+            }
+            Self::DiskDiscard => {
+                let node = disk("ext4")?;
+                let at = Path::new("/tmp/ext4");
+                std::fs::create_dir_all(at)?;
+                disks::discard(loaded, watched(&node)?, at).await
+            }
+            Self::NoLosses | Self::Load | Self::Detach => {
+                loaded.assert_nothing_lost();
+                Ok("every counter is 0".to_owned())
+            }
+        };
+        detail.map(Found::Good)
+    }
+}
+
+/// Runs all checks and says what they found. Never fails itself: whoever reads the console counts.
+///
+/// # Errors
+///
+/// When there is no runtime or no provoking program.
+pub fn run() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::panic::set_hook(Box::new(|info| {
+        *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
+    }));
+    let lab = Arc::new(Lab {
+        provoke: Provoke::beside_me()?,
+        loaded: tokio::sync::Mutex::new(None),
+        before: programs(),
+    });
+    println!("vm-plan: {}", Check::ALL.map(Check::name).join(" "));
+    runtime.block_on(async {
+        for check in Check::ALL {
+            let start = now();
+            let done = tokio::spawn(check.run(Arc::clone(&lab))).await;
+            let (verdict, detail) = match done {
+                Ok(Ok(Found::Good(detail))) => ("ok", detail),
+                Ok(Ok(Found::Skipped(why))) => ("skipped", why),
+                Ok(Err(err)) => ("FAILED", err.to_string()),
+                Err(err) => ("FAILED", panic_of(err)),
+            };
+            let took = now().since(start).as_millis();
+            println!("{}", line(check.name(), verdict, took, &detail));
+        }
+    });
+    println!("vm-done");
+    Ok(())
+}
+
+/// One line whatever the detail holds: the console is read line by line.
+fn line(name: &str, verdict: &str, took_ms: u128, detail: &str) -> String {
+    let words: Vec<&str> = detail.split_whitespace().collect();
+    format!("vm-test: {name} {verdict} {took_ms} {}", words.join(" "))
+}
+
+fn panic_of(err: tokio::task::JoinError) -> String {
+    let told = PANICKED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    told.unwrap_or_else(|| err.to_string())
+}
+
+fn now() -> BootNanos {
+    Clock::kernel().now().boot
+}
+
+/// Loads and attaches. The one probe that may stay off is that of kills, and only where the kernel's
+/// own description of the tracepoint says that it carries no task.
+fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
+    let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
+    let loaded = loader::load(object).map_err(|why| io::Error::other(why.to_string()))?;
+    let support = loaded.kernel.support().clone();
+    *lab = Some(Loaded::start(loaded));
+    let mut said = Vec::new();
+    for (probe, state) in &support.probes {
+        match state {
+            ProbeState::Attached => said.push(probe.program().to_owned()),
+            ProbeState::Missing(Missing::Prototype) => {
+                said.push(format!("no {}: {}", probe.program(), Missing::Prototype));
+            }
+            ProbeState::Missing(why) => {
+                return Err(io::Error::other(format!("{}: {why}", probe.program())));
+            }
+        }
+    }
+    let has_task = mark_victim_has_task()?;
+    assert_eq!(
+        support.attached(Probe::OomVictim),
+        has_task,
+        "{support:?}; by the format of the tracepoint the task is there: {has_task}"
+    );
+    Ok(Found::Good(said.join(", ")))
+}
+
+/// A second opinion beside BTF: with the task came its owner, as a field of the classic tracepoint.
+fn mark_victim_has_task() -> io::Result<bool> {
+    let format = std::fs::read_to_string("/sys/kernel/tracing/events/oom/mark_victim/format")?;
+    Ok(format.contains("uid"))
+}
+
+/// Why the check of `probe` cannot run here.
+fn missing(loaded: &Loaded, probe: Option<Probe>) -> Option<String> {
+    let probes = &loaded.kernel.support().probes;
+    let state = probes.iter().find(|(p, _)| Some(*p) == probe);
+    match state {
+        Some((_, ProbeState::Missing(why))) => Some(why.to_string()),
+        _ => None,
+    }
+}
+
+async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<Found> {
+    let loaded = loaded.ok_or_else(|| io::Error::other("nothing is loaded"))?;
+    let ours = || {
+        let mut ours = programs();
+        ours.retain(|program| !before.contains(program));
+        ours
+    };
+    let attached = ours();
+    let support = loaded.kernel.support().clone();
+    for (probe, state) in &support.probes {
+        let there = attached.iter().any(|(_, name)| name == probe.program());
+        assert_eq!(there, *state == ProbeState::Attached, "{attached:?}");
+    }
+    drop(loaded);
+    // The kernel frees them a moment after the last reference is gone.
+    eventually("programs gone", || match ours() {
+        left if left.is_empty() => Ok(()),
+        left => Err(left),
+    })
+    .await;
+    Ok(Found::Good(format!(
+        "{} programs before, none after",
+        attached.len()
+    )))
+}
+
+/// The node of the disk with this serial number: the kernel numbers them as they answer.
+fn disk(serial: &str) -> io::Result<PathBuf> {
+    for entry in std::fs::read_dir("/sys/block")? {
+        let path = entry?.path();
+        let is = std::fs::read_to_string(path.join("device/serial"));
+        if is.is_ok_and(|is| is.trim() == serial) {
+            let name = path.file_name().unwrap_or_default();
+            return Ok(Path::new("/dev").join(name));
+        }
+    }
+    Err(io::Error::other(format!(
+        "no disk with serial number {serial}"
+    )))
+}
+
+fn watched(node: &Path) -> io::Result<Disk<'_>> {
+    let (major, minor) = disk_of_node(node)?;
+    let device = DeviceNumber { major, minor };
+    Ok(Disk { node, device })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_one_line_whatever_its_detail() {
+        let expected = "vm-test: load FAILED 12 panicked at a.rs:1: left: 1";
+        assert_eq!(
+            line("load", "FAILED", 12, "panicked at a.rs:1:\n  left: 1\n"),
+            expected
+        );
+    }
+
+    #[test]
+    fn every_check_has_a_name_of_its_own() {
+        let mut names = Check::ALL.map(Check::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Check::ALL.len());
+    }
+}
