@@ -7,11 +7,13 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod build_ebpf;
 mod demo;
+mod kernels;
 mod repo;
 mod run;
 mod setup;
 mod test;
 mod tidy;
+mod vm;
 
 #[derive(Parser)]
 #[command(
@@ -37,6 +39,8 @@ enum Task {
     Test(test::Args),
     /// Check the rules of the layout: rooms, sizes, names, words.
     Tidy(tidy::Args),
+    /// Run the kernel's tests on other kernels, in virtual machines.
+    Vm(vm::Args),
     /// Measure what the agent costs, and compare with the budget.
     Bench(bench::Args),
 }
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::main(&args),
         Task::Test(args) => test::main(&args),
         Task::Tidy(args) => tidy::main(&args),
+        Task::Vm(args) => vm::main(&args),
         Task::Bench(args) => bench::main(&args),
     };
     done.unwrap_or_else(|err| {

@@ -83,7 +83,7 @@ impl Toolchain {
 }
 
 /// The strings of `key = "…"` or `key = ["…", …]`.
-fn toml_strings(text: &str, key: &str) -> Vec<String> {
+pub fn toml_strings(text: &str, key: &str) -> Vec<String> {
     let value = text
         .match_indices(key)
         .filter(|(at, _)| *at == 0 || text[..*at].ends_with('\n'))
@@ -174,10 +174,11 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The first `program` on PATH.
+/// The first `program` on PATH, or where Debian keeps those that only root has on it.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::repo::{Repo, command, on_path, output, run};
+use crate::vm::qemu;
 
 /// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
 /// and compiler must agree on the LLVM major version, so one is never raised without the other.
@@ -20,21 +21,34 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("musl-gcc", "musl-tools"),
 ];
 
+/// The same for `cargo xtask vm`, which alone needs them.
+const VM_PROGRAMS: &[(&str, &str)] = &[
+    (qemu::PROGRAM, "qemu-system-x86"),
+    (qemu::MAKE_EXT4, "e2fsprogs"),
+];
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Only say what is there; exit 1 when something is missing.
     #[arg(long)]
     check: bool,
+    /// Also what `cargo xtask vm` needs.
+    #[arg(long)]
+    vm: bool,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     if !args.check {
         all(&repo)?;
+        if args.vm {
+            vm(&repo)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let mut complete = true;
-    for step in steps(&repo)? {
+    let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
+    for step in steps(&repo)?.into_iter().chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
         eprintln!("setup: {}: {state}", step.name);
@@ -44,7 +58,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// Brings this machine to where everything else can run.
 pub fn all(repo: &Repo) -> Result<()> {
-    for step in steps(repo)? {
+    install(repo, steps(repo)?)
+}
+
+/// What virtual machines need besides.
+pub fn vm(repo: &Repo) -> Result<()> {
+    install(repo, [packages(VM_PROGRAMS)])
+}
+
+fn install(repo: &Repo, steps: impl IntoIterator<Item = Step>) -> Result<()> {
+    for step in steps {
         if step.present {
             eprintln!("setup: {}: present", step.name);
             continue;
@@ -81,7 +104,7 @@ enum Install {
 
 /// In the order in which they depend on each other.
 fn steps(repo: &Repo) -> Result<Vec<Step>> {
-    let mut steps = vec![packages()];
+    let mut steps = vec![packages(PROGRAMS)];
     steps.extend(toolchain(repo)?);
     let linker = bpf_linker(repo)?;
     steps.push(Step {
@@ -93,13 +116,13 @@ fn steps(repo: &Repo) -> Result<Vec<Step>> {
 }
 
 /// One step, so that a machine where we may not install hears of all packages at once.
-fn packages() -> Step {
-    let missing: Vec<_> = PROGRAMS
+fn packages(programs: &[(&str, &'static str)]) -> Step {
+    let missing: Vec<_> = programs
         .iter()
         .filter(|(program, _)| on_path(program).is_none())
         .map(|(_, package)| *package)
         .collect();
-    let programs: Vec<_> = PROGRAMS.iter().map(|(program, _)| *program).collect();
+    let programs: Vec<_> = programs.iter().map(|(program, _)| *program).collect();
     Step {
         name: programs.join(", "),
         present: missing.is_empty(),
@@ -207,7 +230,7 @@ fn bpf_linker_root(repo: &Repo) -> Result<PathBuf> {
 }
 
 /// Outside the checkout, so that a second one need not build the linker again.
-fn cache() -> Result<PathBuf> {
+pub fn cache() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let base = set("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -12,8 +12,8 @@ mod libtest;
 mod stages;
 mod watchdog;
 
-use libtest::Counts;
-use stages::{Outcome, STAGES, Stage};
+pub use libtest::Counts;
+use stages::{STAGES, Stage};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -49,6 +49,8 @@ struct Report {
     name: &'static str,
     verdict: Verdict,
     counts: Counts,
+    /// Parts that could not be had; see [`stages::Outcome::unavailable`].
+    unavailable: Vec<String>,
     took: Duration,
     budget: Duration,
 }
@@ -69,6 +71,7 @@ impl Report {
             name: stage.name,
             verdict,
             counts: Counts::default(),
+            unavailable: Vec::new(),
             took: Duration::ZERO,
             budget: stage.budget(),
         }
@@ -107,9 +110,16 @@ fn attend(stage: &Stage, repo: &Repo) -> Report {
     let mut report = Report::new(stage, Verdict::Ok);
     report.took = start.elapsed();
     report.verdict = match outcome {
-        Ok(Outcome { counts, failure }) => {
-            report.counts = counts;
-            failure.map_or(Verdict::Ok, Verdict::Failed)
+        Ok(outcome) => {
+            report.counts = outcome.counts;
+            report.unavailable = outcome.unavailable;
+            let nothing = report.counts.passed == 0 && !report.unavailable.is_empty();
+            match outcome.failure {
+                Some(why) => Verdict::Failed(why),
+                // Nothing at all could be had: no failure with CI=true either.
+                None if nothing => Verdict::Skipped("nothing could be had".to_owned()),
+                None => Verdict::Ok,
+            }
         }
         Err(err) => match err.downcast::<stages::CannotRunHere>() {
             Ok(reason) => skipped(stage, &reason.to_string()),
@@ -156,6 +166,8 @@ fn table(reports: &[Report]) -> String {
             Verdict::Skipped(why) => format!("SKIPPED: {why}"),
             Verdict::NotRun(why) => format!("not run: {why}"),
         };
+        let unavailable = report.unavailable.iter();
+        let result = unavailable.fold(result, |result, what| format!("{result}; SKIPPED {what}"));
         let (took, budget) = (report.took.as_secs_f64(), report.budget.as_secs());
         lines.push(format!(
             "{:<13} {took:>8.1} {budget:>8}  {result}",

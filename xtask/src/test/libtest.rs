@@ -45,7 +45,11 @@ pub fn run(command: &mut Command) -> Result<Outcome> {
             shown(command)
         )
     });
-    Ok(Outcome { counts, failure })
+    Ok(Outcome {
+        counts,
+        failure,
+        ..Outcome::default()
+    })
 }
 
 /// Of `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; …`.

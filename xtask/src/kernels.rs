@@ -1,0 +1,215 @@
+//! kernels.toml → images: fetched once from Debian, checked against the signed index, kept.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::repo::{Repo, command, output, run, toml_strings};
+use crate::setup;
+
+mod apt;
+mod mirrors;
+
+use apt::{Apt, Package};
+
+/// One entry of the matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    pub name: String,
+    suites: Vec<String>,
+    /// The meta package.
+    package: String,
+}
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub vmlinuz: PathBuf,
+    /// Of the package that it came in.
+    pub version: String,
+    /// What a reader should know, such as that the mirror did not answer.
+    pub note: Option<String>,
+}
+
+/// All of xtask/kernels.toml, oldest first.
+pub fn matrix(repo: &Repo) -> Result<Vec<Kernel>> {
+    let file = repo.root.join("xtask/kernels.toml");
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}", file.display()))?;
+    parse(&text).with_context(|| file.display().to_string())
+}
+
+fn parse(text: &str) -> Result<Vec<Kernel>> {
+    let tables = text.split("[[kernel]]").skip(1);
+    tables
+        .map(|table| {
+            let one = |key| {
+                let value = toml_strings(table, key).into_iter().next();
+                value.with_context(|| format!("a kernel has no `{key}`"))
+            };
+            let suites = toml_strings(table, "suites");
+            if suites.is_empty() {
+                bail!("a kernel has no `suites`");
+            }
+            Ok(Kernel {
+                name: one("name")?,
+                suites,
+                package: one("package")?,
+            })
+        })
+        .collect()
+}
+
+impl Kernel {
+    /// The image, from the mirror or, where that does not answer, from an earlier run.
+    pub fn fetch(&self) -> Result<Image> {
+        let dir = setup::cache()?.join("kernels").join(&self.name);
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        let wanted = self.resolve(&dir);
+        match (wanted, kept(&dir)) {
+            (Ok((_, package)), Some(image)) if image.version == package.version => Ok(image),
+            (Ok((apt, package)), _) => self.download(&dir, &apt, &package),
+            (Err(err), Some(image)) => Ok(Image {
+                note: Some(format!("from an earlier run: {err:#}")),
+                ..image
+            }),
+            (Err(err), None) => Err(err),
+        }
+    }
+
+    /// Which package the mirror has now.
+    fn resolve(&self, dir: &Path) -> Result<(Apt, Package)> {
+        let apt = Apt::new(&dir.join("apt"), &self.suites)?;
+        let meta = apt.show(&self.package)?;
+        let image = meta.depends_on("linux-image-");
+        let image = image.with_context(|| format!("{} names no image", self.package))?;
+        let mut package = apt.show(&image)?;
+        // In newer releases the image's package is empty but for what it depends on.
+        if let Some(binary) = package.depends_on("linux-binary-") {
+            package = apt.show(&binary)?;
+        }
+        Ok((apt, package))
+    }
+
+    fn download(&self, dir: &Path, apt: &Apt, package: &Package) -> Result<Image> {
+        eprintln!(
+            "kernels: {}: {} {}",
+            self.name, package.name, package.version
+        );
+        let work = dir.join("unpacked");
+        remove(&work)?;
+        let deb = apt.download(package)?;
+        let mut unpack = command("dpkg-deb");
+        run(unpack.arg("-x").arg(&deb).arg(&work))?;
+        let found = vmlinuz_in(&work)?;
+        let kept_as = dir.join("vmlinuz");
+        std::fs::rename(&found, &kept_as)
+            .with_context(|| format!("cannot move {}", found.display()))?;
+        let told = json!({
+            "package": package.name,
+            "version": package.version,
+            "deb_sha256": package.sha256,
+            "vmlinuz_sha256": sha256(&kept_as)?,
+        });
+        std::fs::write(dir.join(TOLD), format!("{told:#}\n"))?;
+        remove(&work)?;
+        std::fs::remove_file(&deb).with_context(|| format!("cannot remove {}", deb.display()))?;
+        kept(dir).with_context(|| format!("{} cannot be read back", dir.display()))
+    }
+}
+
+/// What is kept beside an image: where it came from, and its digest.
+const TOLD: &str = "vmlinuz.json";
+
+/// The image of an earlier run, if it is still what was written then.
+fn kept(dir: &Path) -> Option<Image> {
+    let vmlinuz = dir.join("vmlinuz");
+    let told = std::fs::read_to_string(dir.join(TOLD)).ok()?;
+    let told: Value = serde_json::from_str(&told).ok()?;
+    let whole = sha256(&vmlinuz).is_ok_and(|sum| told["vmlinuz_sha256"] == sum.as_str());
+    whole.then_some(Image {
+        vmlinuz,
+        version: told["version"].as_str()?.to_owned(),
+        note: None,
+    })
+}
+
+/// Under /boot, or with the modules since the image's package was split.
+fn vmlinuz_in(unpacked: &Path) -> Result<PathBuf> {
+    let versions = entries(&unpacked.join("usr/lib/modules"));
+    let beside_modules = versions.iter().map(|version| version.join("vmlinuz"));
+    let in_boot = entries(&unpacked.join("boot")).into_iter();
+    let named = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("vmlinuz") && path.is_file()
+    };
+    let found = in_boot.chain(beside_modules).find(named);
+    found.with_context(|| format!("no vmlinuz in {}", unpacked.display()))
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    Ok(())
+}
+
+fn sha256(file: &Path) -> Result<String> {
+    let sum = output(command("sha256sum").arg(file))?;
+    let digest = sum.split_whitespace().next();
+    Ok(digest.context("sha256sum printed nothing")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_has_one_entry_a_table() {
+        let text = "# name = \"no\"\n[[kernel]]\nname = \"1\"\nsuites = [\"a\", \"b\"]\n\
+                    package = \"p\"\n\n[[kernel]]\nname = \"2\"\nsuites = [\"c\"]\npackage = \"q\"\n";
+        let kernel = |name: &str, suites: &[&str], package: &str| Kernel {
+            name: name.to_owned(),
+            suites: suites.iter().map(|suite| (*suite).to_owned()).collect(),
+            package: package.to_owned(),
+        };
+        let expected = [kernel("1", &["a", "b"], "p"), kernel("2", &["c"], "q")];
+        assert_eq!(parse(text).unwrap(), expected);
+        let err = parse("[[kernel]]\nname = \"1\"\npackage = \"p\"\n").unwrap_err();
+        assert_eq!(err.to_string(), "a kernel has no `suites`");
+    }
+
+    #[test]
+    fn the_matrix_of_this_repository_can_be_read() {
+        let repo = Repo::find().unwrap();
+        let names: Vec<_> = matrix(&repo).unwrap().into_iter().map(|k| k.name).collect();
+        assert_eq!(names.first().map(String::as_str), Some("5.10"));
+        assert_eq!(names.last().map(String::as_str), Some("newest"));
+    }
+
+    #[test]
+    fn an_image_is_found_where_either_layout_puts_it() {
+        for path in [
+            "boot/vmlinuz-5.10.0-1-cloud-amd64",
+            "usr/lib/modules/7.0/vmlinuz",
+        ] {
+            let dir =
+                std::env::temp_dir().join(format!("nodepulse-vmlinuz-{}", std::process::id()));
+            remove(&dir).unwrap();
+            let file = dir.join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(dir.join(path).with_file_name("config-5.10"), "").unwrap();
+            assert!(vmlinuz_in(&dir).is_err(), "only a configuration");
+            std::fs::write(&file, "").unwrap();
+            assert_eq!(vmlinuz_in(&dir).unwrap(), file);
+            remove(&dir).unwrap();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! apt with sources, lists and cache of our own: other releases than this machine's, and nothing of
+//! this machine touched. What it downloads is checked against the index, and the index against
+//! Debian's keys.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{mirrors, sha256};
+use crate::repo::{command, on_path, output};
+
+/// Of the package `debian-archive-keyring`.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Lists younger than this are not asked for again.
+const FRESH: Duration = Duration::from_secs(24 * 3600);
+
+pub struct Apt {
+    dir: PathBuf,
+}
+
+/// One package, as the index has it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Package {
+    pub name: String,
+    pub version: String,
+    /// Digest of its file.
+    pub sha256: String,
+    depends: Vec<String>,
+}
+
+impl Apt {
+    /// With what `suites` have today.
+    pub fn new(dir: &Path, suites: &[String]) -> Result<Self> {
+        if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
+            bail!("no apt-get or dpkg-deb here: Debian's kernels are fetched with them");
+        }
+        if !Path::new(KEYRING).is_file() {
+            bail!("no {KEYRING}: install the package debian-archive-keyring");
+        }
+        for below in ["state/lists/partial", "cache/archives/partial"] {
+            let below = dir.join(below);
+            std::fs::create_dir_all(&below)
+                .with_context(|| format!("cannot create {}", below.display()))?;
+        }
+        let apt = Self {
+            dir: dir.to_owned(),
+        };
+        apt.update(suites)?;
+        Ok(apt)
+    }
+
+    fn update(&self, suites: &[String]) -> Result<()> {
+        let sources = mirrors::sources(suites, KEYRING, &mirrors::configured());
+        let file = self.dir.join("sources.list");
+        let stamp = self.dir.join("updated");
+        let same = std::fs::read_to_string(&file).is_ok_and(|text| text == sources);
+        let age = std::fs::metadata(&stamp).and_then(|stamp| stamp.modified());
+        let fresh = age.is_ok_and(|age| age.elapsed().is_ok_and(|age| age < FRESH));
+        if same && fresh {
+            return Ok(());
+        }
+        std::fs::write(&file, &sources)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut update = self.command("apt-get");
+        // Without this a suite that cannot be fetched or verified is only a warning.
+        update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]);
+        attempt(&mut update).with_context(|| format!("no index of {}", suites.join(", ")))?;
+        std::fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))
+    }
+
+    /// The newest version of the package `name`.
+    pub fn show(&self, name: &str) -> Result<Package> {
+        let mut show = self.command("apt-cache");
+        let text = output(show.args(["show", "--no-all-versions", name]))?;
+        Package::parse(&text).with_context(|| format!("the index entry of {name}"))
+    }
+
+    /// Its file, which apt has checked against the index, as we do once more.
+    pub fn download(&self, package: &Package) -> Result<PathBuf> {
+        let dir = self.dir.join("downloaded");
+        super::remove(&dir)?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        let mut download = self.command("apt-get");
+        download.args(["-q", "download"]);
+        download.arg(format!("{}={}", package.name, package.version));
+        attempt(download.current_dir(&dir)).with_context(|| package.name.clone())?;
+        let deb = super::entries(&dir).into_iter().next();
+        let deb = deb.context("apt-get downloaded nothing")?;
+        let sum = sha256(&deb)?;
+        if sum != package.sha256 {
+            bail!("{} is {sum}, not {}", deb.display(), package.sha256);
+        }
+        Ok(deb)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut apt = command(program);
+        let dir = self.dir.display();
+        let options = [
+            format!("Dir::Etc::SourceList={dir}/sources.list"),
+            "Dir::Etc::SourceParts=-".to_owned(),
+            format!("Dir::State={dir}/state"),
+            format!("Dir::Cache={dir}/cache"),
+            "Dir::State::status=/dev/null".to_owned(),
+            "APT::Architecture=amd64".to_owned(),
+            "APT::Architectures=amd64".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::Retries=2".to_owned(),
+            // The user `_apt` cannot write to a directory of ours; without root there is no change.
+            "APT::Sandbox::User=".to_owned(),
+        ];
+        for option in options {
+            apt.args(["-o", &option]);
+        }
+        apt.env("LC_ALL", "C");
+        apt
+    }
+}
+
+/// Runs apt-get; an error says what it complained of.
+fn attempt(apt_get: &mut Command) -> Result<()> {
+    let done = apt_get.output().context("cannot start apt-get")?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        bail!("apt-get: {}", complaint(&said));
+    }
+    Ok(())
+}
+
+/// Its first error; before that, the key that was missing where that is the reason.
+fn complaint(said: &str) -> String {
+    let key = said.lines().find(|line| line.contains("NO_PUBKEY"));
+    let error = said.lines().find(|line| line.starts_with("E: "));
+    let both: Vec<&str> = key.into_iter().chain(error).collect();
+    both.join("; ")
+}
+
+impl Package {
+    /// The first entry of what `apt-cache show` prints.
+    fn parse(text: &str) -> Result<Self> {
+        let entry = text.split("\n\n").next().unwrap_or_default();
+        let field = |name: &str| {
+            let line = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
+            entry.lines().find_map(line)
+        };
+        let needed = |name| field(name).with_context(|| format!("no field {name}"));
+        let depends = field("Depends").unwrap_or_default();
+        let name_only = |alternative: &str| Some(alternative.split_whitespace().next()?.to_owned());
+        Ok(Self {
+            name: needed("Package")?,
+            version: needed("Version")?,
+            sha256: needed("SHA256")?,
+            depends: depends.split([',', '|']).filter_map(name_only).collect(),
+        })
+    }
+
+    /// The first package that it depends on whose name begins with `prefix`.
+    pub fn depends_on(&self, prefix: &str) -> Option<String> {
+        let mut depends = self.depends.iter();
+        depends.find(|name| name.starts_with(prefix)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_entry_gives_version_digest_and_dependencies() {
+        let text = "Package: linux-image-7-cloud\nSource: linux (7)\nVersion: 7.1-1\n\
+                    Pre-Depends: linux-base (>= 4)\n\
+                    Depends: a | b (>= 2), linux-binary-7-cloud (= 7.1-1), linux-modules-7 (= 7.1-1)\n\
+                    SHA256: abc\nDescription: Linux\n Version: none\n\n\
+                    Package: linux-image-6-cloud\nVersion: 6-1\nSHA256: def\n";
+        let package = Package::parse(text).unwrap();
+        assert_eq!(package.name, "linux-image-7-cloud");
+        assert_eq!(package.version, "7.1-1");
+        assert_eq!(package.sha256, "abc");
+        let binary = package.depends_on("linux-binary-");
+        assert_eq!(binary.as_deref(), Some("linux-binary-7-cloud"));
+        assert_eq!(package.depends_on("linux-base"), None, "only before it");
+        assert_eq!(
+            package.depends_on("b"),
+            Some("b".to_owned()),
+            "an alternative"
+        );
+    }
+
+    #[test]
+    fn an_entry_without_a_digest_is_refused() {
+        let err = Package::parse("Package: a\nVersion: 1\n\nSHA256: abc\n").unwrap_err();
+        assert_eq!(err.to_string(), "no field SHA256");
+    }
+
+    #[test]
+    fn a_complaint_is_the_first_error_and_the_missing_key() {
+        let unsigned = "W: GPG error: http://m sid InRelease: NO_PUBKEY 6ED0\n\
+                        E: The repository 'http://m sid InRelease' is not signed.\nN: See apt-secure\n";
+        let gone = "W: slow\nE: Failed to fetch http://m\nE: Some index files failed\n";
+        let table = [
+            (
+                unsigned,
+                "W: GPG error: http://m sid InRelease: NO_PUBKEY 6ED0; \
+                 E: The repository 'http://m sid InRelease' is not signed.",
+            ),
+            (gone, "E: Failed to fetch http://m"),
+            ("", ""),
+        ];
+        for (said, expected) in table {
+            assert_eq!(complaint(said), expected);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
+//! gets two things: a kernel, and an initramfs with our PID 1.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::kernels::{self, Image, Kernel};
+use crate::repo::{MUSL_TARGET, Repo, run};
+use crate::{build_ebpf, setup};
+
+mod console;
+mod initramfs;
+pub mod qemu;
+mod report;
+
+use console::Check;
+pub use report::{counts, skipped, table};
+
+/// Of the workspace's Cargo.toml.
+const PROFILE: &str = "vm";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Kernels of xtask/kernels.toml. Without any: the oldest that can be had, and the newest.
+    kernels: Vec<String>,
+    /// The whole matrix; writes docs/kernels.md.
+    #[arg(long, conflicts_with = "kernels")]
+    all: bool,
+}
+
+/// Which kernels of the matrix.
+pub enum Choice<'a> {
+    All,
+    /// The oldest that can be had, and the newest.
+    Ends,
+    Named(&'a [String]),
+}
+
+/// What became of one kernel.
+pub struct Report {
+    pub kernel: String,
+    pub outcome: Outcome,
+}
+
+pub enum Outcome {
+    /// It cannot be had.
+    Skipped(String),
+    Ran(Ran),
+}
+
+pub struct Ran {
+    /// `uname -r`, or of the package where it did not come so far.
+    release: String,
+    /// From the kernel's start to PID 1.
+    boot: Duration,
+    took: Duration,
+    checks: Vec<Check>,
+    note: Option<String>,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    setup::all(&repo)?;
+    setup::vm(&repo)?;
+    build_ebpf::object(&repo, "")?;
+    let choice = match args.kernels.as_slice() {
+        _ if args.all => Choice::All,
+        [] => Choice::Ends,
+        named => Choice::Named(named),
+    };
+    let reports = reports(&repo, &choice)?;
+    println!("\n{}", table(&reports));
+    if args.all {
+        report::write(&repo.root.join("docs/kernels.md"), &reports)?;
+    }
+    let ran = reports.len() > skipped(&reports).len();
+    if !ran {
+        eprintln!("vm: no kernel could be had");
+    }
+    Ok(ExitCode::from(u8::from(
+        !ran || counts(&reports).failed > 0,
+    )))
+}
+
+/// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
+pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<Report>> {
+    let matrix = kernels::matrix(repo)?;
+    let archive = archive(repo)?;
+    let work = Work::new()?;
+    let initramfs = work.0.join("initramfs");
+    std::fs::write(&initramfs, archive)
+        .with_context(|| format!("cannot write {}", initramfs.display()))?;
+    let mut reports = Vec::new();
+    for (kernel, image) in fetched(&matrix, choice)? {
+        let outcome = match image {
+            Err(err) => {
+                let why = format!("{err:#}");
+                println!("SKIPPED vm {}: {why}", kernel.name);
+                Outcome::Skipped(why)
+            }
+            Ok(image) => Outcome::Ran(ran(&kernel.name, &image, &initramfs, &work.0)?),
+        };
+        reports.push(Report {
+            kernel: kernel.name.clone(),
+            outcome,
+        });
+    }
+    Ok(reports)
+}
+
+type Fetched<'a> = Vec<(&'a Kernel, Result<Image>)>;
+
+fn fetched<'a>(matrix: &'a [Kernel], choice: &Choice<'_>) -> Result<Fetched<'a>> {
+    let fetch = |kernel: &'a Kernel| (kernel, kernel.fetch());
+    match choice {
+        Choice::All => Ok(matrix.iter().map(fetch).collect()),
+        Choice::Ends => Ok(ends(matrix, Kernel::fetch)),
+        Choice::Named(names) => names
+            .iter()
+            .map(|name| {
+                let found = matrix.iter().find(|kernel| kernel.name == *name);
+                match found {
+                    Some(kernel) => Ok(fetch(kernel)),
+                    None => {
+                        let known: Vec<_> = matrix.iter().map(|k| k.name.as_str()).collect();
+                        bail!("no kernel {name}: there are {}", known.join(", "))
+                    }
+                }
+            })
+            .collect(),
+    }
+}
+
+/// From the oldest on until one can be had; and the last.
+fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
+    let Some((newest, older)) = matrix.split_last() else {
+        return Vec::new();
+    };
+    let mut ends = Vec::new();
+    for kernel in older {
+        let image = fetch(kernel);
+        let found = image.is_ok();
+        ends.push((kernel, image));
+        if found {
+            break;
+        }
+    }
+    ends.push((newest, fetch(newest)));
+    ends
+}
+
+/// Builds PID 1 and the program that provokes, static, and packs them.
+fn archive(repo: &Repo) -> Result<Vec<u8>> {
+    eprintln!("build: init and provoke for {MUSL_TARGET}, profile {PROFILE}");
+    let mut build = repo.cargo();
+    build.args(["build", "--profile", PROFILE, "--target", MUSL_TARGET]);
+    build.args(["--package", "nodepulse-tests"]);
+    run(build.args(["--bin", "init", "--bin", "provoke"]))?;
+    let dir = repo.target_dir.join(MUSL_TARGET).join(PROFILE);
+    let program = |name: &str| {
+        let file = dir.join(name);
+        std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
+    };
+    Ok(initramfs::pack(&program("init")?, &program("provoke")?))
+}
+
+fn ran(name: &str, image: &Image, initramfs: &Path, work: &Path) -> Result<Ran> {
+    eprintln!("\nvm: {name}: {}", image.version);
+    let start = Instant::now();
+    let (console, why) = qemu::boot(&image.vmlinuz, initramfs, work)?;
+    let took = start.elapsed();
+    if !console.done {
+        eprintln!("vm: {name}: {why}; the last lines:\n{}", console.others());
+    }
+    let (release, boot) = console
+        .kernel
+        .clone()
+        .unwrap_or_else(|| (image.version.clone(), Duration::ZERO));
+    Ok(Ran {
+        release,
+        boot,
+        took,
+        checks: console.checks(&why),
+        note: image.note.clone(),
+    })
+}
+
+/// Disks and initramfs; removed on drop.
+struct Work(PathBuf);
+
+impl Work {
+    fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("nodepulse-vm-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Err(err) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("vm: cannot remove {}: {err}", self.0.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_the_matrix_are_the_oldest_to_be_had_and_the_newest() {
+        let repo = Repo::find().unwrap();
+        let matrix = kernels::matrix(&repo).unwrap();
+        let table: [(&[&str], &[&str], &str); 3] = [
+            (&[], &["5.10", "newest"], "all can be had"),
+            (
+                &["5.10"],
+                &["5.10", "5.10-final", "newest"],
+                "the first cannot",
+            ),
+            (&["newest"], &["5.10", "newest"], "the last cannot"),
+        ];
+        for (gone, expected, why) in table {
+            let fetch = |kernel: &Kernel| {
+                if gone.contains(&kernel.name.as_str()) {
+                    bail!("gone")
+                }
+                Ok(())
+            };
+            let found = ends(&matrix, fetch);
+            let names: Vec<_> = found.iter().map(|(k, _)| k.name.as_str()).collect();
+            assert_eq!(names, expected, "{why}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What the virtual machine says on its console → what it found. The lines are described in
+//! `tests/src/vm.rs`.
+
+use std::time::Duration;
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub name: String,
+    pub verdict: Verdict,
+    pub took: Duration,
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    Failed,
+    /// This kernel has no such thing.
+    Skipped,
+}
+
+/// Everything that was said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Console {
+    /// `uname -r`, and when PID 1 came to say so.
+    pub kernel: Option<(String, Duration)>,
+    plan: Vec<String>,
+    checks: Vec<Check>,
+    pub done: bool,
+    /// The last lines that are not ours, for when it ends early.
+    others: Vec<String>,
+}
+
+/// Lines kept for the report of an early end: a kernel panic with its stack.
+const KEPT: usize = 40;
+
+impl Console {
+    /// Takes one line, and gives back what of it is ours: the firmware and the kernel may have
+    /// written in front.
+    pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
+        let line = line.trim_end();
+        let ours = line.find("vm-").and_then(|at| line.get(at..));
+        if let Some(ours) = ours.filter(|ours| self.ours(ours).is_some()) {
+            return Some(ours);
+        }
+        if !line.is_empty() {
+            if self.others.len() == KEPT {
+                self.others.remove(0);
+            }
+            self.others.push(line.to_owned());
+        }
+        None
+    }
+
+    fn ours(&mut self, line: &str) -> Option<()> {
+        let (kind, rest) = line.split_once(": ").unwrap_or((line, ""));
+        match kind {
+            "vm-kernel" => {
+                let (release, since_boot) = rest.split_once(' ')?;
+                self.kernel = Some((release.to_owned(), milliseconds(since_boot)?));
+            }
+            "vm-plan" => self.plan = rest.split_whitespace().map(str::to_owned).collect(),
+            "vm-test" => self.checks.push(check(rest)?),
+            "vm-done" => self.done = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// All checks of the plan; those without a result failed, and the first of them says `why`.
+    pub fn checks(&self, why: &str) -> Vec<Check> {
+        let mut checks = self.checks.clone();
+        let mut why = Some(why);
+        for name in &self.plan {
+            if checks.iter().all(|check| check.name != *name) {
+                let detail = why.take().unwrap_or("not reached");
+                checks.push(Check::failed(name, detail));
+            }
+        }
+        if checks.is_empty() {
+            checks.push(Check::failed("boot", why.unwrap_or_default()));
+        }
+        checks
+    }
+
+    /// What else was said at the end.
+    pub fn others(&self) -> String {
+        self.others.join("\n")
+    }
+}
+
+impl Check {
+    pub fn failed(name: &str, detail: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            verdict: Verdict::Failed,
+            took: Duration::ZERO,
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+/// Of `<name> ok|FAILED|skipped <milliseconds> <detail>`.
+fn check(rest: &str) -> Option<Check> {
+    let mut words = rest.splitn(4, ' ');
+    Some(Check {
+        name: words.next()?.to_owned(),
+        verdict: match words.next()? {
+            "ok" => Verdict::Ok,
+            "FAILED" => Verdict::Failed,
+            "skipped" => Verdict::Skipped,
+            _ => return None,
+        },
+        took: milliseconds(words.next()?)?,
+        detail: words.next().unwrap_or_default().to_owned(),
+    })
+}
+
+fn milliseconds(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console(lines: &[&str]) -> Console {
+        let mut console = Console::default();
+        for line in lines {
+            console.line(line);
+        }
+        console
+    }
+
+    #[test]
+    fn results_are_read_from_between_what_others_say() {
+        let console = console(&[
+            "\x1b[2JSeaBIOS vm-kernel: 5.10.0-46-cloud-amd64 1500\r",
+            "[    1.0] cpu vm-like",
+            "vm-plan: load oom\r",
+            "vm-test: load ok 12 three: all of them\r",
+            "vm-test: oom skipped 0 no task\r",
+            "vm-test: oom perhaps 0\r",
+            "vm-done\r",
+        ]);
+        let release = "5.10.0-46-cloud-amd64".to_owned();
+        assert_eq!(console.kernel, Some((release, Duration::from_millis(1500))));
+        assert!(console.done);
+        let told: Vec<_> = console
+            .checks("unused")
+            .into_iter()
+            .map(|c| (c.name, c.verdict, c.took.as_millis(), c.detail))
+            .collect();
+        let expected = [
+            ("load", Verdict::Ok, 12, "three: all of them"),
+            ("oom", Verdict::Skipped, 0, "no task"),
+        ];
+        let expected = expected.map(|(n, v, t, d)| (n.to_owned(), v, t, d.to_owned()));
+        assert_eq!(told, expected);
+        assert_eq!(
+            console.others(),
+            "[    1.0] cpu vm-like\nvm-test: oom perhaps 0"
+        );
+    }
+
+    #[test]
+    fn a_planned_check_without_a_result_failed_and_the_first_says_why() {
+        let ended = console(&["vm-plan: a b c", "vm-test: a ok 1"]);
+        let failed: Vec<_> = ended.checks("timed out");
+        let expected = [
+            ("a", Verdict::Ok, ""),
+            ("b", Verdict::Failed, "timed out"),
+            ("c", Verdict::Failed, "not reached"),
+        ];
+        for (check, (name, verdict, detail)) in failed.iter().zip(expected) {
+            assert_eq!(
+                (&*check.name, check.verdict, &*check.detail),
+                (name, verdict, detail)
+            );
+        }
+        assert_eq!(failed.len(), 3);
+        let nothing = console(&["Kernel panic"]).checks("ended");
+        assert_eq!(nothing, [Check::failed("boot", "ended")]);
+    }
+}

@@ -1,0 +1,113 @@
+//! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
+//! `Documentation/driver-api/early-userspace/buffer-format.rst`.
+
+/// Packs PID 1, what it starts, and the console that the kernel opens before PID 1 runs.
+pub fn pack(init: &[u8], provoke: &[u8]) -> Vec<u8> {
+    const DIRECTORY: u32 = 0o040_755;
+    const PROGRAM: u32 = 0o100_755;
+    const CHARACTER_DEVICE: u32 = 0o020_600;
+    let mut archive = Archive::default();
+    for directory in ["dev", "proc", "sys", "tmp"] {
+        archive.add(directory, DIRECTORY, (0, 0), &[]);
+    }
+    archive.add("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
+    archive.add("init", PROGRAM, (0, 0), init);
+    archive.add("provoke", PROGRAM, (0, 0), provoke);
+    archive.add("TRAILER!!!", 0, (0, 0), &[]);
+    archive.bytes
+}
+
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    /// Each file needs a number of its own, or they count as links to one another.
+    files: u32,
+}
+
+impl Archive {
+    fn add(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+        self.files += 1;
+        let length = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let head = [
+            self.files,
+            mode,
+            0, // user
+            0, // group
+            1, // links
+            0, // time
+            length(content.len()),
+            0, // device that it is on, in two numbers
+            0,
+            device.0,
+            device.1,
+            length(name.len() + 1),
+            0, // checksum: this format has none
+        ];
+        self.bytes.extend(b"070701");
+        for field in head {
+            self.bytes.extend(format!("{field:08x}").bytes());
+        }
+        self.bytes.extend(name.bytes().chain([0]));
+        self.align();
+        self.bytes.extend(content);
+        self.align();
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_a_head_a_name_and_its_content_each_filled_up_to_four_bytes() {
+        let mut archive = Archive::default();
+        archive.add("init", 0o100_755, (0, 0), b"abcde");
+        let expected = [
+            "07070100000001000081ed000000000000000000000001000000000000000500000000",
+            "000000000000000000000000",
+            "0000000500000000",
+            "init\0\0",
+            "abcde\0\0\0",
+        ];
+        let text = String::from_utf8(archive.bytes).unwrap();
+        assert_eq!(text, expected.concat());
+    }
+
+    #[test]
+    fn an_archive_holds_the_programs_and_a_console_and_ends_with_the_trailer() {
+        let bytes = pack(b"one", b"two");
+        assert_eq!(
+            names(&bytes),
+            [
+                "dev",
+                "proc",
+                "sys",
+                "tmp",
+                "dev/console",
+                "init",
+                "provoke",
+                "TRAILER!!!",
+            ]
+        );
+    }
+
+    /// Reads the archive as the kernel does.
+    fn names(mut bytes: &[u8]) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some(head) = bytes.get(..110) {
+            assert_eq!(&head[..6], b"070701");
+            let field = |n: usize| {
+                let hex = std::str::from_utf8(&head[6 + 8 * n..14 + 8 * n]).unwrap();
+                usize::from_str_radix(hex, 16).unwrap()
+            };
+            let (content, name) = (field(6), field(11));
+            names.push(String::from_utf8(bytes[110..110 + name - 1].to_vec()).unwrap());
+            bytes = &bytes[(110 + name).next_multiple_of(4) + content.next_multiple_of(4)..];
+        }
+        names
+    }
+}
