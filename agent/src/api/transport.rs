@@ -35,10 +35,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
-/// When a connection with open streams and no traffic is probed by HTTP/2.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// When a connection with open streams and no traffic is probed by HTTP/2. A silent one is noticed
+/// sooner by the lease, whose renewal has a deadline; each ping costs three wake-ups.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to that may take.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What HTTP is spoken over, in either direction.
 trait Io: Read + Write + Send + Unpin {}
