@@ -1,6 +1,6 @@
 //! Builds the rooms, connects them, owns the loop and the way out.
 //!
-//! One task owns the state. Everything that can wake it is one of [`Input`]; everything else sends
+//! One task owns the state. Everything that can wake it is one kind of `Input`; everything else sends
 //! to it over a bounded channel, or is told by it what to do.
 
 #![forbid(unsafe_code)]

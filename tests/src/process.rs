@@ -52,8 +52,32 @@ impl Process {
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         let mut command = Command::new(program());
+        command.args(args);
+        Self::spawn(command)
+    }
+
+    /// The same with only these capabilities, as `setpriv` names them, whoever we are.
+    ///
+    /// # Panics
+    ///
+    /// As [`Process::start`].
+    #[must_use]
+    pub fn start_with_only(capabilities: &[&str], args: &[&str]) -> Self {
+        let set: String = capabilities
+            .iter()
+            .map(|name| format!(",+{name}"))
+            .collect();
+        let mut command = Command::new("setpriv");
         command
-            .args(args)
+            .arg(format!("--bounding-set=-all{set}"))
+            .arg(format!("--inh-caps=-all{set}"))
+            .arg(program())
+            .args(args);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        command
             .env_clear()
             .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
             .stdin(Stdio::null())
@@ -72,6 +96,12 @@ impl Process {
             lines,
             reading,
         }
+    }
+
+    /// Its process id; 0 once it was waited for.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id().unwrap_or(0)
     }
 
     /// Asks it to end.

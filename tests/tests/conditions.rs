@@ -322,6 +322,7 @@ async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
     let expected = TRANSITION..=TRANSITION + Duration::from_millis(100) + AT_ONCE;
     assert!(expected.contains(&held), "held for {held:?}");
     assert_ne!(condition["lastTransitionTime"], since);
+    sim.view().event("NodeHasSufficientPID", SOON).await;
     let reasons = sim.view().event_reasons();
     assert_eq!(
         reasons

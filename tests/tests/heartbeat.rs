@@ -15,6 +15,10 @@ fn below<'a>(requests: &'a [Recorded], prefix: &str) -> Vec<&'a Recorded> {
         .collect()
 }
 
+fn is_watch(request: &Recorded) -> bool {
+    request.query.starts_with("watch=true")
+}
+
 /// What this thread has worked so far: everything of a simulation but the looks at disks.
 fn worked() -> Duration {
     let id = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
@@ -42,8 +46,14 @@ async fn ten_idle_minutes_cost_what_a_kubelet_spends_and_no_reads() {
     assert!((2..=5).contains(&patches), "{patches} status patches");
     assert_eq!(below(&requests, EVENTS).len(), 0, "events");
     assert_eq!(api.connections().opened, 1, "connections");
+    let reopened = requests.iter().filter(|request| is_watch(request)).count();
+    assert!(
+        reopened <= 2,
+        "the watch on the node was opened {reopened} times more"
+    );
     let others: Vec<_> = requests
         .iter()
+        .filter(|request| !is_watch(request))
         .filter(|request| request.method == "GET" || request.status != Some(200))
         .map(ToString::to_string)
         .collect();

@@ -47,7 +47,6 @@ impl App {
                 self.sample(now, Some(Stamp { kernel: at, read }));
                 self.probes.pids_counted(value, self.observe.tasks());
             }
-
             Event::DiskState {
                 at,
                 device,

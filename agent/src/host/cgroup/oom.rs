@@ -11,7 +11,7 @@ use crate::units::CgroupId;
 /// The counters of one cgroup since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OomCounters {
-    /// How often this cgroup's own limit was hit: [`limit_hits_of`].
+    /// How often this cgroup's own limit was hit: see [`limit_hits`].
     pub limit_hits: u64,
     /// Kills among the tasks of this cgroup itself. Version 1 before Linux 4.13 does not count.
     pub kills: u64,

@@ -1,0 +1,123 @@
+//! The real program with real probes: what it needs, and what it leaves behind.
+//!
+//! Always compiled; run with the feature `kernel`, as root.
+
+use std::fs;
+
+use nodepulse::kernel::Probe;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::loaded::programs;
+use nodepulse_tests::process::Process;
+use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::provoke::cgroup::CgroupTree;
+use nodepulse_tests::view::View;
+use nodepulse_tests::{SOON, eventually};
+
+const MIB: u64 = 1 << 20;
+
+/// Waits for what says that every probe runs.
+async fn all_attached(agent: &Process) {
+    for probe in Probe::ALL {
+        agent
+            .says(&format!("attached probe=\"{}\"", probe.program()), SOON)
+            .await;
+        println!(
+            "probe {} on {}: attached",
+            probe.program(),
+            probe.tracepoint()
+        );
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn two_capabilities_are_enough_for_every_probe() {
+    let agent = Process::start_with_only(&["bpf", "perfmon"], &["run", "--mode", "node"]);
+    all_attached(&agent).await;
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.id())).unwrap();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:\t"))
+        .unwrap();
+    // CAP_PERFMON is 38 and CAP_BPF 39 (include/uapi/linux/capability.h).
+    assert_eq!(
+        u64::from_str_radix(effective, 16).unwrap(),
+        1 << 38 | 1 << 39
+    );
+
+    // Without the right to open cgroups by their id the path is found by a walk.
+    let mut tree = CgroupTree::new(&format!("nodepulse-daemon-{}", std::process::id())).unwrap();
+    tree.add("pod/container").unwrap();
+    tree.limit("pod", 32 * MIB).unwrap();
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let (pid, _) = provoke
+        .eat_in(&tree.dir("pod/container"), 256 * MIB)
+        .unwrap();
+    let line = agent.says(&format!("victim={pid} "), SOON).await;
+    for path in [tree.path("pod/container"), tree.path("pod")] {
+        assert!(line.contains(&format!("\"{path}\"")), "{path}: {line}");
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn nothing_stays_in_the_kernel_however_it_ends() {
+    let api = ApiServer::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let view = View::of(&api, "worker-1");
+    for (round, name) in ["SIGTERM", "SIGKILL"].into_iter().enumerate() {
+        let before = programs();
+        let kubeconfig = kubeconfig.display().to_string();
+        let agent = Process::start([
+            "run",
+            "--mode",
+            "node",
+            "--node-name",
+            "worker-1",
+            "--node-ip",
+            "0.0.0.0",
+            "--allow-ready-without-runtime",
+            "--kubeconfig",
+            &kubeconfig,
+        ]);
+        all_attached(&agent).await;
+        api.wait_for(SOON, "answer to a create", |_| {
+            let answered = view.creates().get(round)?.status;
+            answered.map(drop)
+        })
+        .await;
+        view.becomes("Ready", "True", SOON).await;
+        let ours: Vec<_> = programs()
+            .into_iter()
+            .filter(|p| !before.contains(p))
+            .collect();
+        assert_eq!(ours.len(), Probe::ALL.len(), "{name}: {ours:?}");
+        match name {
+            "SIGTERM" => agent.terminate(),
+            _ => agent.kill(),
+        }
+        agent.ends(SOON).await;
+        eventually(&format!("end of the programs after {name}"), || {
+            let left: Vec<_> = programs()
+                .into_iter()
+                .filter(|p| ours.contains(p))
+                .collect();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+        assert_eq!(view.status("Ready"), "True", "{name}");
+    }
+    assert_eq!(
+        view.creates().len(),
+        2,
+        "the second one was told that the Node exists"
+    );
+    assert_eq!(view.creates()[1].status, Some(409));
+}
