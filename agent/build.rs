@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 /// Below the target directory; the same for every profile of the agent.
-const OBJECT: &str = "bpfel-unknown-none/release/agent-ebpf";
+const OBJECT: &str = "ebpf/bpfel-unknown-none/release/agent-ebpf";
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");

@@ -44,6 +44,8 @@ pub fn disk_complete(ctx: RawTracePointContext) -> i32 {
     if ctx.arg::<u32>(1) != 0 {
         // SAFETY: a field of a live map value.
         unsafe { add(&raw mut entry.errors, 1) };
+        #[cfg(feature = "log")]
+        aya_log_ebpf::debug!(&ctx, "request failed on device {}", dev);
         return 0;
     }
     // SAFETY: the offset comes from `table`.

@@ -29,6 +29,8 @@ const LIMIT_SLACK_PAGES: u64 = 512;
 #[raw_tracepoint(tracepoint = "mark_victim")]
 pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
+    #[cfg(feature = "log")]
+    aya_log_ebpf::debug!(&ctx, "a victim is marked");
     emit::crit(EventKind::OomKill, |record: &mut OomKill| {
         record.order = ORDER_UNKNOWN;
         trigger(record);

@@ -26,6 +26,10 @@ pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
         emit::dropped(DropReason::Unreadable);
         return 0;
     };
+    #[cfg(feature = "log")]
+    if first {
+        aya_log_ebpf::debug!(&ctx, "first fork: {} ids", value);
+    }
     crossing(settings, state, value);
     trend(settings, state, value, first);
     0

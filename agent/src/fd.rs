@@ -23,6 +23,10 @@ unsafe impl OneDescriptor for TimerFd {}
 // SAFETY: a ring owns its map, and a map keeps its descriptor from creation to drop.
 unsafe impl OneDescriptor for RingBuf<MapData> {}
 
+#[cfg(feature = "ebpf-log")]
+// SAFETY: a logger owns its ring, as above.
+unsafe impl<T> OneDescriptor for aya_log::EbpfLogger<T> {}
+
 /// A descriptor in the form that [`AsyncFd`] wants.
 #[derive(Debug)]
 pub struct Watched<T>(pub T);

@@ -7,6 +7,8 @@
 pub mod btf;
 pub mod handle;
 pub mod loader;
+#[cfg(feature = "ebpf-log")]
+pub mod log;
 pub mod object;
 pub mod resolve;
 pub mod ring;

@@ -10,6 +10,10 @@ use crate::setup;
 
 const TARGET: &str = "bpfel-unknown-none";
 
+/// Below the target directory, and apart from all other builds: build scripts of common crates ask
+/// for `RUSTC_BOOTSTRAP`, and a shared directory would be built anew each time it changes.
+const DIRECTORY: &str = "ebpf";
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Features of agent-ebpf, comma-separated: `log` adds log lines to the programs.
@@ -33,7 +37,8 @@ pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
         build.args(["--features", features]);
     }
     run(&mut build)?;
-    let object = repo.target_dir.join(TARGET).join("release/agent-ebpf");
+    let built = repo.target_dir.join(DIRECTORY).join(TARGET);
+    let object = built.join("release/agent-ebpf");
     eprintln!("build-ebpf: {}", described(&object)?);
     Ok(object)
 }
@@ -51,6 +56,8 @@ pub fn cargo(repo: &Repo, verb: &str) -> Result<Command> {
             "-Z",
             "build-std=core",
         ])
+        .arg("--target-dir")
+        .arg(repo.target_dir.join(DIRECTORY))
         .env("RUSTC_BOOTSTRAP", "1")
         .env(
             "CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER",

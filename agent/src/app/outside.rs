@@ -75,7 +75,17 @@ pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>
     let mut readers = tokio::task::JoinSet::new();
     match line {
         KernelLine::Attached(loaded) => {
-            let Loaded { kernel, crit, bulk } = *loaded;
+            let Loaded {
+                kernel,
+                crit,
+                bulk,
+                #[cfg(feature = "ebpf-log")]
+                log,
+            } = *loaded;
+            #[cfg(feature = "ebpf-log")]
+            if let Some(log) = log {
+                readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
+            }
             let support = kernel.support().clone();
             let crit = ring::read(crit, clock, send.clone());
             readers.spawn(async move { ("CRIT", crit.await) });

@@ -71,6 +71,7 @@ pub(super) fn start(
         register: config.register_node,
         checkpoint: checkpoint(config),
         status: StatusWriter::new(config.node_name.clone(), clock),
+        settled: false,
         schedule: Schedule::new(config.status_report_frequency),
         jitter,
         facts,
@@ -146,6 +147,8 @@ struct NodeWriter {
     register: bool,
     checkpoint: DeviceCheckpoint,
     status: StatusWriter,
+    /// Nobody has written to the Node since we last compared, and what is stored is what we say.
+    settled: bool,
     schedule: Schedule,
     jitter: Jitter,
     facts: watch::Receiver<Facts>,
@@ -183,8 +186,14 @@ impl NodeWriter {
                     None => return,
                 },
                 Some(event) = node.recv() => match event {
-                    NodeEvent::Stored(node) => self.status.observe(node),
-                    NodeEvent::Deleted => self.status.forget(),
+                    NodeEvent::Stored(node) => {
+                        self.settled = false;
+                        self.status.observe(node);
+                    }
+                    NodeEvent::Deleted => {
+                        self.settled = false;
+                        self.status.forget();
+                    }
                 },
             }
         }
@@ -245,8 +254,13 @@ impl NodeWriter {
     }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
-        let facts = self.facts.borrow().clone();
         let (clock, schedule) = (self.line.clock, self.schedule);
+        let due = schedule.decide(clock.now().boot) != report::Report::IfChanged;
+        if self.settled && !due && matches!(self.facts.has_changed(), Ok(false)) {
+            return Ok(None); // The same over the same gives the same.
+        }
+        self.settled = false;
+        let facts = self.facts.borrow_and_update().clone();
         let mut unchanged = report::Why::Heartbeat;
         // Those of all tries: one whose answer got lost may have been applied, and then the next
         // one finds nothing new.
@@ -276,6 +290,7 @@ impl NodeWriter {
             self.events.record(event);
         }
         let SyncOutcome::Sent(sent) = outcome else {
+            self.settled = true;
             return Ok(None);
         };
         let why = if sent.changed {

@@ -50,6 +50,9 @@ pub struct Loaded {
     pub crit: RingBuf<MapData>,
     /// Everything else.
     pub bulk: RingBuf<MapData>,
+    /// What the probes log, where they were built to.
+    #[cfg(feature = "ebpf-log")]
+    pub log: Option<aya_log::EbpfLogger<super::log::ToOurLog>>,
 }
 
 /// The attached programs and their maps.
@@ -156,6 +159,8 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
     Ok(Loaded {
         crit: take(&mut programs, "CRIT")?,
         bulk: take(&mut programs, "BULK")?,
+        #[cfg(feature = "ebpf-log")]
+        log: super::log::open(&mut programs),
         kernel: Kernel {
             support,
             pid_settings: take(&mut programs, "PID_SETTINGS")?,

@@ -1,0 +1,54 @@
+//! The probes' own log lines. For debug builds only: each costs a record and a wake-up.
+//!
+//! Needs an object built by `cargo xtask build-ebpf --features log`.
+
+use std::io;
+
+use aya::Ebpf;
+use aya_log::EbpfLogger;
+use tokio::io::Interest;
+use tracing::{debug, warn};
+
+use crate::fd;
+
+/// Hands lines of the probes to our own log.
+#[derive(Debug, Clone, Copy)]
+pub struct ToOurLog;
+
+impl log::Log for ToOurLog {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        debug!(probe_level = record.level().as_str(), "{}", record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Opens the log of an object that has one.
+#[must_use]
+pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<ToOurLog>> {
+    EbpfLogger::init_with_logger(programs, ToOurLog)
+        .inspect_err(|err| {
+            warn!(
+                err = err as &dyn std::error::Error,
+                "the eBPF object was built without log lines"
+            );
+        })
+        .ok()
+}
+
+/// Reads lines for as long as the programs live.
+///
+/// # Errors
+///
+/// When the log's ring cannot be waited for.
+pub async fn read(logger: EbpfLogger<ToOurLog>) -> io::Result<()> {
+    let mut logger = fd::watch(logger, Interest::READABLE)?;
+    loop {
+        logger.get_mut().0.flush();
+        logger.readable().await?.clear_ready();
+    }
+}
