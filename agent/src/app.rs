@@ -256,7 +256,7 @@ impl App {
             self.sync(Why::Tick);
         }
         if let Some(reporting) = &mut self.reporting {
-            reporting.on_time(now.boot, &self.facts);
+            reporting.on_time(now.boot);
         }
     }
 

@@ -15,13 +15,6 @@ use std::time::Duration;
 use crate::node_status::{Allocation, Taint};
 use crate::pressure::Policy;
 
-/// The one place that spells the domain.
-macro_rules! domain {
-    () => {
-        "nodepulse.dev"
-    };
-}
-
 mod checks;
 mod defaults;
 mod duration;

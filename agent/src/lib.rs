@@ -8,6 +8,13 @@
 //! A second, slower line joins before "pressure state": files under `/proc`, `/sys` and the cgroup
 //! file systems become the same readings that events become.
 
+/// The one place that spells our domain. Before the modules, so that each of them has it.
+macro_rules! domain {
+    () => {
+        "nodepulse.dev"
+    };
+}
+
 // What every room speaks.
 pub mod clock;
 pub mod fd;

@@ -277,7 +277,7 @@ impl Runtime {
         match self {
             Self::Missing => None,
             Self::NotNeeded => Some(Taint {
-                key: "nodepulse.dev/no-runtime".to_owned(),
+                key: concat!(domain!(), "/no-runtime").to_owned(),
                 value: String::new(),
                 effect: "NoSchedule".to_owned(),
             }),

@@ -11,14 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::node_status::{
-    Address, Condition, NodeInfo, NodeStatus, Registration, Status, StoredNode, Taint,
+    Address, Condition, LABEL_ARCH, LABEL_OS, NodeInfo, NodeStatus, Registration, Status,
+    StoredNode, Taint,
 };
 use crate::units::quantity::Quantity;
-
-/// Label that the scheduler matches pods by; repaired whenever it is wrong.
-pub const OS_LABEL: &str = "kubernetes.io/os";
-/// The same for the architecture.
-pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 
 /// The object that a new Node is created with.
 #[must_use]
@@ -55,8 +51,8 @@ pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     let mut node = stored.clone();
     let labels = object_at(&mut node, ["metadata", "labels"]);
     for (key, value) in [
-        (OS_LABEL, &status.node_info.operating_system),
-        (ARCH_LABEL, &status.node_info.architecture),
+        (LABEL_OS, &status.node_info.operating_system),
+        (LABEL_ARCH, &status.node_info.architecture),
     ] {
         if !value.is_empty() {
             labels.insert(key.to_owned(), json!(value));
@@ -330,8 +326,8 @@ pub(super) mod tests {
             name: "worker-1".to_owned(),
             labels: [
                 label("kubernetes.io/hostname", "worker-1"),
-                label(OS_LABEL, "linux"),
-                label(ARCH_LABEL, "amd64"),
+                label(LABEL_OS, "linux"),
+                label(LABEL_ARCH, "amd64"),
             ]
             .into(),
             ..Registration::default()
@@ -394,7 +390,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_ours_survives() {
         let mut stored = initial_node(&registration(), &status(0));
-        stored["metadata"]["labels"] = json!({ "mine": "1", OS_LABEL: "plan9" });
+        stored["metadata"]["labels"] = json!({ "mine": "1", LABEL_OS: "plan9" });
         stored["status"]["capacity"] = json!({ "memory": "1048576Ki", "example.com/gpu": "2" });
         stored["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.29.0");
         stored["status"]["nodeInfo"]["swap"] = json!({ "capacity": 5 });
@@ -411,7 +407,7 @@ pub(super) mod tests {
         let node = desired_node(&stored, &desired);
         assert_eq!(
             node["metadata"]["labels"],
-            json!({ "mine": "1", OS_LABEL: "linux", ARCH_LABEL: "amd64" })
+            json!({ "mine": "1", LABEL_OS: "linux", LABEL_ARCH: "amd64" })
         );
         assert_eq!(
             node["status"]["capacity"],

@@ -15,6 +15,7 @@ use tracing::debug;
 use super::backoff::Jitter;
 use super::{ApiError, Client};
 use crate::clock::{BootNanos, Clock, Stamp};
+use crate::node_status::transition::EventType;
 
 mod body;
 mod correlate;
@@ -41,15 +42,6 @@ pub enum Involved {
         /// `metadata.uid`.
         uid: String,
     },
-}
-
-/// `type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// As expected.
-    Normal,
-    /// Not so.
-    Warning,
 }
 
 /// Something that happened.

@@ -11,7 +11,7 @@ use super::backoff::Backoff;
 use super::convert::{initial_node, object, object_at};
 use super::patch::status_patch;
 use super::{ApiError, Client, Disposition, Place, Refusal};
-use crate::node_status::{NodeStatus, Registration};
+use crate::node_status::{ATTACH_DETACH, NodeStatus, Registration};
 use crate::units::quantity::Quantity;
 
 /// Whether a device manager left a checkpoint on this machine.
@@ -23,9 +23,6 @@ pub enum DeviceCheckpoint {
     /// stored Node names are set to zero until somebody announces them again.
     Absent,
 }
-
-/// Whether attach and detach of volumes is the control plane's business.
-const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// The labels of an existing Node that are corrected; all others are left to their owners.
 const DEFAULT_LABELS: [&str; 12] = [

@@ -6,13 +6,14 @@ use std::time::Duration;
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
-use crate::api::recorder::{EventInput, EventType, Involved};
+use crate::api::recorder::{EventInput, Involved};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::event::{OomKill, OomScope, ScopeSource};
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
+use crate::node_status::transition::EventType;
 use crate::pods::{Place, place};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
@@ -165,17 +166,18 @@ impl Kills {
 
     /// Walks the tree again for an id that is not known, but not for each of many kills.
     fn walk(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
-        let memory = &self.layout.as_ref()?.memory;
         let recent = self
             .walked
             .is_some_and(|last| now.since(last) < SAME_MOMENT);
-        if !recent && self.paths.known(id).is_none() {
-            self.walked = Some(now);
-            if let Err(err) = self.paths.refresh(memory) {
-                debug!(err = &err as &dyn std::error::Error, "cgroups not walked");
-            }
+        if recent || self.paths.known(id).is_some() {
+            return self.paths.known(id).map(str::to_owned);
         }
-        self.paths.known(id).map(str::to_owned)
+        self.walked = Some(now);
+        let memory = &self.layout.as_ref()?.memory;
+        let found = self.paths.resolve(memory, id).inspect_err(|err| {
+            debug!(err = err as &dyn std::error::Error, "cgroups not walked");
+        });
+        found.ok().flatten().map(str::to_owned)
     }
 
     /// Whose limit it was. A cgroup that is gone was no pods cgroup: that one outlives every pod.

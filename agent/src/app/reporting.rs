@@ -196,7 +196,7 @@ impl Reporting {
     }
 
     /// Does what else is due.
-    pub(super) fn on_time(&mut self, now: BootNanos, facts: &Facts) {
+    pub(super) fn on_time(&mut self, now: BootNanos) {
         if self.lease.due <= now && !self.lease.busy {
             self.lease.busy = true;
             self.lease.due = NEVER;
@@ -206,7 +206,6 @@ impl Reporting {
         }
         if self.writer.edge_due.is_some_and(|due| due <= now) {
             self.writer.edge_due = None;
-            self.set_facts(facts);
             self.edge(now);
         }
     }

@@ -9,7 +9,7 @@ use super::reporting::{Channels, Report, SyncRequest};
 use crate::api::backoff::Jitter;
 use crate::api::lease::LeaseKeeper;
 use crate::api::node_watch::{self, NodeEvent};
-use crate::api::recorder::{EventInput, EventSink, EventType, Involved, Recorder, Reporter};
+use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, Reporter};
 use crate::api::register::{DeviceCheckpoint, Registrar};
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::host::HostRoot;
 use crate::node_status::report::{self, Reporter as Schedule};
 use crate::node_status::setters;
-use crate::node_status::transition::{self, Edge, edges};
+use crate::node_status::transition::{Edge, edges};
 use crate::node_status::{AttachDetach, Facts, NodeStatus, Registration, Runtime, StoredNode};
 use crate::reading::Resource;
 
@@ -341,10 +341,7 @@ fn events(
             .copied();
         EventInput {
             object: Involved::Node,
-            type_: match edge.type_() {
-                transition::EventType::Normal => EventType::Normal,
-                transition::EventType::Warning => EventType::Warning,
-            },
+            type_: edge.type_(),
             reason: edge.reason().to_owned(),
             message: edge.message(node),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),

@@ -13,18 +13,8 @@ use crate::reading::{InterfaceAddress, Network};
 const UP_OR_REJECT: u32 = 0x1 | 0x200;
 const UP: u32 = 0x1;
 
-/// Everything that the node's addresses are chosen from. Cold.
-///
-/// Blocks while DNS is asked, up to the resolver's own time limit (30 s by default): call it where
-/// nothing else waits, or [`network`] alone where the name is not wanted.
-pub fn read(root: &HostRoot, node_name: &str) -> Result<Network, HostError> {
-    Ok(Network {
-        resolved: resolve(node_name),
-        ..network(root)?
-    })
-}
-
-/// The same without DNS: `resolved` is empty.
+/// Everything that the node's addresses are chosen from, but what DNS says of its name: `resolved`
+/// is empty. Cold.
 ///
 /// Addresses are those of this process's network namespace, whatever the root is; routes are read
 /// below the root.
@@ -43,7 +33,9 @@ pub fn network(root: &HostRoot) -> Result<Network, HostError> {
 }
 
 /// What the resolver says of a host name, in its order and without repetitions. Empty where it
-/// says nothing. Blocks, see [`read`].
+/// says nothing.
+///
+/// Blocks up to the resolver's own time limit, 30 s by default: call it where nothing else waits.
 #[must_use]
 pub fn resolve(host: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();

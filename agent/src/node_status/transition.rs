@@ -69,7 +69,7 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 }
 
 /// `type` of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// For information.
     Normal,

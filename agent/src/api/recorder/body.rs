@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::correlate::Write;
-use super::{EventType, Involved, Reporter};
+use super::{Involved, Reporter};
 use crate::api::convert::time;
 
 /// What the API lets through in newer forms of an Event.
@@ -23,10 +23,7 @@ pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
         "involvedObject": involved(&input.object, reporter),
         "reason": input.reason,
         "message": cut(&write.message),
-        "type": match input.type_ {
-            EventType::Normal => "Normal",
-            EventType::Warning => "Warning",
-        },
+        "type": input.type_.as_str(),
         "source": { "component": COMPONENT, "host": reporter.node },
         "reportingComponent": COMPONENT,
         "reportingInstance": reporter.node,

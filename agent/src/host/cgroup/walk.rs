@@ -21,19 +21,6 @@ pub const MAX_DEPTH: usize = 10;
 /// Cgroups that one walk looks at: forty a pod on a node of 500 pods.
 pub const MAX_CGROUPS: usize = 20_000;
 
-/// Finds one cgroup by a walk, which ends where it is found. `None`: it is gone, or lies beyond
-/// the bounds of a walk.
-pub fn resolve(hierarchy: &Hierarchy, id: CgroupId) -> Result<Option<String>, HostError> {
-    let mut found = None;
-    each(hierarchy, |at, _, path| {
-        if at == id {
-            found = Some(path.to_owned());
-        }
-        found.is_none()
-    })?;
-    Ok(found)
-}
-
 /// Paths by id, as the last walk found them.
 ///
 /// An id is never given twice while the node is up, so a path that was once right stays right; it
@@ -55,14 +42,14 @@ impl InodeMap {
         hierarchy: &Hierarchy,
         id: CgroupId,
     ) -> Result<Option<&str>, HostError> {
-        if !self.0.contains_key(&id) {
+        if self.known(id).is_none() {
             self.refresh(hierarchy)?;
         }
-        Ok(self.0.get(&id).map(String::as_str))
+        Ok(self.known(id))
     }
 
     /// Walks now, so that cgroups that will be gone are known. Forgets those that are gone.
-    pub fn refresh(&mut self, hierarchy: &Hierarchy) -> Result<(), HostError> {
+    fn refresh(&mut self, hierarchy: &Hierarchy) -> Result<(), HostError> {
         let mut paths = HashMap::with_capacity(self.0.len());
         each(hierarchy, |id, _, path| {
             paths.insert(id, path.to_owned());
@@ -70,18 +57,6 @@ impl InodeMap {
         })?;
         self.0 = paths;
         Ok(())
-    }
-
-    /// How many cgroups are known.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether no walk has been made.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -159,10 +134,12 @@ mod tests {
             ("kubepods/pod1/ctr", "/kubepods/pod1/ctr"),
         ];
         for (rel, expected) in rows {
-            let found = resolve(&hierarchy(&dir), id(&dir, rel)).unwrap();
-            assert_eq!(found.as_deref(), Some(expected));
+            let mut map = InodeMap::default();
+            let found = map.resolve(&hierarchy(&dir), id(&dir, rel)).unwrap();
+            assert_eq!(found, Some(expected));
         }
-        assert_eq!(resolve(&hierarchy(&dir), CgroupId(1)).unwrap(), None);
+        let mut map = InodeMap::default();
+        assert_eq!(map.resolve(&hierarchy(&dir), CgroupId(1)).unwrap(), None);
     }
 
     #[test]
@@ -189,7 +166,7 @@ mod tests {
             Some("/b/c"),
             "walked again"
         );
-        assert_eq!(map.len(), 3, "the top, b and b/c");
+        assert_eq!(map.0.len(), 3, "the top, b and b/c");
     }
 
     #[test]
@@ -213,6 +190,7 @@ mod tests {
             mount: dir.path().join("none"),
             version: Version::V2,
         };
-        assert!(resolve(&gone, CgroupId(1)).unwrap_err().is_absent());
+        let mut map = InodeMap::default();
+        assert!(map.resolve(&gone, CgroupId(1)).unwrap_err().is_absent());
     }
 }
