@@ -84,6 +84,16 @@ pub const SOURCE_NONE: u8 = 0;
 pub const SOURCE_INFERRED: u8 = 1;
 /// [`OomKill::scope_source`]: from the kernel's own `oom_control`.
 pub const SOURCE_EXACT: u8 = 2;
+/// [`OomKill::constraint`] where the kernel did not tell. What it tells is `enum oom_constraint`:
+/// 0 none, 1 cpuset, 2 memory policy, 3 memory cgroup (`include/linux/oom.h`).
+pub const CONSTRAINT_UNKNOWN: u8 = 255;
+/// [`OomKill::via`]: the tracepoint handed out the task.
+pub const VIA_TASK: u8 = 0;
+/// [`OomKill::via`]: `mark_oom_victim` was entered with the task.
+pub const VIA_FENTRY: u8 = 1;
+/// [`OomKill::via`]: the tracepoint handed out a pid, and the task was seen when it exited: its
+/// memory may be gone from the record, and the time is that of the choice, not of the exit.
+pub const VIA_EXIT: u8 = 2;
 /// [`OomKill::order`] where the allocation's order is not known. The kernel's own -1 means sysrq.
 pub const ORDER_UNKNOWN: i32 = i32::MIN;
 
@@ -144,9 +154,15 @@ pub struct OomKill {
     pub parent: [u8; NAME_LEN],
     /// Name of its grandparent; empty at the root.
     pub grandparent: [u8; NAME_LEN],
+    /// What bounded the allocation, or [`CONSTRAINT_UNKNOWN`].
+    pub constraint: u8,
+    /// One of the `VIA_` constants.
+    pub via: u8,
+    /// Always zero.
+    pub pad: [u8; 6],
 }
-layout!(OomKill, 464, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
-    scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368);
+layout!(OomKill, 472, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+    scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465);
 
 /// The number of pids crossed the level that user space wrote into
 /// [`crate::settings::PidSettings`].

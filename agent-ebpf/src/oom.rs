@@ -2,7 +2,10 @@
 
 use core::ffi::c_void;
 
-use agent_common::event::{ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_INFERRED};
+use agent_common::event::{
+    CONSTRAINT_UNKNOWN, ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_INFERRED,
+    VIA_TASK,
+};
 use agent_common::{DropReason, EventKind};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel_str};
@@ -33,6 +36,8 @@ pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     aya_log_ebpf::debug!(&ctx, "a victim is marked");
     emit::crit(EventKind::OomKill, |record: &mut OomKill| {
         record.order = ORDER_UNKNOWN;
+        record.constraint = CONSTRAINT_UNKNOWN;
+        record.via = VIA_TASK;
         trigger(record);
         // Both, whatever the first comes to.
         if victim(record, task).is_none() | cgroups(record, task).is_none() {

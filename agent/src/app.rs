@@ -30,6 +30,7 @@ mod outside;
 mod probes;
 mod reporting;
 mod tasks;
+mod watchers;
 
 pub use outside::{AppError, KernelLine, Outside};
 
@@ -75,7 +76,7 @@ enum Input {
 pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut doors) = doors(outside.kernel, clock);
+    let (events, mut doors) = doors(outside.kernel, &outside.config, clock);
     let app = App::new(
         outside.config,
         outside.client,

@@ -55,8 +55,10 @@ pub enum Mode {
 pub enum Tier {
     /// The best that this kernel offers.
     Auto,
-    /// eBPF.
+    /// eBPF, or refuse to start.
     Btf,
+    /// Kills from the kernel's log, everything else from files.
+    Kmsg,
     /// Files only.
     Files,
 }

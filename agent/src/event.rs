@@ -102,6 +102,30 @@ pub enum ScopeSource {
     Exact,
 }
 
+/// `oom_control.constraint`: what bounded the allocation that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OomConstraint {
+    /// Nothing but the machine's size.
+    None,
+    /// The nodes of a cpuset.
+    Cpuset,
+    /// A memory policy.
+    MemoryPolicy,
+    /// A memory cgroup.
+    Memcg,
+}
+
+/// By which way a kill was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// The tracepoint handed out the task.
+    Task,
+    /// `mark_oom_victim` was entered with the task.
+    Fentry,
+    /// The task was seen when it exited: its memory may be missing.
+    Exit,
+}
+
 /// One process that the kernel killed for want of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
@@ -128,6 +152,12 @@ pub struct OomKill {
     pub scope: OomScope,
     /// How that is known.
     pub source: ScopeSource,
+    /// What bounded the allocation; `None` where the kernel did not tell.
+    pub constraint: Option<OomConstraint>,
+    /// Order of the allocation; -1 for a kill that was asked for by sysrq. `None`: not told.
+    pub order: Option<i32>,
+    /// By which way it was learnt.
+    pub via: Via,
     /// Resident anonymous memory, in pages.
     pub anon_pages: u64,
     /// Resident file pages.

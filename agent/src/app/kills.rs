@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 use crate::api::recorder::{EventInput, Involved};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
-use crate::event::{OomKill, OomScope, ScopeSource};
+use crate::event::{OomConstraint, OomKill, OomScope, ScopeSource};
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
@@ -17,8 +17,8 @@ use crate::node_status::transition::EventType;
 use crate::pods::{Place, place};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
-    Evidence, Grounds, Kill, LimitCounters, LimitOwner, Scope, ScopeSource as Source, Verdict,
-    judge,
+    Constraint, Evidence, Grounds, Kill, LimitCounters, LimitOwner, Scope, ScopeSource as Source,
+    Verdict, judge,
 };
 use crate::reading::{Reading, Signal};
 use crate::units::{Bytes, CgroupId};
@@ -132,8 +132,8 @@ impl Kills {
         let judged = Kill {
             scope,
             source,
-            constraint: None,
-            order: None,
+            constraint: kill.constraint.map(constraint),
+            order: kill.order,
         };
         Finding {
             comm: escape(&kill.comm),
@@ -301,6 +301,15 @@ impl Finding {
 
     fn bytes(&self, pages: u64) -> Bytes {
         Bytes::from_pages(pages, self.page)
+    }
+}
+
+fn constraint(told: OomConstraint) -> Constraint {
+    match told {
+        OomConstraint::None => Constraint::None,
+        OomConstraint::Cpuset => Constraint::Cpuset,
+        OomConstraint::MemoryPolicy => Constraint::MemoryPolicy,
+        OomConstraint::Memcg => Constraint::Memcg,
     }
 }
 

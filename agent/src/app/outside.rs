@@ -5,6 +5,7 @@ use std::io;
 use tokio::sync::mpsc;
 use tracing::error;
 
+use super::watchers::Watchers;
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::Clock;
@@ -68,9 +69,15 @@ pub(super) struct Doors {
     pub(super) kernel: Option<Kernel>,
     pub(super) support: Support,
     pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
+    /// `None` where somebody else speaks for the kernel.
+    pub(super) _watchers: Option<Watchers>,
 }
 
-pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>, Doors) {
+pub(super) fn doors(
+    line: KernelLine,
+    config: &Config,
+    clock: Clock,
+) -> (mpsc::Receiver<Received>, Doors) {
     let (send, events) = mpsc::channel(EVENTS);
     let mut readers = tokio::task::JoinSet::new();
     match line {
@@ -87,6 +94,7 @@ pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>
                 readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
             }
             let support = kernel.support().clone();
+            let watchers = Watchers::start(config, &support, clock, &send);
             let crit = ring::read(crit, clock, send.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send);
@@ -97,6 +105,7 @@ pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>
                     kernel: Some(kernel),
                     support,
                     readers,
+                    _watchers: Some(watchers),
                 },
             )
         }
@@ -106,9 +115,11 @@ pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>
                 kernel: None,
                 support: Support::all(),
                 readers,
+                _watchers: None,
             },
         ),
         KernelLine::None(support) => {
+            let watchers = Watchers::start(config, &support, clock, &send);
             // Kept open, so that the loop waits for an event that never comes.
             readers.spawn(async move {
                 send.closed().await;
@@ -120,6 +131,7 @@ pub(super) fn doors(line: KernelLine, clock: Clock) -> (mpsc::Receiver<Received>
                     kernel: None,
                     support,
                     readers,
+                    _watchers: Some(watchers),
                 },
             )
         }

@@ -72,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     root_directory: Option<String>,
     /// Where kernel facts come from.
-    #[arg(long, value_name = "auto|btf|files")]
+    #[arg(long, value_name = "auto|btf|kmsg|files")]
     kernel_tier: Option<String>,
     /// How much is logged.
     #[arg(long, value_name = "error|warn|info|debug")]
@@ -211,7 +211,7 @@ fn configuration(overrides: &Overrides) -> Result<Config, String> {
 /// Loads the programs, or says why files have to do. `Err` only where the configuration asks for
 /// the programs or nothing.
 fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
-    if tier == Tier::Files {
+    if matches!(tier, Tier::Kmsg | Tier::Files) {
         return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
     }
     let loaded = match object::embedded() {

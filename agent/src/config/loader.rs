@@ -303,6 +303,7 @@ impl Loader<'_> {
         let known = [
             ("auto", Tier::Auto),
             ("btf", Tier::Btf),
+            ("kmsg", Tier::Kmsg),
             ("files", Tier::Files),
         ];
         let check = checks::choice(&known);

@@ -525,8 +525,8 @@ const BAD: &[(&str, &[&str])] = &[
         &["cgroupDriver", r#""runc""#, "cgroupfs, systemd"],
     ),
     (
-        "kernel: {tier: kmsg}",
-        &["kernel.tier", r#""kmsg""#, "auto, btf, files"],
+        "kernel: {tier: dmesg}",
+        &["kernel.tier", r#""dmesg""#, "auto, btf, kmsg, files"],
     ),
     (
         "log: {level: loud}",

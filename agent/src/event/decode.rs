@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use agent_common::event::{self as raw, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT};
+use agent_common::event::{
+    self as raw, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, VIA_EXIT, VIA_FENTRY,
+};
 use agent_common::settings::device_numbers;
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{Event, OomKill, OomScope, ScopeSource, Side};
+use super::{Event, OomConstraint, OomKill, OomScope, ScopeSource, Side, Via};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
@@ -119,9 +121,27 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
         } else {
             ScopeSource::Inferred
         },
+        constraint: constraint(body.constraint),
+        order: (body.order != ORDER_UNKNOWN).then_some(body.order),
+        via: match body.via {
+            VIA_FENTRY => Via::Fentry,
+            VIA_EXIT => Via::Exit,
+            _ => Via::Task,
+        },
         anon_pages: body.anon_pages,
         file_pages: body.file_pages,
         shmem_pages: body.shmem_pages,
+    }
+}
+
+/// `enum oom_constraint` (`include/linux/oom.h`).
+fn constraint(raw: u8) -> Option<OomConstraint> {
+    match raw {
+        0 => Some(OomConstraint::None),
+        1 => Some(OomConstraint::Cpuset),
+        2 => Some(OomConstraint::MemoryPolicy),
+        3 => Some(OomConstraint::Memcg),
+        _ => None,
     }
 }
 
@@ -133,6 +153,7 @@ fn text(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_common::event::{CONSTRAINT_UNKNOWN, VIA_TASK};
     use zerocopy::{FromZeros, IntoBytes};
 
     fn header<T>(kind: u16) -> Header {
@@ -155,6 +176,9 @@ mod tests {
         kill.leaf = [b'x'; 96];
         kill.scope = SCOPE_MEMCG;
         kill.cg_limiting = 99;
+        kill.constraint = 3;
+        kill.via = VIA_EXIT;
+        kill.order = -1;
         kill
     }
 
@@ -179,6 +203,28 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    #[test]
+    fn what_the_kernel_did_not_tell_is_not_made_up() {
+        let told = |change: &dyn Fn(&mut raw::OomKill)| {
+            let mut kill = kill();
+            change(&mut kill);
+            let Event::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
+                panic!("not a kill");
+            };
+            (kill.constraint, kill.order, kill.via)
+        };
+        assert_eq!(
+            told(&|_| ()),
+            (Some(OomConstraint::Memcg), Some(-1), Via::Exit)
+        );
+        let unknown = told(&|kill| {
+            kill.constraint = CONSTRAINT_UNKNOWN;
+            kill.order = ORDER_UNKNOWN;
+            kill.via = VIA_TASK;
+        });
+        assert_eq!(unknown, (None, None, Via::Task));
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl fmt::Display for Missing {
             Self::Member { path } => write!(f, "this kernel has no {path}"),
             Self::Prototype => f.write_str("mark_victim does not carry the task on this kernel"),
             Self::Refused { why } => f.write_str(why),
-            Self::TurnedOff => f.write_str("turned off by kernel.tier: files"),
+            Self::TurnedOff => f.write_str("turned off by kernel.tier"),
             Self::NotBuilt => f.write_str("this binary was built without eBPF"),
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_common::event::{
-    COMM_LEN, NAME_LEN, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, SOURCE_INFERRED,
+    COMM_LEN, CONSTRAINT_UNKNOWN, NAME_LEN, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT,
+    SOURCE_INFERRED, VIA_TASK,
 };
 use agent_common::settings::device_key;
 use agent_common::{ABI_VERSION, DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
@@ -135,6 +136,9 @@ impl Kernel {
             leaf: name(),
             parent: name(),
             grandparent: name(),
+            constraint: CONSTRAINT_UNKNOWN,
+            via: VIA_TASK,
+            pad: [0; 6],
         })
         .await;
     }
