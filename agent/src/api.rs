@@ -23,6 +23,7 @@ pub mod backoff;
 pub mod convert;
 pub mod credentials;
 pub mod error;
+pub mod holder;
 pub mod lease;
 pub mod node_watch;
 pub mod patch;

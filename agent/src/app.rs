@@ -37,7 +37,7 @@ pub use outside::{AppError, KernelLine, Outside};
 use blocking::{Answer, Blocking, Question};
 use kills::Kills;
 use observe::Observe;
-use outside::{Doors, doors, ring_ended};
+use outside::{Doors, doors, no_kubelet, ring_ended};
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
 
@@ -74,6 +74,9 @@ enum Input {
 ///
 /// See [`AppError`].
 pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+    if outside.client.is_some() {
+        no_kubelet(&outside.config)?;
+    }
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
     let (events, mut doors) = doors(outside.kernel, &outside.config, clock);
@@ -206,6 +209,7 @@ impl App {
             match input {
                 Input::Kernel(received) => self.kernel_event(received, now),
                 Input::Host(answer) => self.answered(answer, now),
+                Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
                 Input::Tick => self.tick(now),
                 Input::Shutdown => break,

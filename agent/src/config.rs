@@ -128,6 +128,8 @@ pub struct Config {
     pub status_report_frequency: Duration,
     /// `nodeLeaseDurationSeconds`; renewed at a quarter of it.
     pub lease_duration: Duration,
+    /// `takeOver`: start although a kubelet seems to look after this node.
+    pub take_over: bool,
     /// `registerNode`.
     pub register_node: bool,
     /// `registerWithTaints`, in order.

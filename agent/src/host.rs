@@ -13,6 +13,7 @@
 pub mod addresses;
 pub mod block;
 pub mod cgroup;
+pub mod listeners;
 pub mod machine;
 pub mod meminfo;
 pub mod pids;

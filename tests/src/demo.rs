@@ -236,6 +236,7 @@ fn configuration(cgroup: &str, pids: &Pids, disk: Option<&Disk>) -> String {
         "apiVersion: nodepulse.dev/v1alpha1\n\
          kind: NodepulseConfiguration\n\
          mode: node\n\
+         takeOver: \"true\"\n\
          nodeName: {NODE}\n\
          allowReadyWithoutRuntime: \"true\"\n\
          cgroupRoot: /{cgroup}\n\

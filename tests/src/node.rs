@@ -213,6 +213,18 @@ impl Running {
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What the run came to that stops by itself.
+    ///
+    /// # Panics
+    ///
+    /// Where it has not stopped within [`SOON`], or has panicked.
+    pub async fn ended(self) -> Result<(), AppError> {
+        timeout(SOON, self.run)
+            .await
+            .expect("it stops by itself")
+            .expect("it does not panic")
+    }
+
     /// Asks it to stop; gives what the run came to.
     ///
     /// # Panics

@@ -44,7 +44,7 @@ struct Lines {
 }
 
 impl Process {
-    /// Starts `nodepulse` with these arguments.
+    /// Starts `nodepulse` with these arguments. A kubelet of this machine does not matter to it.
     ///
     /// # Panics
     ///
@@ -53,7 +53,19 @@ impl Process {
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         let mut command = Command::new(program());
         command.args(args);
-        Self::spawn(command)
+        Self::spawn(command, true)
+    }
+
+    /// The same, but it looks for a kubelet.
+    ///
+    /// # Panics
+    ///
+    /// As [`Process::start`].
+    #[must_use]
+    pub fn start_beside<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
+        let mut command = Command::new(program());
+        command.args(args);
+        Self::spawn(command, false)
     }
 
     /// The same with only these capabilities, as `setpriv` names them, whoever we are.
@@ -73,13 +85,14 @@ impl Process {
             .arg(format!("--inh-caps=-all{set}"))
             .arg(program())
             .args(args);
-        Self::spawn(command)
+        Self::spawn(command, true)
     }
 
-    fn spawn(mut command: Command) -> Self {
+    fn spawn(mut command: Command, take_over: bool) -> Self {
         command
             .env_clear()
             .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
+            .env("NODEPULSE_TAKE_OVER", take_over.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -336,5 +336,5 @@ async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
         2,
         "the second was told that it exists"
     );
-    assert_eq!(sim.view().requests("GET", &sim.view().path()).len(), 3);
+    assert_eq!(sim.view().requests("GET", &sim.view().path()).len(), 2);
 }

@@ -88,7 +88,7 @@ impl Running {
     fn start(agent: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(agent)
-            .args(["run", "--mode", "node", "--node-name", NODE])
+            .args(["run", "--mode", "node", "--take-over", "--node-name", NODE])
             .args(["--allow-ready-without-runtime", "--kubeconfig"])
             .arg(kubeconfig)
             .stdin(Stdio::null())

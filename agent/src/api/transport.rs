@@ -253,6 +253,9 @@ pub(super) fn connect(
     Ok(kube::Client::new(service, config.default_namespace))
 }
 
+/// First word of our user agent. The API server notes it as the manager of the fields that we write.
+pub const MANAGER: &str = "nodepulse";
+
 /// `nodepulse/<version> (linux/<architecture in Go's names>)`.
 fn user_agent() -> String {
     let arch = match std::env::consts::ARCH {
@@ -260,5 +263,5 @@ fn user_agent() -> String {
         "aarch64" => "arm64",
         other => other,
     };
-    format!("nodepulse/{} (linux/{arch})", env!("CARGO_PKG_VERSION"))
+    format!("{MANAGER}/{} (linux/{arch})", env!("CARGO_PKG_VERSION"))
 }

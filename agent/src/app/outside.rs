@@ -3,14 +3,16 @@
 use std::io;
 
 use tokio::sync::mpsc;
-use tracing::error;
+use tracing::{debug, error};
 
 use super::watchers::Watchers;
 use crate::api::Client;
 use crate::api::backoff::Jitter;
+use crate::api::holder::Holder;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::event::Received;
+use crate::host::{HostRoot, listeners};
 use crate::kernel::{Kernel, Loaded, Support, ring};
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
@@ -59,9 +61,44 @@ pub enum AppError {
         #[source]
         source: io::Error,
     },
+    /// A kubelet's port is taken.
+    #[error(
+        "something listens on port {}, as a kubelet does, and node mode must not run beside one; \
+         stop it, or say --take-over", list(.0)
+    )]
+    Ports(Vec<u16>),
+    /// Somebody else keeps our Node alive.
+    #[error(
+        "the lease of this node is renewed by {0}, and node mode must not run beside a kubelet; \
+         stop it, or say --take-over"
+    )]
+    Held(Holder),
     /// A task of ours is gone.
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),
+}
+
+fn list(ports: &[u16]) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    ports.join(" and ")
+}
+
+/// The kubelet's `healthzPort` and `port`.
+const KUBELET_PORTS: [u16; 2] = [10248, 10250];
+
+/// Node mode never fights a kubelet: one that listens here is found before anything is sent.
+pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
+    if config.mode != Mode::Node || config.take_over {
+        return Ok(());
+    }
+    match listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS) {
+        Ok(taken) if taken.is_empty() => Ok(()),
+        Ok(taken) => Err(AppError::Ports(taken)),
+        Err(err) => {
+            debug!(err = &err as &dyn std::error::Error, "listeners not read");
+            Ok(())
+        }
+    }
 }
 
 /// What the loop holds beside its state.

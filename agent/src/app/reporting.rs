@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::{AppError, tasks};
 use crate::api::backoff::Jitter;
+use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
 use crate::api::recorder::{Delivered, EventInput, EventSink};
 use crate::api::status::Sent;
@@ -51,6 +52,8 @@ pub(super) struct SyncRequest {
 /// What a request came to.
 #[derive(Debug)]
 pub(super) enum Report {
+    /// Somebody else keeps the Node alive. Nothing was written.
+    Held(Holder),
     /// The Node exists. Nothing is sent before the loop has taken note of that.
     Registered {
         /// As stored.
@@ -261,6 +264,8 @@ impl Reporting {
                     self.lease.due = now;
                 }
             }
+            // The loop ends with it.
+            Report::Held(_) => {}
             Report::Synced {
                 why,
                 stamps,

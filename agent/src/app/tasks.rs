@@ -7,12 +7,13 @@ use tracing::{debug, warn};
 
 use super::reporting::{Channels, Report, SyncRequest};
 use crate::api::backoff::Jitter;
+use crate::api::holder::{self, Holder};
 use crate::api::lease::LeaseKeeper;
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, Reporter};
 use crate::api::register::{DeviceCheckpoint, Registrar};
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{Clock, Now, Stamp};
 use crate::config::Config;
 use crate::host::HostRoot;
@@ -47,6 +48,8 @@ pub(super) fn start(
         reports,
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
+    // Nothing is written before it is clear that nobody else looks after this Node.
+    let (ours, ours_seen) = watch::channel(config.take_over);
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
     let reporter = Reporter {
         node: config.node_name.clone(),
@@ -64,10 +67,12 @@ pub(super) fn start(
             reports: reports.clone(),
         },
         leases,
+        ours_seen,
     ));
     let registration = registration(config, facts.borrow().runtime);
     let writer = NodeWriter {
         registration,
+        ours,
         register: config.register_node,
         checkpoint: checkpoint(config),
         status: StatusWriter::new(config.node_name.clone(), clock),
@@ -130,7 +135,11 @@ async fn keep_lease(
     mut keeper: LeaseKeeper,
     line: Line,
     mut requests: mpsc::Receiver<Option<String>>,
+    mut ours: watch::Receiver<bool>,
 ) {
+    if ours.wait_for(|ours| *ours).await.is_err() {
+        return;
+    }
     while let Some(uid) = requests.recv().await {
         let cycle = keeper
             .cycle(&line.client, &line.clock, uid.as_deref())
@@ -144,6 +153,8 @@ async fn keep_lease(
 /// Registers the Node, then writes its status when asked to.
 struct NodeWriter {
     registration: Registration,
+    /// Whether it is clear that nobody else looks after this Node.
+    ours: watch::Sender<bool>,
     register: bool,
     checkpoint: DeviceCheckpoint,
     status: StatusWriter,
@@ -218,8 +229,14 @@ impl NodeWriter {
         let mut told = false;
         loop {
             tokio::time::sleep(registrar.next_delay()).await;
-            let Err(err) = self.try_to_know(&mut registrar).await else {
-                break;
+            let err = match self.try_to_know(&mut registrar).await {
+                Ok(None) => break,
+                Ok(Some(holder)) => {
+                    let report = Report::Held(holder);
+                    self.line.reports.send(report).await.map_err(drop)?;
+                    return Err(());
+                }
+                Err(err) => err,
             };
             let err = &err as &dyn std::error::Error;
             if std::mem::replace(&mut told, true) {
@@ -239,9 +256,14 @@ impl NodeWriter {
         seen.await.map_err(drop)
     }
 
-    async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<(), ApiError> {
+    /// `Some`: somebody else keeps the Node alive, and nothing was written.
+    async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<Option<Holder>, ApiError> {
+        if let Some(holder) = self.other_holder().await? {
+            return Ok(Some(holder));
+        }
         if !self.register {
-            return self.status.fetch(&self.line.client).await;
+            self.status.fetch(&self.line.client).await?;
+            return Ok(None);
         }
         let facts = self.facts.borrow().clone();
         let (status, _) = setters::compute(&facts, &StoredNode::default(), self.line.clock.now());
@@ -250,7 +272,27 @@ impl NodeWriter {
             .attempt(client, registration, &status, self.checkpoint)
             .await?;
         self.status.observe(stored);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whoever else renews our Lease; asked until it is clear once that nobody does.
+    async fn other_holder(&self) -> Result<Option<Holder>, ApiError> {
+        if *self.ours.borrow() {
+            return Ok(None);
+        }
+        let now = self.line.clock.now().wall;
+        match holder::look(&self.line.client, &self.registration.name, now).await {
+            Ok(Some(holder)) => return Ok(Some(holder)),
+            Ok(None) => {}
+            // Who may not read the Lease cannot be told who renews it.
+            Err(err) if err.disposition() == Disposition::GiveUp => {
+                let err = &err as &dyn std::error::Error;
+                warn!(err, "cannot tell whether a kubelet looks after this node");
+            }
+            Err(err) => return Err(err),
+        }
+        self.ours.send_replace(true);
+        Ok(None)
     }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {

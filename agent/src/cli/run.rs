@@ -23,7 +23,7 @@ use super::log::Lines;
 use super::{USAGE, log};
 use crate::api::backoff::Jitter;
 use crate::api::{Client, credentials};
-use crate::app::{self, KernelLine, Outside};
+use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
 use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Tier};
 use crate::kernel::support::Missing;
@@ -62,6 +62,9 @@ pub struct Arguments {
     /// How long a condition stays after its signal is well again.
     #[arg(long, value_name = "DURATION")]
     eviction_pressure_transition_period: Option<String>,
+    /// Start although a kubelet seems to look after this node.
+    #[arg(long, action = ArgAction::SetTrue)]
+    take_over: bool,
     /// Ready is True although no container runtime is configured.
     #[arg(long, action = ArgAction::SetTrue)]
     allow_ready_without_runtime: bool,
@@ -97,6 +100,7 @@ impl Arguments {
             allow_ready_without_runtime: self
                 .allow_ready_without_runtime
                 .then(|| "true".to_owned()),
+            take_over: self.take_over.then(|| "true".to_owned()),
             cgroup_root: self.cgroup_root,
             root_directory: self.root_directory,
             kernel_tier: self.kernel_tier,
@@ -183,6 +187,7 @@ fn on(runtime: &Runtime, config: Config, kernel: KernelLine) -> ExitCode {
         .await
         {
             Ok(()) => ExitCode::SUCCESS,
+            Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
             Err(err) => failed(&err),
         }
     })

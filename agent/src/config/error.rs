@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A correct example for each key, as it would stand in the file. The longest key that begins a
 /// setting's own decides.
-const EXAMPLES: [(&str, &str); 38] = [
+const EXAMPLES: &[(&str, &str)] = &[
     ("mode", "mode: companion"),
     ("nodeName", "nodeName: worker-1"),
     ("kubeconfig", "kubeconfig: /etc/nodepulse/kubeconfig"),
@@ -42,6 +42,7 @@ const EXAMPLES: [(&str, &str); 38] = [
     ("nodeStatusReportFrequency", "nodeStatusReportFrequency: 5m"),
     ("nodeLeaseDurationSeconds", "nodeLeaseDurationSeconds: 40"),
     ("registerNode", "registerNode: true"),
+    ("takeOver", "takeOver: false"),
     (
         "registerWithTaints",
         "registerWithTaints: [{key: dedicated, value: edge, effect: NoSchedule}]",

@@ -39,6 +39,7 @@ pub struct Overrides {
     pub node_status_update_frequency: Option<String>,
     pub node_status_report_frequency: Option<String>,
     pub node_lease_duration_seconds: Option<String>,
+    pub take_over: Option<String>,
     pub register_node: Option<String>,
     pub register_with_taints: Option<String>,
     pub node_labels: Option<String>,

@@ -59,6 +59,8 @@ impl Loader<'_> {
             status_update_frequency: update,
             status_report_frequency: report,
             lease_duration: self.lease_duration()?,
+            // Two agents on one Node undo each other's work.
+            take_over: get!(self, "takeOver", take_over, checks::boolean).unwrap_or(false),
             register_node: get!(self, "registerNode", register_node, checks::boolean)
                 .unwrap_or(true), // The kubelet's `registerNode`.
             taints: self.taints()?,

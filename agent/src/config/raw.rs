@@ -31,6 +31,7 @@ pub(super) struct RawConfig {
     pub(super) node_status_update_frequency: Option<String>,
     pub(super) node_status_report_frequency: Option<String>,
     pub(super) node_lease_duration_seconds: Option<String>,
+    pub(super) take_over: Option<String>,
     pub(super) register_node: Option<String>,
     pub(super) register_with_taints: Option<Vec<RawTaint>>,
     pub(super) node_labels: Option<BTreeMap<String, String>>,

@@ -541,6 +541,10 @@ const BAD: &[(&str, &[&str])] = &[
         &["runtime.endpoint", "containerd.sock", "endpoint: none"],
     ),
     (
+        "takeOver: perhaps",
+        &["takeOver", r#""perhaps""#, "takeOver: false"],
+    ),
+    (
         "registerNode: perhaps",
         &["registerNode", r#""perhaps""#, "registerNode: true"],
     ),

@@ -1,0 +1,156 @@
+//! Node mode never fights a kubelet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse::app::AppError;
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::process::Process;
+use nodepulse_tests::view::View;
+use serde_json::json;
+use tempfile::tempdir;
+
+/// When simulated servers are started.
+const START: &str = "2026-01-01T00:00:00.000000Z";
+
+/// A lease that `manager` renewed at `time`, as a server keeps it.
+fn lease(manager: &str, time: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "worker-1",
+            "namespace": "kube-node-lease",
+            "managedFields": [{
+                "manager": manager,
+                "operation": "Update",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:renewTime": {}}},
+            }],
+        },
+        "spec": {
+            "holderIdentity": "worker-1",
+            "leaseDurationSeconds": 40,
+            "renewTime": time,
+        },
+    })
+}
+
+/// What was asked for other than by reading.
+fn writes(api: &ApiServer) -> Vec<String> {
+    let writes = api.requests_where(|request| request.method != "GET");
+    let line = |request: &nodepulse_tests::api_server::Recorded| {
+        format!("{} {}", request.method, request.path)
+    };
+    writes.iter().map(line).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_lease_is_renewed_by_a_kubelet_is_left_alone() {
+    //  whose lease, after how long, --take-over, and whether that is somebody else
+    let rows = [
+        ("a kubelet's", "kubelet", 10, false, true),
+        ("a kubelet's, to be taken over", "kubelet", 10, true, false),
+        (
+            "that of a kubelet that is gone",
+            "kubelet",
+            41,
+            false,
+            false,
+        ),
+        ("that of our last run", "nodepulse", 10, false, false),
+    ];
+    for (name, manager, age, take_over, refused) in rows {
+        let api = in_memory();
+        api.put_object(lease(manager, START));
+        pass(Duration::from_secs(age)).await;
+        let node = Node::named("worker-1")
+            .config(|overrides| overrides.take_over = Some(take_over.to_string()))
+            .start(&api);
+        if refused {
+            let Err(AppError::Held(holder)) = node.ended().await else {
+                panic!("{name}: it runs");
+            };
+            assert_eq!(holder.manager.as_deref(), Some(manager), "{name}");
+            assert_eq!(holder.ago.as_secs(), age, "{name}");
+            assert_eq!(writes(&api), Vec::<String>::new(), "{name}");
+        } else {
+            View::of(&api, "worker-1").settled(SOON).await;
+            node.stop().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_be_told_apart_yet_is_asked_again_before_anything_is_written() {
+    let api = in_memory();
+    api.put_object(lease("kubelet", START));
+    let node = Node::named("worker-1").out_of_reach().start(&api);
+    pass(Duration::from_secs(5)).await;
+    node.reach();
+    let Err(AppError::Held(_)) = node.ended().await else {
+        panic!("it runs");
+    };
+    assert_eq!(writes(&api), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelets_port_is_found_before_any_request() {
+    let listening = "  sl  local_address rem_address   st\n   \
+        0: 0100007F:2808 00000000:0000 0A 00000000:00000000\n";
+    for (take_over, refused) in [(false, true), (true, false)] {
+        let api = in_memory();
+        let host = Arc::new(MadeUpHost::calm());
+        host.write("proc/net/tcp", listening);
+        let node = Node::named("worker-1")
+            .host(host)
+            .config(|overrides| overrides.take_over = Some(take_over.to_string()))
+            .start(&api);
+        if refused {
+            let Err(AppError::Ports(ports)) = node.ended().await else {
+                panic!("it runs");
+            };
+            assert_eq!(ports, [10248]);
+            assert_eq!(api.requests(), []);
+        } else {
+            View::of(&api, "worker-1").settled(SOON).await;
+            node.stop().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_program_says_whom_it_found_and_ends_with_2() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    // A time ahead of every clock is as fresh as one can be.
+    api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
+    let kubeconfig = kubeconfig.display().to_string();
+    let args = [
+        "run",
+        "--mode",
+        "node",
+        "--node-name",
+        "worker-1",
+        "--node-ip",
+        "0.0.0.0",
+    ];
+    let rest = ["--kernel-tier", "files", "--kubeconfig", &kubeconfig];
+    let ended = Process::start_beside(args.iter().chain(&rest))
+        .ends(SOON)
+        .await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let told = ended
+        .stderr
+        .iter()
+        .find(|line| line.contains("--take-over"));
+    let told = told.expect("the cure is named");
+    // On a machine with a kubelet of its own its port is what is found first.
+    let port = told.contains("listens on port");
+    assert!(port || told.contains("kubelet\" as \"worker-1\""), "{told}");
+    assert_eq!(writes(&api), Vec::<String>::new());
+}
