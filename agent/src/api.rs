@@ -31,6 +31,7 @@ pub mod place;
 pub mod recorder;
 pub mod register;
 pub mod status;
+pub mod tally;
 pub mod transport;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod scripted;
 
 pub use error::{ApiError, Call, Disposition, Refusal};
 pub use place::Place;
+use tally::{End, Tally};
 pub use transport::Connector;
 
 /// The largest answer that is read: an object of the API cannot be larger than what etcd takes,
@@ -58,6 +60,7 @@ struct Shared {
     config: kube::Config,
     connector: Connector,
     deadline: Duration,
+    tally: Arc<Tally>,
     /// Whoever sees a failure first replaces the connection; everybody reads the newest value.
     current: watch::Sender<Generation>,
 }
@@ -68,6 +71,7 @@ pub struct Generation {
     number: u64,
     client: kube::Client,
     opening: Arc<Opening>,
+    tally: Arc<Tally>,
 }
 
 /// Until the first answer, requests go one by one: the pool below learns only from a finished
@@ -104,6 +108,17 @@ impl Generation {
     #[must_use]
     pub fn client(&self) -> &kube::Client {
         &self.client
+    }
+
+    /// A watch on `resource` was opened, or not.
+    pub(super) fn watched<T>(&self, resource: &'static str, opened: &Result<T, kube::Error>) {
+        let end = match opened {
+            Ok(_) => End::Answered(StatusCode::OK.as_u16()),
+            Err(kube::Error::Api(status)) => End::answered(status.code),
+            Err(kube::Error::Auth(_)) => End::Credentials,
+            Err(_) => End::Unreachable,
+        };
+        self.tally.count("WATCH", resource, end);
     }
 
     /// Counts the connections that were given up.
@@ -149,15 +164,18 @@ impl Client {
         connector: Connector,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
+        let tally = Arc::<Tally>::default();
         let first = Generation {
             number: 0,
             client: transport::connect(&config, connector.clone())?,
             opening: Opening::new(),
+            tally: Arc::clone(&tally),
         };
         Ok(Self(Arc::new(Shared {
             config,
             connector,
             deadline,
+            tally,
             current: watch::Sender::new(first),
         })))
     }
@@ -180,6 +198,12 @@ impl Client {
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.0.deadline
+    }
+
+    /// The requests so far, by kind and end.
+    #[must_use]
+    pub fn requests(&self) -> Vec<(tally::Request, u64)> {
+        self.0.tally.all()
     }
 
     /// The connection in use, and each that replaces it.
@@ -221,6 +245,7 @@ impl Client {
         place: &Place,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
+        let verb = tally::verb(&method);
         let call = Call {
             verb: method.as_str().to_owned(),
             object: place.object.clone(),
@@ -231,7 +256,9 @@ impl Client {
         })?;
         let generation = self.0.current.borrow().clone();
         let limit = self.0.deadline;
-        let answer = match tokio::time::timeout(limit, generation.exchange(request)).await {
+        let ended = tokio::time::timeout(limit, generation.exchange(request)).await;
+        self.0.tally.count(verb, place.resource, end(&ended));
+        let answer = match ended {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Credentials(source))) => {
                 return Err(ApiError::Credentials { call, source });
@@ -279,6 +306,7 @@ impl Client {
                         number: current.number.wrapping_add(1),
                         client,
                         opening: Opening::new(),
+                        tally: Arc::clone(&self.0.tally),
                     };
                     debug!(generation = current.number, "connection given up");
                     true
@@ -304,6 +332,15 @@ struct Answer {
 enum Failure {
     Credentials(BoxError),
     Connection(BoxError),
+}
+
+fn end(ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>) -> End {
+    match ended {
+        Ok(Ok(answer)) => End::answered(answer.code.as_u16()),
+        Ok(Err(Failure::Credentials(_))) => End::Credentials,
+        Ok(Err(Failure::Connection(_))) => End::Unreachable,
+        Err(_) => End::Deadline,
+    }
 }
 
 impl Generation {
@@ -412,16 +449,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_status_leaves_the_connection_alone() {
         let rows = [
-            ("status", refusal(500, ""), 0, "500"),
-            ("no json", Reply::Garbage, 1, "200"),
-            ("cut", Reply::Cut, 1, "no answer"),
+            ("status", refusal(500, ""), 0, "500", "500"),
+            ("no json", Reply::Garbage, 1, "200", "200"),
+            ("cut", Reply::Cut, 1, "no answer", "unreachable"),
+            ("silent", Reply::Silent, 1, "no answer within", "deadline"),
+            ("unheard of", refusal(599, ""), 0, "599", "0"),
         ];
-        for (name, reply, generation, words) in rows {
+        for (name, reply, generation, words, counted) in rows {
             let server = Scripted::new([reply]);
             let client = server.client();
             let err = client.get(&Place::node("a")).await.unwrap_err();
             assert!(err.to_string().contains(words), "{name}: {err}");
             assert_eq!(client.generations().borrow().number(), generation, "{name}");
+            let requests = client.requests();
+            let [(request, 1)] = requests.as_slice() else {
+                panic!("{name}: {requests:?}");
+            };
+            assert_eq!((request.verb, request.resource), ("GET", "nodes"), "{name}");
+            assert_eq!(request.end.to_string(), counted, "{name}");
         }
     }
 

@@ -20,11 +20,13 @@ use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
 use crate::pressure::look::DiskLook;
 use crate::reading::{Resource, Signal};
+use crate::serve::Scrape;
 
 mod blocking;
 mod facts;
 mod kernel_events;
 mod kills;
+mod metering;
 mod observe;
 mod outside;
 mod probes;
@@ -36,6 +38,7 @@ pub use outside::{AppError, KernelLine, Outside};
 
 use blocking::{Answer, Blocking, Question};
 use kills::Kills;
+use metering::{Metering, Sources};
 use observe::Observe;
 use outside::{Doors, doors, no_kubelet, ring_ended};
 use probes::Probes;
@@ -59,6 +62,8 @@ enum Input {
     Host(Answer),
     /// What a request came to.
     Api(Report),
+    /// Somebody wants the metrics.
+    Scrape(Scrape),
     /// A moment that was waited for.
     Tick,
     /// We were asked to stop.
@@ -80,14 +85,18 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
     let (events, mut doors) = doors(outside.kernel, &outside.config, clock);
-    let app = App::new(
-        outside.config,
-        outside.client,
-        outside.jitter,
-        clock,
-        &mut doors,
-    )
-    .await;
+    let sites = match outside.sites {
+        Some(sites) => sites,
+        None => metering::open(&outside.config, outside.client.is_some()).await,
+    };
+    let sources = Sources {
+        sites,
+        figures: outside.figures,
+        client: outside.client.clone(),
+    };
+    let metering = Metering::start(sources, &doors.support);
+    let api = outside.client.map(|client| (client, outside.jitter));
+    let app = App::new(outside.config, api, clock, metering, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
     info!("stopped");
     result
@@ -109,14 +118,15 @@ struct App {
     facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
+    metering: Metering,
 }
 
 impl App {
     async fn new(
         config: Config,
-        client: Option<Client>,
-        jitter: Jitter,
+        api: Option<(Client, Jitter)>,
         clock: Clock,
+        metering: Metering,
         doors: &mut Doors,
     ) -> Self {
         let observe = Observe::new(&config);
@@ -141,17 +151,20 @@ impl App {
             facts,
             blocking,
             reporting: None,
+            metering,
         };
         app.first_look().await;
         // Only now: what was found at first is no news.
-        app.reporting = client
+        app.reporting = api
             .filter(|_| app.config.mode == Mode::Node)
-            .map(|client| {
+            .map(|(client, jitter)| {
                 let mut reporting =
                     Reporting::start(&app.config, &client, clock, jitter, &app.facts);
                 reporting.sync(Why::Tick);
                 reporting
             });
+        let reports = app.reporting.is_some();
+        app.metering.evaluated(&app.facts, reports, clock.now());
         app
     }
 
@@ -203,14 +216,18 @@ impl App {
                     reached.map_err(AppError::Alarm)?;
                     Input::Tick
                 }
+                // Before them: a scrape ends before the next can be asked for.
+                scrape = self.metering.asked() => Input::Scrape(scrape),
                 Some(received) = events.recv() => Input::Kernel(received),
             };
             let now = self.clock.now();
+            self.metering.woke(&input);
             match input {
                 Input::Kernel(received) => self.kernel_event(received, now),
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
+                Input::Scrape(scrape) => self.scraped(scrape, now),
                 Input::Tick => self.tick(now),
                 Input::Shutdown => break,
             }
@@ -276,6 +293,7 @@ impl App {
     /// record on pids that was the reason.
     fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
         let looks = self.observe.hot();
+        self.metering.looked(&looks, &self.config.policy);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
         let pids = self.evaluator.pressure(Resource::Pids);
@@ -290,6 +308,7 @@ impl App {
                 if capacity.is_some() {
                     self.facts.ephemeral_storage = capacity;
                 }
+                self.metering.looked(&looks, &self.config.policy);
                 let changes = self.evaluator.evaluate(&looks, now.boot);
                 self.storage.next(&looks, &self.evaluator, now.boot);
                 self.changed(&changes, None, now);
@@ -332,6 +351,9 @@ impl App {
                 reporting.caused_by(resource, stamp);
             }
         }
+        if !changes.is_empty() {
+            self.metering.conditions(&self.facts, now);
+        }
         if let Some(reporting) = &mut self.reporting {
             reporting.set_facts(&self.facts);
             if !changes.is_empty() {
@@ -347,7 +369,23 @@ impl App {
         }
     }
 
+    fn scraped(&mut self, scrape: Scrape, now: Now) {
+        self.metering.conditions(&self.facts, now);
+        if let Some(reporting) = &self.reporting {
+            self.metering.queue(reporting.waiting());
+        }
+        let figures = self.metering.simulated();
+        let figures = figures.unwrap_or_else(|| self.probes.figures());
+        let disks: Vec<(&str, &[u64])> = figures
+            .disks
+            .iter()
+            .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
+            .collect();
+        self.metering.answer(scrape, &figures, &disks, now);
+    }
+
     fn reported(&mut self, report: Report, now: Now) {
+        self.metering.reported(&report);
         if let Report::Registered { stored, .. } = &report {
             // What was True before a restart is held for a whole transition period from now on,
             // unless nothing tells of it any more.

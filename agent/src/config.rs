@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -150,6 +150,8 @@ pub struct Config {
     pub runtime: Runtime,
     /// `kernel.tier`.
     pub tier: Tier,
+    /// `serve.address`; `None` where nothing is to be served.
+    pub serve: Option<SocketAddr>,
     /// `log.level`.
     pub log_level: LogLevel,
     /// `log.format`.

@@ -16,6 +16,7 @@ pub mod cgroup;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;
+pub mod own;
 pub mod pids;
 pub mod psi;
 pub mod statfs;

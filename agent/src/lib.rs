@@ -38,6 +38,11 @@ pub mod node_status;
 // The edge that reports.
 pub mod api;
 
+// What is told of all this to whoever asks.
+pub mod metrics;
+
+pub mod serve;
+
 // What connects the rooms.
 pub mod config;
 

@@ -14,8 +14,10 @@
 pub mod api_server;
 pub mod demo;
 pub mod host_root;
+pub mod http1;
 pub mod loaded;
 pub mod node;
+pub mod openmetrics;
 pub mod process;
 pub mod provoke;
 pub mod view;

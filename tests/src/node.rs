@@ -17,14 +17,18 @@ use nodepulse::api::transport;
 use nodepulse::app::{self, AppError, KernelLine, Outside};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
+use nodepulse::kernel::figures::Figures;
+use nodepulse::serve::{Listener, Pages, Site};
 use tokio::io::DuplexStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::SOON;
 use crate::api_server::{ApiServer, Identity};
 use crate::host_root::MadeUpHost;
+use crate::http1::{self, Answer};
+use crate::openmetrics::Exposition;
 
 mod kernel;
 
@@ -133,12 +137,19 @@ impl Node {
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
+        let (counted, figures) = watch::channel(Figures::default());
+        let (visits, visitors) = mpsc::channel(VISITS);
         let outside = Outside {
             config,
             clock,
             kernel: KernelLine::Fed(records),
             client: Some(client),
             jitter,
+            sites: Some(vec![Site {
+                listener: Listener::InMemory(visitors),
+                pages: Pages::All,
+            }]),
+            figures: Some(figures),
         };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
@@ -149,6 +160,8 @@ impl Node {
         };
         Running {
             kernel: Kernel::new(send, clock, Arc::clone(&host)),
+            counted,
+            visits,
             network,
             stop,
             run: tokio::spawn(app::run(outside, shutdown)),
@@ -158,6 +171,10 @@ impl Node {
 
 /// Records on their way to the agent.
 const RECORDS: usize = 64;
+/// Connections that the agent has not taken yet.
+const VISITS: usize = 64;
+/// Bytes on their way over one of them.
+const PIPE: usize = 4096;
 
 /// The way to the API server.
 struct Network {
@@ -189,6 +206,8 @@ fn client(network: &Arc<Network>, deadline: Duration) -> Client {
 /// An agent that runs.
 pub struct Running {
     kernel: Kernel,
+    counted: watch::Sender<Figures>,
+    visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
     stop: oneshot::Sender<()>,
     run: JoinHandle<Result<(), AppError>>,
@@ -199,6 +218,37 @@ impl Running {
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    /// The kernel has counted so much so far.
+    pub fn counted(&self, figures: Figures) {
+        self.counted.send_replace(figures);
+    }
+
+    /// A connection to where the agent serves metrics and health.
+    ///
+    /// # Panics
+    ///
+    /// Where the agent has ended.
+    pub async fn visit(&self) -> DuplexStream {
+        let (here, there) = tokio::io::duplex(PIPE);
+        self.visits.send(there).await.expect("the agent serves");
+        here
+    }
+
+    /// What it answers at a path.
+    pub async fn get(&self, path: &str) -> Answer {
+        http1::exchange(self.visit().await, &http1::request("GET", path)).await
+    }
+
+    /// Its metrics.
+    ///
+    /// # Panics
+    ///
+    /// Where they are not in the format that they claim.
+    pub async fn scrape(&self) -> Exposition {
+        let text = self.get("/metrics").await.body;
+        Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
     }
 
     /// From now on connections are accepted.

@@ -93,6 +93,8 @@ impl Process {
             .env_clear()
             .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
             .env("NODEPULSE_TAKE_OVER", take_over.to_string())
+            // Several run at a time. A flag turns it on.
+            .env("NODEPULSE_SERVE_ADDRESS", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -6,12 +6,15 @@ use std::fs;
 
 use nodepulse::kernel::Probe;
 use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::loaded::programs;
+use nodepulse_tests::openmetrics::Exposition;
 use nodepulse_tests::process::Process;
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
 use nodepulse_tests::{SOON, eventually};
+use tokio::net::TcpStream;
 
 const MIB: u64 = 1 << 20;
 
@@ -120,4 +123,75 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
         "the second one was told that the Node exists"
     );
     assert_eq!(view.creates()[1].status, Some(409));
+}
+
+/// Lets the kernel count the runs of programs; as it was when dropped.
+struct CountRuns(String);
+
+impl CountRuns {
+    const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn start() -> Self {
+        let before = fs::read_to_string(Self::SETTING).unwrap();
+        fs::write(Self::SETTING, "1").unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for CountRuns {
+    fn drop(&mut self) {
+        fs::write(Self::SETTING, self.0.trim()).unwrap();
+    }
+}
+
+async fn scrape(address: &str) -> Exposition {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let answer = exchange(stream, &request("GET", "/metrics")).await;
+    Exposition::parse(&answer.body).unwrap()
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
+    let counting = CountRuns::start();
+    let agent = Process::start(["run", "--mode", "node", "--serve-address", "127.0.0.1:0"]);
+    let line = agent.says("serving address=", SOON).await;
+    let (_, address) = line.split_once("address=").unwrap();
+    all_attached(&agent).await;
+    let forks = || {
+        for _ in 0..100 {
+            assert!(
+                std::process::Command::new("true")
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+    };
+    forks();
+    let probe = [("probe", "pid_fork")];
+    let (runs, seconds) = (
+        "nodepulse_bpf_runs_total",
+        "nodepulse_bpf_run_seconds_total",
+    );
+    let first = scrape(address).await;
+    assert!(first.value(runs, &probe) >= Some(100.0), "{first:?}");
+    forks();
+    let second = scrape(address).await;
+    assert!(second.value(runs, &probe) >= first.value(runs, &probe).map(|n| n + 100.0));
+    assert!(second.value(seconds, &probe) > first.value(seconds, &probe));
+    let attached = [("probe", "disk_complete"), ("reason", "none")];
+    assert_eq!(
+        second.value("nodepulse_probe_attached", &attached),
+        Some(1.0)
+    );
+    let lost = [("ring", "crit"), ("reason", "full")];
+    assert_eq!(
+        second.value("nodepulse_events_lost_total", &lost),
+        Some(0.0)
+    );
+    drop(counting);
 }

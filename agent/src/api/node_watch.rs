@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::backoff::{Backoff, Jitter};
 use super::convert::text;
-use super::{Client, Place};
+use super::{Client, Generation, Place};
 
 /// The server ends the watch after this time, and up to twice that: at most twelve an hour, and
 /// never all nodes at once.
@@ -51,7 +51,7 @@ pub async fn watch(
         let timeout = jitter.stretch(TIMEOUT, 1.0);
         let generation = generations.borrow_and_update().clone();
         version = tokio::select! {
-            last = stream(generation.client(), &name, &from, timeout, &events) => last,
+            last = stream(&generation, &name, &from, timeout, &events) => last,
             // The old connection is dead: nothing will come over it any more.
             _ = generations.changed() => Some(from),
         };
@@ -77,7 +77,7 @@ async fn read(client: &Client, name: &str, events: &mpsc::Sender<NodeEvent>) -> 
 
 /// One watch. Gives the version to go on from after a regular end, `None` after any other.
 async fn stream(
-    client: &kube::Client,
+    generation: &Generation,
     name: &str,
     from: &str,
     timeout: Duration,
@@ -89,7 +89,8 @@ async fn stream(
          timeoutSeconds={seconds}"
     );
     let request = http::Request::get(path).body(Vec::new()).ok()?;
-    let opened = client.request_events::<Value>(request).await;
+    let opened = generation.client().request_events::<Value>(request).await;
+    generation.watched("nodes", &opened);
     let opened = opened.inspect_err(|err| {
         debug!(err = err as &dyn std::error::Error, "node not watched");
     });

@@ -7,6 +7,8 @@
 pub struct Place {
     /// For errors and log lines.
     pub(super) object: String,
+    /// For counting: the same for all objects of a kind.
+    pub(super) resource: &'static str,
     pub(super) path: String,
 }
 
@@ -16,6 +18,7 @@ impl Place {
     pub fn new_node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
+            resource: "nodes",
             path: "/api/v1/nodes".to_owned(),
         }
     }
@@ -25,6 +28,7 @@ impl Place {
     pub fn node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
+            resource: "nodes",
             path: format!("/api/v1/nodes/{name}"),
         }
     }
@@ -34,6 +38,7 @@ impl Place {
     pub fn node_status(name: &str) -> Self {
         Self {
             object: format!("status of node {name}"),
+            resource: "nodes/status",
             path: format!("/api/v1/nodes/{name}/status"),
         }
     }
@@ -43,6 +48,7 @@ impl Place {
     pub fn new_lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
+            resource: "leases",
             path: format!("{LEASES}/namespaces/{LEASE_NAMESPACE}/leases"),
         }
     }
@@ -52,6 +58,7 @@ impl Place {
     pub fn lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
+            resource: "leases",
             path: format!("{LEASES}/namespaces/{LEASE_NAMESPACE}/leases/{name}"),
         }
     }
@@ -61,6 +68,7 @@ impl Place {
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),
+            resource: "events",
             path: format!("/api/v1/namespaces/{namespace}/events"),
         }
     }
@@ -70,6 +78,7 @@ impl Place {
     pub fn event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),
+            resource: "events",
             path: format!("/api/v1/namespaces/{namespace}/events/{name}"),
         }
     }

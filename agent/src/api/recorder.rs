@@ -93,6 +93,8 @@ pub struct Counts {
     pub lost_refused: u64,
     /// Had nobody to go to for too long.
     pub lost_unreachable: u64,
+    /// Wait to be written, the one under way not counted.
+    pub waiting: u64,
 }
 
 /// [`Counts`] that the recorder raises and its sinks raise and read: a message would need an
@@ -105,6 +107,7 @@ struct Tally {
     lost_full: AtomicU64,
     lost_refused: AtomicU64,
     lost_unreachable: AtomicU64,
+    waiting: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, times: u32) {
@@ -140,6 +143,7 @@ impl EventSink {
             lost_full: read(&self.tally.lost_full),
             lost_refused: read(&self.tally.lost_refused),
             lost_unreachable: read(&self.tally.lost_unreachable),
+            waiting: read(&self.tally.waiting),
         }
     }
 }
@@ -213,6 +217,8 @@ impl Recorder {
             if writing.is_none() {
                 writing = self.next_write(open).map(|write| self.start(write));
             }
+            let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
+            self.tally.waiting.store(depth, Ordering::Relaxed);
             if writing.is_none() && !open {
                 return;
             }

@@ -14,6 +14,7 @@ use crate::units::DeviceNumber;
 impl App {
     pub(super) fn kernel_event(&mut self, received: Received, now: Now) {
         let read = received.read;
+        self.metering.received(&received.event);
         let event = match received.event {
             Ok(event) => event,
             Err(err) => {
@@ -85,6 +86,7 @@ impl App {
         let finding = self
             .kills
             .examine(kill, memory, &self.config.policy, now.boot);
+        self.metering.killed(&kill.scope, finding.scope);
         info!(
             victim = kill.victim.0,
             comm = finding.comm.as_str(),

@@ -59,6 +59,8 @@ pub(super) struct Finding {
     pub(super) cgroup: String,
     /// Path of the cgroup that was at its limit.
     pub(super) limiting: Option<String>,
+    /// Whose limit it was.
+    pub(super) scope: Scope,
     /// What it means for the node.
     pub(super) verdict: Verdict,
     page: u64,
@@ -140,6 +142,7 @@ impl Kills {
             cgroup: victim.map_or_else(|| last_names(kill), escape),
             limiting: limiting
                 .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
+            scope,
             verdict: judge(&judged, &evidence),
             page: self.page,
         }

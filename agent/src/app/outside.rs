@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, error};
 
 use super::watchers::Watchers;
@@ -13,7 +13,9 @@ use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::event::Received;
 use crate::host::{HostRoot, listeners};
+use crate::kernel::figures::Figures;
 use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::serve::Site;
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
 /// full the readers stop, the rings fill, and the probes count the loss: there is one place where
@@ -33,6 +35,10 @@ pub struct Outside {
     pub client: Option<Client>,
     /// Spreads periodic requests in time.
     pub jitter: Jitter,
+    /// Where metrics and health are served; `None`: at the ports that the configuration names.
+    pub sites: Option<Vec<Site>>,
+    /// What the kernel has counted, where somebody else speaks for it.
+    pub figures: Option<watch::Receiver<Figures>>,
 }
 
 /// Where kernel events come from.

@@ -11,6 +11,7 @@ use crate::clock::BootNanos;
 use crate::config::{Config, DiskIo};
 use crate::event::Side;
 use crate::host::{HostRoot, block};
+use crate::kernel::figures::Figures;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::node_status::Disks;
 use crate::pressure::Pressure;
@@ -311,6 +312,19 @@ impl Probes {
         Disks {
             slow: self.disks.named(Health::Slow),
             stalled: self.disks.named(Health::Stalled),
+        }
+    }
+
+    /// What the kernel has counted, with one or two system calls for each number.
+    pub(super) fn figures(&self) -> Figures {
+        let Some(kernel) = &self.kernel else {
+            return Figures::default();
+        };
+        let disk = |(device, _)| Some((device, kernel.disk(device)?.histogram));
+        Figures {
+            losses: kernel.losses().map(Vec::from).unwrap_or_default(),
+            runs: kernel.runs(),
+            disks: self.disks.watched().filter_map(disk).collect(),
         }
     }
 

@@ -252,6 +252,11 @@ impl Reporting {
         self.events.record(event);
     }
 
+    /// Events that wait to be written.
+    pub(super) fn waiting(&self) -> u64 {
+        self.events.counts().waiting
+    }
+
     pub(super) fn took(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::Registered { stored, noted } => {

@@ -77,6 +77,9 @@ pub struct Arguments {
     /// Where kernel facts come from.
     #[arg(long, value_name = "auto|btf|kmsg|files")]
     kernel_tier: Option<String>,
+    /// Where metrics and health are served [default: 127.0.0.1:20260].
+    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    serve_address: Option<String>,
     /// How much is logged.
     #[arg(long, value_name = "error|warn|info|debug")]
     log_level: Option<String>,
@@ -104,6 +107,7 @@ impl Arguments {
             cgroup_root: self.cgroup_root,
             root_directory: self.root_directory,
             kernel_tier: self.kernel_tier,
+            serve_address: self.serve_address,
             log_level: self.log_level,
             log_format: self.log_format,
             ..Overrides::default()
@@ -176,6 +180,8 @@ fn on(runtime: &Runtime, config: Config, kernel: KernelLine) -> ExitCode {
         let jitter = Jitter::seeded(clock.now().boot.0 | 1);
         match app::run(
             Outside {
+                sites: None,
+                figures: None,
                 config,
                 clock,
                 kernel,

@@ -1,6 +1,6 @@
 //! One check a kind of value. Each takes the text and says what is wrong with it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
@@ -92,6 +92,15 @@ pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
         [_] | [_, _] => Ok(ips),
         _ => Err("names more than two addresses".to_owned()),
     }
+}
+
+/// An address with a port to listen on; `None` for `off`. Port 0 is any free one.
+pub(super) fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = text.parse().map(Some);
+    address.map_err(|_| "is neither an IP address with a port nor off".to_owned())
 }
 
 /// A quantity that is not negative.

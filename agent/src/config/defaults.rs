@@ -1,5 +1,6 @@
 //! Every default, and where it comes from.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::Mode;
@@ -67,3 +68,6 @@ pub(super) const DISK_WINDOW: Duration = Duration::from_secs(1);
 
 /// The Kubernetes release whose node-status behaviour we follow and every supported API server knows.
 pub(super) const KUBERNETES_VERSION: &str = "v1.33.0";
+
+/// On the node itself only: metrics tell how a node is doing to whoever can reach them.
+pub(super) const SERVE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 20260);

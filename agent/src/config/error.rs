@@ -67,6 +67,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("runtime", "runtime: {endpoint: none}"),
     ("kubernetesVersion", "kubernetesVersion: v1.33.0"),
     ("kernel", "kernel: {tier: auto}"),
+    ("serve", "serve: {address: 127.0.0.1:20260}"),
     ("log", "log: {level: info, format: text}"),
     ("log.level", "log: {level: info}"),
     ("log.format", "log: {format: json}"),

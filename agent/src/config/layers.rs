@@ -53,6 +53,7 @@ pub struct Overrides {
     pub allow_ready_without_runtime: Option<String>,
     pub kubernetes_version: Option<String>,
     pub kernel_tier: Option<String>,
+    pub serve_address: Option<String>,
     pub log_level: Option<String>,
     pub log_format: Option<String>,
 }

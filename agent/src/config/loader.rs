@@ -1,6 +1,7 @@
 //! From the layers to the checked value, key by key.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,6 +73,7 @@ impl Loader<'_> {
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: self.tier()?,
+            serve: self.serve()?,
             log_level: self.log_level(log.level.as_ref())?,
             log_format: self.log_format(log.format.as_ref())?,
         })
@@ -312,6 +314,13 @@ impl Loader<'_> {
         let flag = self.flags.kernel_tier.as_ref();
         let tier = self.checked("kernel.tier", flag, raw.tier.as_ref(), check)?;
         Ok(tier.unwrap_or(Tier::Auto)) // The best of this kernel, with a warning for what is missing.
+    }
+
+    fn serve(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        let raw = self.raw.serve.clone().unwrap_or_default();
+        let flag = self.flags.serve_address.as_ref();
+        let address = self.checked("serve.address", flag, raw.address.as_ref(), checks::listen)?;
+        Ok(address.unwrap_or(Some(defaults::SERVE)))
     }
 
     fn log_level(&self, file: Option<&String>) -> Result<LogLevel, ConfigError> {

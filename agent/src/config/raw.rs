@@ -49,6 +49,7 @@ pub(super) struct RawConfig {
     pub(super) allow_ready_without_runtime: Option<String>,
     pub(super) kubernetes_version: Option<String>,
     pub(super) kernel: Option<RawKernel>,
+    pub(super) serve: Option<RawServe>,
     pub(super) log: Option<RawLog>,
 }
 
@@ -87,6 +88,12 @@ pub(super) struct RawRuntime {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawKernel {
     pub(super) tier: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(super) struct RawServe {
+    pub(super) address: Option<String>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]

@@ -106,6 +106,7 @@ fn without_anything_the_defaults_hold() {
     let ours = env!("CARGO_PKG_VERSION");
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
+    assert_eq!(config.serve, "127.0.0.1:20260".parse().ok());
     assert_eq!(config.log_level, LogLevel::Info);
     assert_eq!(config.log_format, LogFormat::Text);
     assert_eq!(file("").node_name, config.node_name, "an empty file too");
@@ -150,6 +151,7 @@ diskIO:
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
 kernel: {tier: files}
+serve: {address: '[::1]:9100'}
 log: {level: debug, format: json}
 ";
 
@@ -208,6 +210,8 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.disk_io.window, Duration::from_secs(2));
     assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
     assert_eq!(config.tier, Tier::Files);
+    assert_eq!(config.serve, "[::1]:9100".parse().ok());
+    assert_eq!(file("serve: {address: 'off'}").serve, None);
     assert_eq!(config.log_level, LogLevel::Debug);
     assert_eq!(config.log_format, LogFormat::Json);
 }
@@ -529,6 +533,22 @@ const BAD: &[(&str, &[&str])] = &[
         &["kernel.tier", r#""dmesg""#, "auto, btf, kmsg, files"],
     ),
     (
+        "serve: {address: localhost:20260}",
+        &[
+            "serve.address",
+            r#""localhost:20260""#,
+            "nor off",
+            "address: 127.0.0.1:20260",
+        ],
+    ),
+    ("serve: {address: 127.0.0.1}", &["serve.address", "a port"]),
+    (
+        "serve: {address: '127.0.0.1:65536'}",
+        &["serve.address", r#""127.0.0.1:65536""#],
+    ),
+    ("serve: {address: ''}", &["serve.address", r#""""#]),
+    ("serve: {adress: 'off'}", &[r#""adress""#, "address"]),
+    (
         "log: {level: loud}",
         &["log.level", r#""loud""#, "level: info"],
     ),
@@ -808,6 +828,13 @@ fn a_refused_flag_or_variable_is_named_as_such() {
         ..Overrides::default()
     };
     check_refused("twice", flags(twice), &["--node-labels", "twice"]);
+
+    let address = Overrides {
+        serve_address: text("on"),
+        ..Overrides::default()
+    };
+    let expected = ["--serve-address", r#""on""#, "127.0.0.1:20260"];
+    check_refused("an address", flags(address), &expected);
 
     let part = Overrides {
         system_reserved: text("cpu=much"),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use agent_common::settings::device_key;
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
@@ -58,7 +59,7 @@ pub struct Loaded {
 /// The attached programs and their maps.
 pub struct Kernel {
     /// Owns the programs; detaches on drop.
-    _programs: Ebpf,
+    programs: Ebpf,
     support: Support,
     pid_settings: Array<MapData, PidSettingsBytes>,
     pid_state: Array<MapData, PidStateBytes>,
@@ -167,7 +168,7 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
             pid_state: take(&mut programs, "PID_STATE")?,
             disks: take(&mut programs, "DISKS")?,
             dropped: take(&mut programs, "DROPPED")?,
-            _programs: programs,
+            programs,
         },
     })
 }
@@ -282,6 +283,17 @@ impl Kernel {
                 ..entry
             },
         )
+    }
+
+    /// How often each attached program ran, and for how long in all; empty unless the kernel
+    /// counts (`kernel.bpf_stats_enabled`). One system call a program.
+    #[must_use]
+    pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {
+        let run = |probe: Probe| {
+            let info = self.programs.program(probe.program())?.info().ok()?;
+            (info.run_count() > 0).then(|| (probe, info.run_time(), info.run_count()))
+        };
+        Probe::ALL.into_iter().filter_map(run).collect()
     }
 
     /// Losses since the programs were loaded, summed over the CPUs.

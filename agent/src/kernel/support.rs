@@ -67,6 +67,21 @@ pub enum Missing {
     NotBuilt,
 }
 
+impl Missing {
+    /// One word for it, the same on every kernel: for metric labels.
+    #[must_use]
+    pub const fn token(&self) -> &'static str {
+        match self {
+            Self::Btf { .. } => "no_btf",
+            Self::Member { .. } => "no_member",
+            Self::Prototype => "no_task",
+            Self::Refused { .. } => "refused",
+            Self::TurnedOff => "turned_off",
+            Self::NotBuilt => "not_built",
+        }
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

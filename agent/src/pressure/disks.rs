@@ -68,6 +68,12 @@ impl DiskBoard {
         gone.is_some_and(|disk| disk.health != Health::Quick)
     }
 
+    /// Every watched disk and its name.
+    pub fn watched(&self) -> impl Iterator<Item = (DeviceNumber, &str)> {
+        let disks = self.disks.iter();
+        disks.map(|(device, disk)| (*device, disk.name.as_str()))
+    }
+
     /// Name of a watched disk.
     #[must_use]
     pub fn name(&self, device: DeviceNumber) -> Option<&str> {

@@ -107,6 +107,11 @@ impl Backlog {
         Overflow::Lost(lost)
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Takes the oldest.
     pub fn pop(&mut self) -> Option<Noted> {
         self.waiting.pop_front()

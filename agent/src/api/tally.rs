@@ -1,0 +1,86 @@
+//! How many requests were made, and how each ended.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use http::{Method, StatusCode};
+
+/// One kind of request with one kind of end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// `GET`, `POST`, `PUT`, `PATCH`, or `WATCH` for a stream.
+    pub verb: &'static str,
+    /// The resource in the plural, with its subresource: `nodes/status`.
+    pub resource: &'static str,
+    /// What came of it.
+    pub end: End,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// An answer with this status.
+    Answered(u16),
+    /// No answer in time.
+    Deadline,
+    /// The connection could not be opened, or broke.
+    Unreachable,
+    /// Nothing to say who we are.
+    Credentials,
+}
+
+impl End {
+    /// A status that HTTP does not define counts as 0, so that a strange server cannot make many
+    /// kinds.
+    pub(super) fn answered(code: u16) -> Self {
+        let known = StatusCode::from_u16(code).is_ok_and(|code| code.canonical_reason().is_some());
+        Self::Answered(if known { code } else { 0 })
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(code) => code.fmt(f),
+            Self::Deadline => f.write_str("deadline"),
+            Self::Unreachable => f.write_str("unreachable"),
+            Self::Credentials => f.write_str("credentials"),
+        }
+    }
+}
+
+/// The counts. Behind a mutex, since every task that sends requests counts here and the loop
+/// reads: a message for each request would wake the loop.
+#[derive(Debug, Default)]
+pub(super) struct Tally(Mutex<BTreeMap<Request, u64>>);
+
+impl Tally {
+    pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: End) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = Request {
+            verb,
+            resource,
+            end,
+        };
+        *counts.entry(request).or_default() += 1;
+    }
+
+    pub(super) fn all(&self) -> Vec<(Request, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(kind, count)| (*kind, *count)).collect()
+    }
+}
+
+/// The verbs that we use.
+pub(super) fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        _ => "other",
+    }
+}

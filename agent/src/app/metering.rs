@@ -1,0 +1,322 @@
+//! Tells the metrics what happens, and looks up the rest when somebody asks.
+//!
+//! What the kernel or another task counts is read at that moment only, so a node that nobody
+//! scrapes pays for none of it.
+
+use std::collections::BTreeMap;
+
+use agent_common::DropReason;
+use tokio::sync::{mpsc, watch};
+use tracing::debug;
+
+use super::Input;
+use super::reporting::{Report, Why};
+use crate::api::Client;
+use crate::api::lease::Cycle;
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::{Config, Mode};
+use crate::event::{DecodeError, Event, OomScope};
+use crate::host::own;
+use crate::kernel::figures::Figures;
+use crate::kernel::{ProbeState, Support};
+use crate::metrics::{Label, Metrics, SetTotal as _};
+use crate::node_status::{Facts, Status, StoredNode, setters};
+use crate::pressure::Policy;
+use crate::pressure::look::Look;
+use crate::pressure::oom::{LimitOwner, Scope};
+use crate::serve::{self, Pages, Readiness, Scrape, Server, Site};
+
+/// What there is to serve, and where some of the numbers are.
+#[derive(Debug)]
+pub(super) struct Sources {
+    pub(super) sites: Vec<Site>,
+    /// What a simulated kernel has counted.
+    pub(super) figures: Option<watch::Receiver<Figures>>,
+    pub(super) client: Option<Client>,
+}
+
+/// Opens the ports that are to be had. Only after it is known that no kubelet has them.
+pub(super) async fn open(config: &Config, reports: bool) -> Vec<Site> {
+    const CURE: &str = "name another address with serve.address (--serve-address), or off";
+    const KUBELET: &str = "end what answers there, such as a kubelet, or set serve.address: off";
+
+    let Some(address) = config.serve else {
+        return Vec::new();
+    };
+    let mut sites = Vec::new();
+    sites.extend(Site::open(address, Pages::All, CURE).await);
+    if reports && config.mode == Mode::Node {
+        sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET).await);
+    }
+    sites
+}
+
+/// The metrics, and who asks for them.
+pub(super) struct Metering {
+    metrics: Metrics,
+    readiness: watch::Sender<Readiness>,
+    scrapes: mpsc::Receiver<Scrape>,
+    _server: Server,
+    /// The status that each condition had when we last looked; `None` before everything was
+    /// evaluated once, since what is found at first is no transition.
+    known: Option<BTreeMap<String, Status>>,
+    figures: Option<watch::Receiver<Figures>>,
+    client: Option<Client>,
+}
+
+impl Metering {
+    /// Serves from now on; what is asked for meanwhile waits for the loop.
+    pub(super) fn start(sources: Sources, support: &Support) -> Self {
+        let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
+        let (server, scrapes) = Server::start(sources.sites, seen);
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), support.tier());
+        for (probe, state) in &support.probes {
+            let (attached, reason) = match state {
+                ProbeState::Attached => (1, "none"),
+                ProbeState::Missing(missing) => (0, missing.token()),
+            };
+            let probe = metrics.kernel.probe_attached.of([probe.program(), reason]);
+            probe.set(attached);
+        }
+        Self {
+            metrics,
+            readiness,
+            scrapes,
+            _server: server,
+            known: None,
+            figures: sources.figures,
+            client: sources.client,
+        }
+    }
+
+    /// Everything was looked at once. That is all there is to do where nothing is reported.
+    pub(super) fn evaluated(&mut self, facts: &Facts, reports: bool, now: Now) {
+        self.known = Some(BTreeMap::new());
+        self.conditions(facts, now);
+        self.readiness.send_replace(if reports {
+            Readiness::NotReady("the node's status is not at the API server yet")
+        } else {
+            Readiness::Ready
+        });
+    }
+
+    /// Somebody wants the metrics; never, where nothing is served.
+    pub(super) async fn asked(&mut self) -> Scrape {
+        match self.scrapes.recv().await {
+            Some(scrape) => scrape,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn woke(&self, input: &Input) {
+        let source = match input {
+            Input::Kernel(_) => "kernel",
+            Input::Host(_) => "host",
+            Input::Api(_) => "api",
+            Input::Scrape(_) => "scrape",
+            Input::Tick => "alarm",
+            Input::Shutdown => "shutdown",
+        };
+        self.metrics.process.wakeups.of([source]).inc();
+    }
+
+    pub(super) fn received(&self, event: &Result<Event, DecodeError>) {
+        let kind = match event {
+            Ok(Event::OomKill(_)) => "oom_kill",
+            Ok(Event::PidCrossing { .. }) => "pid_crossing",
+            Ok(Event::PidTrend { .. }) => "pid_trend",
+            Ok(Event::DiskState { .. }) => "disk_state",
+            Ok(Event::Unknown { .. }) => "unknown",
+            Err(_) => "malformed",
+        };
+        self.metrics.kernel.events_received.of([kind]).inc();
+    }
+
+    /// A kill; `told` is what the kernel said of its scope, `scope` what was found out.
+    pub(super) fn killed(&self, told: &OomScope, scope: Scope) {
+        let scope = match (told, scope) {
+            (OomScope::Unknown, _) => "unknown",
+            (_, Scope::Global) => "global",
+            (_, Scope::Memcg { limiting_is, .. }) => match limiting_is {
+                LimitOwner::Container => "container",
+                LimitOwner::Pod => "pod",
+                LimitOwner::PodsCgroup => "pods",
+                LimitOwner::Other => "other",
+            },
+        };
+        self.metrics.node.oom_kills.of([scope]).inc();
+    }
+
+    pub(super) fn looked(&self, looks: &[Look], policy: &Policy) {
+        let node = &self.metrics.node;
+        for look in looks {
+            let signal = look.signal();
+            let Look::Seen(reading) = look else {
+                node.signal_value.remove([signal.as_str()]);
+                continue;
+            };
+            node.signal_value
+                .of([signal.as_str()])
+                .set(reading.available);
+            if let Some(threshold) = policy.threshold(signal) {
+                let amount = threshold.amount(reading.capacity);
+                let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+                node.signal_threshold.of([signal.as_str()]).set(amount);
+            }
+        }
+    }
+
+    /// The facts may have changed, and with them what should be true of the node.
+    pub(super) fn conditions(&mut self, facts: &Facts, now: Now) {
+        let Some(known) = &mut self.known else {
+            return;
+        };
+        let (status, _) = setters::compute(facts, &StoredNode::default(), now);
+        let node = &self.metrics.node;
+        for condition in status.conditions {
+            let type_ = condition.type_;
+            for each in [Status::True, Status::False, Status::Unknown] {
+                let labels = [Label::from(type_.clone()), each.as_str().into()];
+                let is = i64::from(each == condition.status);
+                node.condition_status.of(labels).set(is);
+            }
+            let transitions = node.condition_transitions.of([type_.clone()]);
+            let before = known.insert(type_, condition.status);
+            if before.is_some_and(|before| before != condition.status) {
+                transitions.inc();
+            }
+        }
+    }
+
+    /// A request came to something.
+    pub(super) fn reported(&self, report: &Report) {
+        let api = &self.metrics.api;
+        match report {
+            Report::Synced {
+                why,
+                stamps,
+                outcome: Ok(sent),
+            } => {
+                self.readiness.send_replace(Readiness::Ready);
+                let Some(sent) = sent else {
+                    return;
+                };
+                let why = match why {
+                    Why::Edge => "edge",
+                    Why::Tick if sent.changed => "change",
+                    Why::Tick => "heartbeat",
+                };
+                api.status_patches.of([why]).inc();
+                for stamp in stamps.values() {
+                    self.acked(*stamp, sent.acked);
+                }
+            }
+            Report::Registered { .. }
+            | Report::Held(_)
+            | Report::Synced {
+                outcome: Err(_), ..
+            } => {}
+            Report::Lease(outcome) => {
+                let result = match outcome {
+                    Ok(Cycle::Renewed(_)) => "renewed",
+                    Ok(Cycle::NoNode) => "no_node",
+                    Err(_) => "failed",
+                };
+                api.lease_renewals.of([result]).inc();
+            }
+            Report::Event(delivered) => {
+                if let Some(stamp) = delivered.stamp {
+                    self.acked(stamp, delivered.acked);
+                }
+            }
+        }
+    }
+
+    fn acked(&self, stamp: Stamp, acked: BootNanos) {
+        let took = acked.since(stamp.kernel).as_secs_f64();
+        self.metrics.api.event_to_ack.observe(took);
+    }
+
+    /// What a simulated kernel has counted; `None` with a real one.
+    pub(super) fn simulated(&self) -> Option<Figures> {
+        self.figures
+            .as_ref()
+            .map(|figures| figures.borrow().clone())
+    }
+
+    /// Events that wait to be written.
+    pub(super) fn queue(&self, depth: u64) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.metrics.api.queue_depth.set(depth);
+    }
+
+    /// Answers with everything as it is at this moment.
+    pub(super) fn answer(
+        &self,
+        scrape: Scrape,
+        figures: &Figures,
+        disks: &[(&str, &[u64])],
+        now: Now,
+    ) {
+        self.counted_by_the_kernel(figures);
+        self.counted_by_the_client();
+        self.own(now);
+        // Whoever asked may have gone meanwhile.
+        drop(scrape.answer.send(self.metrics.text(disks)));
+    }
+
+    fn counted_by_the_kernel(&self, figures: &Figures) {
+        let kernel = &self.metrics.kernel;
+        for (reason, count) in &figures.losses {
+            let labels = match reason {
+                DropReason::CritFull => ["crit", "full"],
+                DropReason::BulkFull => ["bulk", "full"],
+                DropReason::Unreadable | DropReason::NoStartTime => ["none", reason.as_str()],
+            };
+            kernel.events_lost.of(labels).set_total(*count);
+        }
+        for (probe, time, count) in &figures.runs {
+            let labels = [probe.program()];
+            kernel
+                .bpf_run_seconds
+                .of(labels)
+                .set_total(time.as_secs_f64());
+            kernel.bpf_runs.of(labels).set_total(*count);
+        }
+    }
+
+    fn counted_by_the_client(&self) {
+        let requests = self.client.as_ref().map(Client::requests);
+        for (request, count) in requests.into_iter().flatten() {
+            let labels = [
+                Label::from(request.verb),
+                request.resource.into(),
+                request.end.to_string().into(),
+            ];
+            self.metrics.api.requests.of(labels).set_total(count);
+        }
+    }
+
+    fn own(&self, now: Now) {
+        let own = match own::read() {
+            Ok(own) => own,
+            Err(err) => {
+                debug!(err = &err as &dyn std::error::Error, "own process not read");
+                return;
+            }
+        };
+        let process = &self.metrics.process;
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        process.cpu.set_total(own.cpu.as_secs_f64());
+        process.resident_memory.set(number(own.resident));
+        process.virtual_memory.set(number(own.virtual_memory));
+        let open = u64::try_from(own.open_fds).unwrap_or(u64::MAX);
+        process.open_fds.set(number(open));
+        process.max_fds.set(own.max_fds.map_or(0, number));
+        let started = now.wall_at(BootNanos(0).plus(own.started));
+        let since_epoch = started.duration_since(std::time::UNIX_EPOCH);
+        process
+            .start_time
+            .set(since_epoch.unwrap_or_default().as_secs_f64());
+    }
+}

@@ -1,0 +1,240 @@
+//! What `/metrics` says, and that nothing in it stands still.
+
+use std::time::Duration;
+
+use agent_common::DropReason;
+use nodepulse::event::{ScopeSource, Side};
+use nodepulse::kernel::Probe;
+use nodepulse::kernel::figures::Figures;
+use nodepulse::metrics::Metrics;
+use nodepulse::units::DeviceNumber;
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{Effect, Fault};
+use nodepulse_tests::host_root::{MadeUpHost, PODS};
+use nodepulse_tests::node::{Kill, Limit, Node, Running, in_memory, pass};
+use nodepulse_tests::openmetrics::Exposition;
+use nodepulse_tests::view::{EVENTS, View};
+
+const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
+
+/// What a kernel may have counted.
+fn figures() -> Figures {
+    let mut slots = [0; agent_common::settings::HISTOGRAM_SLOTS];
+    slots[0] = 5;
+    slots[10] = 2;
+    Figures {
+        losses: DropReason::ALL
+            .iter()
+            .zip(3..)
+            .map(|(reason, count)| (*reason, count))
+            .collect(),
+        runs: vec![(Probe::PidFork, Duration::from_millis(1500), 7)],
+        disks: vec![(SDA, slots), (DeviceNumber { major: 9, minor: 9 }, slots)],
+    }
+}
+
+async fn kill(node: &Running, limit: Limit<'_>) {
+    let cgroup = "kubepods/burstable/pod1/ctr";
+    let kill = Kill {
+        victim: ("java", 4321),
+        cgroup,
+        limit,
+        source: ScopeSource::Exact,
+    };
+    node.kernel().oom_kill(kill).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_metric_is_moved_by_something() {
+    let host = MadeUpHost::calm();
+    host.disk("sda", "8:0");
+    let api = in_memory();
+    let node = Node::named("worker-1").host(host).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    node.counted(figures());
+    // Stays in the queue, behind one that nobody answers.
+    api.faults()
+        .push(Fault::on("POST", EVENTS, Effect::Hang).always());
+    node.kernel().disk_state((8, 0), Side::Over).await;
+    view.becomes("DiskIOPressure", "True", SOON).await;
+    for _ in 0..5 {
+        kill(&node, Limit::Machine).await;
+    }
+    pass(Duration::from_secs(1)).await;
+
+    let after = node.scrape().await;
+    let declared = Metrics::new("", "");
+    assert!(declared.names().len() > 20);
+    let still: Vec<_> = declared
+        .names()
+        .iter()
+        .filter(|name| !after.family(name).is_some_and(|family| family.moved()))
+        .collect();
+    assert_eq!(still, [""; 0], "nothing moves these");
+}
+
+/// A sample by its name and labels, and its value.
+type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<f64>);
+
+fn check(read: &Exposition, rows: &[Row<'_>]) {
+    for (name, labels, expected) in rows {
+        assert_eq!(read.value(name, labels), *expected, "{name} {labels:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_counted_is_told_as_it_stands() {
+    let host = MadeUpHost::calm();
+    host.disk("sda", "8:0");
+    let node = Node::named("worker-1").host(host).start(&in_memory());
+    node.counted(figures());
+    let read = node.scrape().await;
+    let lost = "nodepulse_events_lost_total";
+    let bucket = "nodepulse_disk_latency_seconds_bucket";
+    check(
+        &read,
+        &[
+            (lost, &[("ring", "crit"), ("reason", "full")], Some(3.0)),
+            (lost, &[("ring", "bulk"), ("reason", "full")], Some(4.0)),
+            (lost, &[("reason", "unreadable")], Some(5.0)),
+            (lost, &[("reason", "no_start_time")], Some(6.0)),
+            (
+                "nodepulse_bpf_run_seconds_total",
+                &[("probe", "pid_fork")],
+                Some(1.5),
+            ),
+            (
+                "nodepulse_bpf_runs_total",
+                &[("probe", "pid_fork")],
+                Some(7.0),
+            ),
+            (
+                bucket,
+                &[("device", "sda"), ("le", "0.000001024")],
+                Some(5.0),
+            ),
+            (bucket, &[("device", "sda"), ("le", "+Inf")], Some(7.0)),
+            ("nodepulse_tier_info", &[("tier", "btf")], Some(1.0)),
+            (
+                "nodepulse_probe_attached",
+                &[("probe", "oom_victim"), ("reason", "none")],
+                Some(1.0),
+            ),
+        ],
+    );
+    let disks = read.family("nodepulse_disk_latency_seconds").unwrap();
+    assert_eq!(
+        disks.samples.len(),
+        32,
+        "a disk without a name has no series"
+    );
+
+    // A counter is what it is counted from, not a sum of looks.
+    assert_eq!(
+        node.scrape().await.value(lost, &[("ring", "crit")]),
+        Some(3.0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_counted_by_whose_limit_was_met() {
+    let host = MadeUpHost::calm();
+    let (pod, container) = (
+        "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11",
+        "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+         3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c",
+    );
+    for cgroup in [pod, container, "system.slice/db.service"] {
+        host.oom(cgroup, 0, 0);
+    }
+    let node = Node::named("worker-1").host(host).start(&in_memory());
+    let rows = [
+        ("global", Limit::Machine),
+        ("pods", Limit::Of(PODS)),
+        ("pod", Limit::Of(pod)),
+        ("container", Limit::Of(container)),
+        ("other", Limit::Of("system.slice/db.service")),
+    ];
+    for (scope, limit) in rows {
+        let name = "nodepulse_oom_kills_total";
+        assert_eq!(node.scrape().await.value(name, &[("scope", scope)]), None);
+        kill(&node, limit).await;
+        pass(Duration::from_millis(10)).await;
+        let read = node.scrape().await;
+        assert_eq!(read.value(name, &[("scope", scope)]), Some(1.0), "{scope}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
+    let host = MadeUpHost::calm();
+    host.disk("sda", "8:0").tasks(100).pid_max(1000);
+    let api = in_memory();
+    let node = Node::named("worker-1")
+        .hard("pid.available<10%")
+        .host(host)
+        .start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    node.kernel().disk_state((8, 0), Side::Over).await;
+    view.becomes("DiskIOPressure", "True", SOON).await;
+    // Not while a request is under way.
+    pass(Duration::from_secs(11 * 60 + 5)).await;
+
+    let read = node.scrape().await;
+    let status = "nodepulse_condition_status";
+    let signal = [("signal", "pid.available")];
+    let slow = [("type", "DiskIOPressure")];
+    check(
+        &read,
+        &[
+            (status, &[slow[0], ("status", "True")], Some(1.0)),
+            (status, &[slow[0], ("status", "False")], Some(0.0)),
+            (status, &[("type", "Ready"), ("status", "True")], Some(1.0)),
+            ("nodepulse_condition_transitions_total", &slow, Some(1.0)),
+            (
+                "nodepulse_condition_transitions_total",
+                &[("type", "Ready")],
+                Some(0.0),
+            ),
+            ("nodepulse_signal_value", &signal, Some(900.0)),
+            ("nodepulse_signal_threshold", &signal, Some(100.0)),
+            (
+                "nodepulse_status_patches_total",
+                &[("why", "edge")],
+                Some(1.0),
+            ),
+        ],
+    );
+    let patched = [
+        ("verb", "PATCH"),
+        ("resource", "nodes/status"),
+        ("code", "200"),
+    ];
+    let renewed = [("verb", "PUT"), ("resource", "leases"), ("code", "200")];
+    for (labels, recorded) in [(patched, view.patches()), (renewed, view.renewals())] {
+        let counted = read.value("nodepulse_api_requests_total", &labels);
+        let recorded = recorded
+            .iter()
+            .filter(|request| request.method == labels[0].1 && request.status == Some(200));
+        let recorded = u32::try_from(recorded.count()).unwrap();
+        assert!(recorded > 0);
+        assert_eq!(counted, Some(f64::from(recorded)), "{labels:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_api_server_refuses_is_counted_by_its_code() {
+    let api = in_memory();
+    api.faults()
+        .push(Fault::on("PUT", "/apis/coordination", Effect::Status(500)).always());
+    let node = Node::named("worker-1").start(&api);
+    View::of(&api, "worker-1").settled(SOON).await;
+    pass(Duration::from_mins(2)).await;
+    let read = node.scrape().await;
+    let refused = [("verb", "PUT"), ("resource", "leases"), ("code", "500")];
+    assert!(read.value("nodepulse_api_requests_total", &refused) > Some(5.0));
+    let failed = [("result", "failed")];
+    assert!(read.value("nodepulse_lease_renewals_total", &failed) > Some(0.0));
+}

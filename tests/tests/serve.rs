@@ -1,0 +1,213 @@
+//! Metrics and health over HTTP: who gets what, and how little a bad client can take.
+
+use std::time::Duration;
+
+use nodepulse::metrics::CONTENT_TYPE;
+use nodepulse_tests::SOON;
+use nodepulse_tests::http1::{exchange, request};
+use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::openmetrics::Exposition;
+use nodepulse_tests::process::Process;
+use nodepulse_tests::view::View;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+/// How long a client may take to say what it wants.
+const HEADER_LIMIT: Duration = Duration::from_secs(5);
+/// Connections at a time.
+const CONNECTIONS: usize = 16;
+
+#[tokio::test(start_paused = true)]
+async fn each_page_answers_what_it_is_for() {
+    let api = in_memory();
+    let node = Node::named("worker-1").start(&api);
+    View::of(&api, "worker-1").settled(SOON).await;
+    let large = format!("GET /livez HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(9 << 10));
+    let rows = [
+        ("live", request("GET", "/livez"), 200, "ok"),
+        ("healthy", request("GET", "/healthz"), 200, "ok"),
+        ("ready", request("GET", "/readyz"), 200, "ok"),
+        ("a query", request("GET", "/livez?verbose=1"), 200, "ok"),
+        ("the head alone", request("HEAD", "/metrics"), 200, ""),
+        ("no such page", request("GET", "/"), 404, "not found"),
+        (
+            "no such page",
+            request("GET", "/metrics/"),
+            404,
+            "not found",
+        ),
+        ("a write", request("POST", "/metrics"), 405, "only GET"),
+        ("a deletion", request("DELETE", "/livez"), 405, "only GET"),
+        ("a large head", large, 431, ""),
+        ("garbage", "\u{1}\u{2}\r\n\r\n".to_owned(), 400, ""),
+        (
+            "another protocol",
+            "PRI * HTTP/2.0\r\n\r\n".to_owned(),
+            400,
+            "",
+        ),
+    ];
+    for (name, request, code, body) in rows {
+        let answer = exchange(node.visit().await, &request).await;
+        assert_eq!(answer.code, Some(code), "{name}: {answer:?}");
+        assert!(answer.body.starts_with(body), "{name}: {answer:?}");
+        if code == 405 {
+            assert!(answer.head.contains("\r\nallow: get, head"), "{answer:?}");
+        }
+    }
+    let metrics = node.get("/metrics").await;
+    let content_type = format!("\r\ncontent-type: {CONTENT_TYPE}\r\n");
+    assert!(metrics.head.contains(&content_type), "{}", metrics.head);
+    Exposition::parse(&metrics.body).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_lives_without_the_api_server_and_is_ready_once_its_status_is_there() {
+    let api = in_memory();
+    let node = Node::named("worker-1").out_of_reach().start(&api);
+    pass(Duration::from_mins(10)).await;
+    assert_eq!(node.get("/livez").await.code, Some(200));
+    let waiting = node.get("/readyz").await;
+    assert_eq!(waiting.code, Some(503));
+    assert!(
+        waiting.body.contains("not at the API server"),
+        "{waiting:?}"
+    );
+
+    node.reach();
+    View::of(&api, "worker-1")
+        .settled(Duration::from_mins(5))
+        .await;
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(node.get("/readyz").await.code, Some(200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_what_it_wants_loses_the_connection() {
+    let node = Node::named("worker-1").start(&in_memory());
+    for (name, said) in [
+        ("nothing", ""),
+        ("half a header", "GET /livez HTTP/1.1\r\nX: "),
+    ] {
+        let visit = node.visit().await;
+        let began = Instant::now();
+        let answer = exchange(visit, said).await;
+        assert_ne!(answer.code, Some(200), "{name}");
+        assert_eq!(began.elapsed().as_secs(), HEADER_LIMIT.as_secs(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_loses_the_connection_and_holds_up_nobody() {
+    let node = Node::named("worker-1").start(&in_memory());
+    pass(Duration::from_secs(1)).await;
+    // More than the pipe holds, and nobody takes it out.
+    let mut lazy = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut visit = node.visit().await;
+        let request = request("GET", "/metrics");
+        visit.write_all(request.as_bytes()).await.unwrap();
+        lazy.push(visit);
+    }
+    let began = Instant::now();
+    let answer = node.get("/livez").await;
+    assert_eq!(answer.code, Some(200));
+    assert_eq!(
+        began.elapsed().as_secs(),
+        15,
+        "until one of them is cut off"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_beyond_the_limit_wait_their_turn() {
+    let node = Node::named("worker-1").start(&in_memory());
+    pass(Duration::from_secs(1)).await;
+    let mut silent = Vec::new();
+    for _ in 1..CONNECTIONS {
+        silent.push(node.visit().await);
+    }
+    let began = Instant::now();
+    assert_eq!(node.get("/livez").await.code, Some(200));
+    assert_eq!(
+        began.elapsed(),
+        Duration::ZERO,
+        "there is room for one more"
+    );
+
+    silent.push(node.visit().await);
+    assert_eq!(node.get("/livez").await.code, Some(200));
+    assert_eq!(began.elapsed().as_secs(), HEADER_LIMIT.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn scrapes_at_once_are_all_answered() {
+    let node = Node::named("worker-1").start(&in_memory());
+    pass(Duration::from_secs(1)).await;
+    let (a, b, c) = tokio::join!(node.scrape(), node.scrape(), node.scrape());
+    let scrapes = |read: &Exposition| {
+        let labels = [("source", "scrape")];
+        read.value("nodepulse_wakeups_total", &labels).unwrap()
+    };
+    let mut counted = [scrapes(&a), scrapes(&b), scrapes(&c)].map(|count| count.to_string());
+    counted.sort();
+    assert_eq!(counted, ["1", "2", "3"], "one after the other");
+}
+
+/// Address in the line that says where it is served.
+fn address(line: &str) -> String {
+    let (_, address) = line.split_once("address=").unwrap();
+    let end = address.find(' ').unwrap_or(address.len());
+    address[..end].to_owned()
+}
+
+#[tokio::test]
+async fn the_program_serves_where_it_is_told_to() {
+    let agent = Process::start([
+        "run",
+        "--mode",
+        "node",
+        "--kernel-tier",
+        "files",
+        "--serve-address",
+        "127.0.0.1:0",
+    ]);
+    let address = address(&agent.says("serving address=", SOON).await);
+    let get = async |path| {
+        let stream = TcpStream::connect(&address).await.unwrap();
+        exchange(stream, &request("GET", path)).await
+    };
+    // Asked of the loop, so everything was evaluated once.
+    let metrics = get("/metrics").await;
+    let read = Exposition::parse(&metrics.body).unwrap();
+    let turned_off = [("probe", "oom_victim"), ("reason", "turned_off")];
+    assert_eq!(
+        read.value("nodepulse_probe_attached", &turned_off),
+        Some(0.0)
+    );
+    assert!(read.value("process_resident_memory_bytes", &[]) > Some(1e6));
+    assert_eq!(get("/livez").await.code, Some(200));
+    let ready = get("/readyz").await;
+    assert_eq!((ready.code, ready.body.as_str()), (Some(200), "ok"));
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_one_warning_with_the_cure() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let serve = format!("--serve-address={address}");
+    let agent = Process::start(["run", "--mode", "node", "--kernel-tier", "files", &serve]);
+    let line = agent.says("not serving", SOON).await;
+    for part in ["WARN", &address, "in use", "serve.address", "off"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    agent.says("kernel line", SOON).await;
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    assert_eq!(ended.code, Some(0));
+    let warnings = ended.stderr.iter().filter(|line| line.contains(&address));
+    assert_eq!(warnings.count(), 1);
+}
