@@ -194,6 +194,13 @@ impl Client {
         Self::new(config, connector, deadline)
     }
 
+    /// Whether the credentials come from a program, which is run again when they expire.
+    #[must_use]
+    pub fn runs_a_plugin(&self) -> bool {
+        let user = &self.0.config.auth_info;
+        user.exec.is_some() || user.auth_provider.is_some()
+    }
+
     /// The limit on every request.
     #[must_use]
     pub fn deadline(&self) -> Duration {

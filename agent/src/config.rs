@@ -63,6 +63,17 @@ pub enum Tier {
     Files,
 }
 
+/// Whether rights are given up once the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// As far as this kernel lets us; what does not hold is a warning.
+    Auto,
+    /// Not at all.
+    Off,
+    /// All of them, or refuse to start.
+    Require,
+}
+
 /// What Ready says while there is no container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
@@ -152,6 +163,8 @@ pub struct Config {
     pub tier: Tier,
     /// `serve.address`; `None` where nothing is to be served.
     pub serve: Option<SocketAddr>,
+    /// `sandbox`.
+    pub sandbox: Sandbox,
     /// `log.level`.
     pub log_level: LogLevel,
     /// `log.format`.

@@ -5,6 +5,7 @@
 //! on files instead and says so.
 
 pub mod btf;
+pub mod confine;
 pub mod figures;
 pub mod handle;
 pub mod loader;

@@ -48,4 +48,6 @@ pub mod config;
 
 pub mod app;
 
+pub mod sandbox;
+
 pub mod cli;

@@ -22,41 +22,63 @@ pub struct Lines {
     dropped: Arc<AtomicU64>,
 }
 
+/// The other end of [`Lines`].
+#[derive(Debug)]
+pub struct Writer {
+    lines: Receiver<Vec<u8>>,
+    dropped: Arc<AtomicU64>,
+}
+
 /// Waits for the last lines when it is dropped, which must come after the last [`Lines`].
 #[derive(Debug)]
 pub struct Flush {
     done: Receiver<()>,
 }
 
-/// Starts the writer thread.
-///
-/// # Errors
-///
-/// When there can be no thread.
-pub fn start() -> io::Result<(Lines, Flush)> {
-    let (send, lines) = sync_channel::<Vec<u8>>(LINES);
-    let (running, done) = sync_channel(0);
+/// Both ends. Lines wait until the writer is started.
+#[must_use]
+pub fn channel() -> (Lines, Writer) {
+    let (send, lines) = sync_channel(LINES);
     let dropped: Arc<AtomicU64> = Arc::default();
-    let lost = Arc::clone(&dropped);
-    std::thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || {
-            let _running: SyncSender<()> = running;
-            while let Ok(line) = lines.recv() {
-                if line.is_empty() {
-                    return; // The end: see `Flush`.
-                }
-                // Nobody is left to tell of a log that cannot be written.
-                let mut stderr = io::stderr().lock();
-                let mut written = stderr.write_all(&line);
-                let missing = lost.swap(0, Ordering::Relaxed);
-                if missing > 0 {
-                    written = written.and(writeln!(stderr, "{missing} log lines dropped"));
-                }
-                drop(written);
+    let writer = Writer {
+        lines,
+        dropped: Arc::clone(&dropped),
+    };
+    (Lines { send, dropped }, writer)
+}
+
+impl Writer {
+    /// Starts the thread, with the rights that its starter has by then.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no thread.
+    pub fn start(self) -> io::Result<Flush> {
+        let (running, done) = sync_channel(0);
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || {
+                let _running: SyncSender<()> = running;
+                self.write();
+            })?;
+        Ok(Flush { done })
+    }
+
+    fn write(self) {
+        while let Ok(line) = self.lines.recv() {
+            if line.is_empty() {
+                return; // The end: see `Flush`.
             }
-        })?;
-    Ok((Lines { send, dropped }, Flush { done }))
+            // Nobody is left to tell of a log that cannot be written.
+            let mut stderr = io::stderr().lock();
+            let mut written = stderr.write_all(&line);
+            let missing = self.dropped.swap(0, Ordering::Relaxed);
+            if missing > 0 {
+                written = written.and(writeln!(stderr, "{missing} log lines dropped"));
+            }
+            drop(written);
+        }
+    }
 }
 
 impl Lines {

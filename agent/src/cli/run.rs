@@ -25,9 +25,10 @@ use crate::api::backoff::Jitter;
 use crate::api::{Client, credentials};
 use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
-use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Tier};
+use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Support, loader, object};
+use crate::sandbox::{self, Plugin, Profile, memory};
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -80,6 +81,9 @@ pub struct Arguments {
     /// Where metrics and health are served [default: 127.0.0.1:20260].
     #[arg(long, value_name = "ADDRESS:PORT|off")]
     serve_address: Option<String>,
+    /// Whether rights are given up after the start.
+    #[arg(long, value_name = "auto|off|require")]
+    sandbox: Option<String>,
     /// How much is logged.
     #[arg(long, value_name = "error|warn|info|debug")]
     log_level: Option<String>,
@@ -108,6 +112,7 @@ impl Arguments {
             root_directory: self.root_directory,
             kernel_tier: self.kernel_tier,
             serve_address: self.serve_address,
+            sandbox: self.sandbox,
             log_level: self.log_level,
             log_format: self.log_format,
             ..Overrides::default()
@@ -122,20 +127,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(config) => config,
         Err(err) => return refuse(&err),
     };
-    let (lines, flush) = match log::start() {
-        Ok(started) => started,
-        Err(err) => return refuse(&format!("no thread for the log: {err}")),
-    };
-    logging(&config, lines.clone());
-    let code = daemon(config);
-    lines.end();
-    flush.wait();
-    code
-}
-
-fn daemon(config: Config) -> ExitCode {
-    // Before the runtime, and before anything that stays: parsing the kernel's types takes 20 MiB
-    // for a moment, which comes back whole only from an empty heap.
+    // Before anything that stays: parsing the kernel's types takes 20 MiB for a moment, which comes
+    // back whole only from an empty heap.
     let kernel = match kernel_line(config.tier) {
         Ok(kernel) => kernel,
         Err(missing) => {
@@ -144,59 +137,119 @@ fn daemon(config: Config) -> ExitCode {
             ));
         }
     };
-    let runtime = match Builder::new_current_thread()
-        .enable_all()
-        // Two for files, and some for names; kept between looks, which are ten seconds apart.
-        .max_blocking_threads(8)
-        .thread_keep_alive(Duration::from_mins(1))
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(err) => return failed(&err),
+    let (lines, writer) = log::channel();
+    logging(&config, lines.clone());
+    let prepared = Prepared::new(config, kernel);
+    // Threads take over what their starter may do: the first one starts here.
+    let flush = match writer.start() {
+        Ok(flush) => flush,
+        Err(err) => return refuse(&format!("no thread for the log: {err}")),
     };
-    let code = on(&runtime, config, kernel);
-    // A call that hangs in the file system must not hold up the end.
-    runtime.shutdown_background();
+    let code = prepared.map_or_else(|code| code, Prepared::run);
+    lines.end();
+    flush.wait();
     code
 }
 
-fn on(runtime: &Runtime, config: Config, kernel: KernelLine) -> ExitCode {
-    runtime.block_on(async move {
-        let client = match client(&config).await {
-            Ok(client) => client,
-            Err(why) => return refuse(&why),
-        };
-        let shutdown = match asked_to_stop() {
-            Ok(shutdown) => shutdown,
-            Err(err) => return failed(&err),
-        };
-        info!(
-            version = env!("CARGO_PKG_VERSION"),
-            node = config.node_name.as_str(),
-            api_server = client.is_some(),
-            "started"
-        );
-        let clock = Clock::kernel();
-        let jitter = Jitter::seeded(clock.now().boot.0 | 1);
-        match app::run(
-            Outside {
-                sites: None,
-                figures: None,
-                config,
-                clock,
-                kernel,
-                client,
-                jitter,
-            },
-            shutdown,
-        )
-        .await
-        {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
-            Err(err) => failed(&err),
+/// An agent that has opened what it needs rights for, and has given them up.
+struct Prepared {
+    config: Config,
+    kernel: KernelLine,
+    runtime: Runtime,
+    client: Option<Client>,
+}
+
+impl Prepared {
+    /// Starts no thread.
+    fn new(config: Config, kernel: KernelLine) -> Result<Self, ExitCode> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            // Two for files, and some for names; kept between looks, which are ten seconds apart.
+            .max_blocking_threads(8)
+            .thread_keep_alive(Duration::from_mins(1))
+            .build()
+            .map_err(|err| failed(&err))?;
+        let client = runtime.block_on(client(&config));
+        let client = client.map_err(|why| refuse(&why))?;
+        memory::stay();
+        // What needs more rights than stay must be open here.
+        confine(&config, &kernel, client.as_ref()).map_err(|why| {
+            refuse(&format!(
+                "sandbox: \"require\", but {why}; example: sandbox: auto"
+            ))
+        })?;
+        Ok(Self {
+            config,
+            kernel,
+            runtime,
+            client,
+        })
+    }
+
+    fn run(self) -> ExitCode {
+        let Self {
+            config,
+            kernel,
+            runtime,
+            client,
+        } = self;
+        let code = runtime.block_on(on_runtime(config, kernel, client));
+        // A call that hangs in the file system must not hold up the end.
+        runtime.shutdown_background();
+        code
+    }
+}
+
+async fn on_runtime(config: Config, kernel: KernelLine, client: Option<Client>) -> ExitCode {
+    let shutdown = match asked_to_stop() {
+        Ok(shutdown) => shutdown,
+        Err(err) => return failed(&err),
+    };
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = config.node_name.as_str(),
+        api_server = client.is_some(),
+        "started"
+    );
+    let clock = Clock::kernel();
+    let jitter = Jitter::seeded(clock.now().boot.0 | 1);
+    let outside = Outside {
+        sites: None,
+        figures: None,
+        config,
+        clock,
+        kernel,
+        client,
+        jitter,
+    };
+    match app::run(outside, shutdown).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
+        Err(err) => failed(&err),
+    }
+}
+
+/// Gives up what is not needed from here on. `Err` only where the configuration requires that all
+/// of it holds.
+fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Result<(), String> {
+    if config.sandbox == Sandbox::Off {
+        return Ok(());
+    }
+    let plugin = match client {
+        Some(client) if client.runs_a_plugin() => Plugin::Runs,
+        Some(_) | None => Plugin::None,
+    };
+    let held = sandbox::enter(&Profile::new(config, plugin), || match kernel {
+        KernelLine::Attached(loaded) => loaded.kernel.losses().is_ok(),
+        KernelLine::Fed(_) | KernelLine::None(_) => true,
+    });
+    match held.weakness() {
+        Some(weakness) if config.sandbox == Sandbox::Require => Err(weakness),
+        Some(_) | None => {
+            held.log();
+            Ok(())
         }
-    })
+    }
 }
 
 #[expect(

@@ -68,6 +68,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("kubernetesVersion", "kubernetesVersion: v1.33.0"),
     ("kernel", "kernel: {tier: auto}"),
     ("serve", "serve: {address: 127.0.0.1:20260}"),
+    ("sandbox", "sandbox: auto"),
     ("log", "log: {level: info, format: text}"),
     ("log.level", "log: {level: info}"),
     ("log.format", "log: {format: json}"),

@@ -54,6 +54,7 @@ pub struct Overrides {
     pub kubernetes_version: Option<String>,
     pub kernel_tier: Option<String>,
     pub serve_address: Option<String>,
+    pub sandbox: Option<String>,
     pub log_level: Option<String>,
     pub log_format: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::ConfigError;
 use super::layers::{Layers, Overrides, Setting};
 use super::raw::{RawConfig, RawDisk, RawDiskIo, RawTaint};
-use super::{Config, DiskIo, LogFormat, LogLevel, Mode, Runtime, Tier};
+use super::{Config, DiskIo, LogFormat, LogLevel, Mode, Runtime, Sandbox, Tier};
 use super::{checks, defaults, eviction, labels};
 use crate::node_status::{Allocation, Taint};
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, with_allocatable};
@@ -74,6 +74,7 @@ impl Loader<'_> {
             runtime: self.runtime()?,
             tier: self.tier()?,
             serve: self.serve()?,
+            sandbox: self.sandbox()?,
             log_level: self.log_level(log.level.as_ref())?,
             log_format: self.log_format(log.format.as_ref())?,
         })
@@ -321,6 +322,16 @@ impl Loader<'_> {
         let flag = self.flags.serve_address.as_ref();
         let address = self.checked("serve.address", flag, raw.address.as_ref(), checks::listen)?;
         Ok(address.unwrap_or(Some(defaults::SERVE)))
+    }
+
+    fn sandbox(&self) -> Result<Sandbox, ConfigError> {
+        let known = [
+            ("auto", Sandbox::Auto),
+            ("off", Sandbox::Off),
+            ("require", Sandbox::Require),
+        ];
+        let sandbox = get!(self, "sandbox", sandbox, checks::choice(&known));
+        Ok(sandbox.unwrap_or(Sandbox::Auto)) // All that this kernel can, with a warning for the rest.
     }
 
     fn log_level(&self, file: Option<&String>) -> Result<LogLevel, ConfigError> {

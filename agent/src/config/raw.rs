@@ -50,6 +50,7 @@ pub(super) struct RawConfig {
     pub(super) kubernetes_version: Option<String>,
     pub(super) kernel: Option<RawKernel>,
     pub(super) serve: Option<RawServe>,
+    pub(super) sandbox: Option<String>,
     pub(super) log: Option<RawLog>,
 }
 

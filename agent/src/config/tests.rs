@@ -107,6 +107,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
     assert_eq!(config.serve, "127.0.0.1:20260".parse().ok());
+    assert_eq!(config.sandbox, Sandbox::Auto);
     assert_eq!(config.log_level, LogLevel::Info);
     assert_eq!(config.log_format, LogFormat::Text);
     assert_eq!(file("").node_name, config.node_name, "an empty file too");
@@ -152,6 +153,7 @@ runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
 kernel: {tier: files}
 serve: {address: '[::1]:9100'}
+sandbox: require
 log: {level: debug, format: json}
 ";
 
@@ -212,6 +214,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.tier, Tier::Files);
     assert_eq!(config.serve, "[::1]:9100".parse().ok());
     assert_eq!(file("serve: {address: 'off'}").serve, None);
+    assert_eq!(config.sandbox, Sandbox::Require);
     assert_eq!(config.log_level, LogLevel::Debug);
     assert_eq!(config.log_format, LogFormat::Json);
 }
@@ -666,6 +669,10 @@ const BAD: &[(&str, &[&str])] = &[
     (
         "evictionMinimumReclaim: {memory.free: 1Gi}",
         &["unsupported eviction signal"],
+    ),
+    (
+        "sandbox: 'on'",
+        &["sandbox", r#""on""#, "auto, off, require", "sandbox: auto"],
     ),
     // Durations and counts.
     (

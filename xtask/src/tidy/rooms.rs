@@ -101,6 +101,11 @@ const ROOMS: &[Room] = &[
         Rooms::Not(&["api", "app", "cli", "event", "host", "kernel"]),
         &["aya", "kube"],
     ),
+    room(
+        "sandbox",
+        Rooms::Only(&["config", "kernel"]),
+        &["aya", "kube", "tokio"],
+    ),
     room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
     room(
         "serve",

@@ -1,0 +1,59 @@
+//! Landlock: which files may be written, and whether any may be run.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+
+use super::profile::{Plugin, Profile};
+
+/// The newest that we know to suit us; an older kernel takes what it has. The next but two limits
+/// sockets in the file system, which container runtimes and the system's manager have.
+const NEWEST: ABI = ABI::V6;
+
+/// Limits the calling thread; says by which version of Landlock, or that there is none.
+pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let everywhere = match profile.plugin {
+        Plugin::None => read,
+        Plugin::Runs => read | AccessFs::Execute,
+    };
+    let in_directories = read
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeDir
+        | AccessFs::MakeReg
+        | AccessFs::MakeSock
+        | AccessFs::RemoveDir
+        | AccessFs::RemoveFile;
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    rules = allow(rules, Path::new("/"), everywhere)?;
+    for directory in &profile.directories {
+        rules = allow(rules, directory, in_directories)?;
+    }
+    for file in &profile.files {
+        rules = allow(rules, file, AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    Ok(match rules.restrict_self()?.landlock {
+        LandlockStatus::Available { effective_abi, .. } => format!("{effective_abi:?}"),
+        LandlockStatus::NotEnabled => "not enabled".to_owned(),
+        LandlockStatus::NotImplemented => "not in this kernel".to_owned(),
+    })
+}
+
+/// What cannot be opened cannot be written, and needs no rule.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(path) {
+        Ok(opened) => rules.add_rule(PathBeneath::new(opened, access)),
+        Err(_) => Ok(rules),
+    }
+}

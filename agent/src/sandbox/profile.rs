@@ -1,0 +1,126 @@
+//! What the agent needs once it runs, as a value that the configuration decides.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+/// Where the agent keeps what must outlive it.
+const STATE_DIRECTORY: &str = "/run/nodepulse";
+
+/// Pressure files: a trigger is armed by writing to one.
+const NODE_PRESSURE: [&str; 3] = [
+    "proc/pressure/cpu",
+    "proc/pressure/io",
+    "proc/pressure/memory",
+];
+
+/// Where the unified hierarchy is: alone, or beside version 1.
+const UNIFIED: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
+
+const CGROUP_PRESSURE: [&str; 3] = ["cpu.pressure", "io.pressure", "memory.pressure"];
+
+/// Whether credentials come from a program that the kubeconfig names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    /// No program is ever run.
+    None,
+    /// It is run whenever a token has expired. It inherits the sandbox, so that this must suit
+    /// programs we know nothing of.
+    Runs,
+}
+
+/// What is left to the agent. Reading is not limited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Whether programs may be run.
+    pub plugin: Plugin,
+    /// Directories in which files and sockets may be made, written and removed.
+    pub directories: Vec<PathBuf>,
+    /// Single files that may be opened for writing.
+    pub files: Vec<PathBuf>,
+}
+
+impl Profile {
+    /// For `config`, and credentials that come from a program or do not.
+    ///
+    /// Paths that do not exist when the sandbox is entered are never writable later: one that is
+    /// made afterwards is another one.
+    #[must_use]
+    pub fn new(config: &Config, plugin: Plugin) -> Self {
+        let root = &config.host_root;
+        let below_cgroups = config.pods_cgroup.strip_prefix("/");
+        let pods = below_cgroups.unwrap_or(&config.pods_cgroup);
+        let of_pods = UNIFIED.iter().flat_map(|mount| {
+            CGROUP_PRESSURE
+                .iter()
+                .map(move |name| root.join(mount).join(pods).join(name))
+        });
+        let mut directories = vec![PathBuf::from(STATE_DIRECTORY)];
+        let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
+        files.extend(of_pods);
+        if root != Path::new("/") {
+            // A container's own files, where the node's are mounted read-only.
+            files.extend(NODE_PRESSURE.iter().map(|file| Path::new("/").join(file)));
+        }
+        if plugin == Plugin::Runs {
+            // For its cache, and for what it throws away.
+            directories.push("/tmp".into());
+            files.push("/dev/null".into());
+        }
+        Self {
+            plugin,
+            directories,
+            files,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn config(host_root: &str) -> Config {
+        let flags = Overrides {
+            host_root: Some(host_root.to_owned()),
+            ..Overrides::default()
+        };
+        let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        Config::load(&flags, &|_| None, &absent, "worker-1").unwrap()
+    }
+
+    #[test]
+    fn what_may_be_written_follows_from_the_configuration() {
+        let rows: [(&str, Plugin, &[&str], &[&str]); 3] = [
+            (
+                "/",
+                Plugin::None,
+                &[
+                    "/proc/pressure/memory",
+                    "/sys/fs/cgroup/kubepods/io.pressure",
+                ],
+                &["/host/proc/pressure/io", "/dev/null"],
+            ),
+            (
+                "/host",
+                Plugin::None,
+                &[
+                    "/proc/pressure/memory",
+                    "/host/proc/pressure/memory",
+                    "/host/sys/fs/cgroup/unified/kubepods/cpu.pressure",
+                ],
+                &["/sys/fs/cgroup/kubepods/io.pressure"],
+            ),
+            ("/", Plugin::Runs, &["/dev/null"], &[]),
+        ];
+        for (root, plugin, there, absent) in rows {
+            let profile = Profile::new(&config(root), plugin);
+            let writable = |path: &&&str| profile.files.iter().any(|file| file == Path::new(path));
+            assert_eq!(there.iter().find(|path| !writable(path)), None, "{root}");
+            assert_eq!(absent.iter().find(writable), None, "{root}");
+            let wide = profile.directories.contains(&"/tmp".into());
+            assert_eq!(wide, plugin == Plugin::Runs);
+            assert!(profile.directories.contains(&STATE_DIRECTORY.into()));
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Which system calls are left. What is refused gets `EPERM`; what no bug of ours could ever want
+//! ends the process.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use nix::libc;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Is,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+use super::profile::Plugin;
+use crate::kernel::confine;
+
+/// No argument of these matters. Files are Landlock's business; a socket's family is decided where
+/// it is made.
+const ALLOWED: &[i64] = &[
+    // Descriptors.
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_fcntl,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Files, and what is kept in the state directory. No change of owner or mode: Landlock does not
+    // see these, and root would own most files of the node.
+    libc::SYS_faccessat,
+    libc::SYS_fdatasync,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_mkdirat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_umask,
+    libc::SYS_unlinkat,
+    // Waiting.
+    libc::SYS_clock_nanosleep,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_futex,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_rm_watch,
+    libc::SYS_nanosleep,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_restart_syscall,
+    libc::SYS_sched_yield,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    // Sockets.
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    // Memory, without the right to execute.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Threads and signals to ourselves.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_get_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_sigaltstack,
+    // Facts.
+    libc::SYS_capget,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_getcpu,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sysinfo,
+    libc::SYS_times,
+    libc::SYS_uname,
+];
+
+/// Older forms of the above, which only this architecture has.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_HERE: &[i64] = &[
+    libc::SYS_access,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_rmdir,
+    libc::SYS_stat,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+/// `renameat` of `include/uapi/asm-generic/unistd.h`, by number: not every C library's bindings name
+/// it.
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[i64] = &[38];
+
+/// Nothing that we, or a program that fetches a token, do by mistake.
+const HOSTILE: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_init_module,
+    libc::SYS_kexec_load,
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+
+/// Commands of `bpf` (`include/uapi/linux/bpf.h`): look up, update, delete and go through the entries
+/// of a map, and ask what a descriptor stands for.
+const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
+
+/// `FIONREAD` and `FIONBIO` of `include/uapi/asm-generic/ioctls.h`, whose type differs between C
+/// libraries.
+const IOCTLS: [u64; 2] = [0x541b, 0x5421];
+
+/// The kernel answers in this order of weight, whatever the order of filters: end the process, give
+/// an error, allow. The list of what is left comes last, since it does not have this call.
+pub(super) fn restrict(plugin: Plugin) -> io::Result<()> {
+    for filter in filters(plugin)? {
+        let mut program: Vec<confine::Instruction> = filter
+            .iter()
+            .map(|instruction| confine::Instruction {
+                code: instruction.code,
+                jt: instruction.jt,
+                jf: instruction.jf,
+                k: instruction.k,
+            })
+            .collect();
+        confine::install_filter(&mut program)?;
+    }
+    Ok(())
+}
+
+fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH);
+    let arch = arch.map_err(io::Error::other)?;
+    // `EPERM` and `ENOSYS` are the same numbers everywhere.
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let compile = |rules: Rules, otherwise, matched| -> Result<BpfProgram, BackendError> {
+        SeccompFilter::new(rules, otherwise, matched, arch)?.try_into()
+    };
+    let allow = SeccompAction::Allow;
+    let hostile = any_arguments(HOSTILE);
+    let mut filters = vec![compile(hostile, allow.clone(), SeccompAction::KillProcess)];
+    match plugin {
+        Plugin::None => {
+            // Its flags are in memory, where a filter cannot look; without it the C library falls
+            // back to `clone`.
+            let clone3 = any_arguments(&[libc::SYS_clone3]);
+            filters.push(compile(clone3, allow.clone(), unknown));
+            let left = left().map_err(io::Error::other)?;
+            filters.push(compile(left, refuse, allow));
+        }
+        Plugin::Runs => {
+            let loading = loading_programs().map_err(io::Error::other)?;
+            filters.push(compile(loading, allow, refuse));
+        }
+    }
+    let compiled: Result<_, _> = filters.into_iter().collect();
+    compiled.map_err(io::Error::other)
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn any_arguments(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+/// `bpf` with any command that does more than read and write maps.
+fn loading_programs() -> Result<Rules, BackendError> {
+    let none_of: Result<_, _> = BPF_COMMANDS
+        .iter()
+        .map(|command| when(0, Is::Ne, *command))
+        .collect();
+    Ok([(libc::SYS_bpf, vec![SeccompRule::new(none_of?)?])].into())
+}
+
+/// Everything that the agent does once it runs.
+fn left() -> Result<Rules, BackendError> {
+    let own = u64::from(std::process::id());
+    let executable = number(libc::PROT_EXEC);
+    let not_executable = || one(2, Is::MaskedEq(executable), 0);
+    let thread = number(libc::CLONE_THREAD);
+    let netlink = |protocol| {
+        all([
+            when(0, Is::Eq, number(libc::AF_NETLINK)),
+            when(2, Is::Eq, number(protocol)),
+        ])
+    };
+    let family = |family| one(0, Is::Eq, number(family));
+    let path_only = number(libc::O_PATH | libc::O_CLOEXEC);
+
+    let mut rules = any_arguments(ALLOWED);
+    rules.extend(any_arguments(ALLOWED_HERE));
+    let by_argument = [
+        (libc::SYS_bpf, any_of(0, &BPF_COMMANDS)?),
+        // A thread, never a process.
+        (libc::SYS_clone, vec![one(0, Is::MaskedEq(thread), thread)?]),
+        (libc::SYS_clone3, Vec::new()),
+        (libc::SYS_ioctl, any_of(1, &IOCTLS)?),
+        (libc::SYS_mmap, vec![not_executable()?]),
+        (libc::SYS_mprotect, vec![not_executable()?]),
+        // A cgroup by its id.
+        (
+            libc::SYS_open_by_handle_at,
+            vec![one(2, Is::Eq, path_only)?],
+        ),
+        // A thread's name.
+        (
+            libc::SYS_prctl,
+            vec![one(0, Is::Eq, number(libc::PR_SET_NAME))?],
+        ),
+        // Asking for limits, not setting them.
+        (libc::SYS_prlimit64, vec![null(2)?]),
+        (
+            libc::SYS_socket,
+            vec![
+                family(libc::AF_UNIX)?,
+                family(libc::AF_INET)?,
+                family(libc::AF_INET6)?,
+                netlink(libc::NETLINK_ROUTE)?,
+                netlink(libc::NETLINK_KOBJECT_UEVENT)?,
+            ],
+        ),
+        (libc::SYS_socketpair, vec![family(libc::AF_UNIX)?]),
+        // How a panic ends us.
+        (libc::SYS_tgkill, vec![one(0, Is::Eq, own)?]),
+        (libc::SYS_tkill, vec![one(0, Is::Eq, own)?]),
+    ];
+    rules.extend(by_argument);
+    Ok(rules)
+}
+
+/// The kernel takes these as 32 bits.
+fn when(argument: u8, is: Is, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, Len::Dword, is, value)
+}
+
+fn null(argument: u8) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(
+        argument,
+        Len::Qword,
+        Is::Eq,
+        0,
+    )?])
+}
+
+fn one(argument: u8, is: Is, value: u64) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![when(argument, is, value)?])
+}
+
+fn all<const N: usize>(
+    conditions: [Result<SeccompCondition, BackendError>; N],
+) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
+}
+
+fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    let rules = values.iter().map(|value| one(argument, Is::Eq, *value));
+    rules.collect()
+}
+
+/// A flag or a name as the kernel reads it.
+fn number(value: i32) -> u64 {
+    value.unsigned_abs().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Command, Stdio};
+    use std::thread;
+
+    use nix::errno::Errno;
+    use nix::sys::prctl::set_no_new_privs;
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    use nix::unistd::{Pid, chroot};
+
+    use super::*;
+
+    /// On a thread of its own, which takes the filters along when it ends.
+    fn filtered<T: Send + 'static>(plugin: Plugin, test: fn() -> T) -> T {
+        let confined = thread::spawn(move || {
+            set_no_new_privs().unwrap();
+            restrict(plugin).unwrap();
+            test()
+        });
+        confined.join().unwrap()
+    }
+
+    fn opens(
+        family: AddressFamily,
+        kind: SockType,
+        protocol: Option<SockProtocol>,
+    ) -> Result<(), Errno> {
+        socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol).map(drop)
+    }
+
+    #[test]
+    fn what_the_agent_does_is_left_and_nothing_else() {
+        filtered(Plugin::None, || {
+            let stream = |family| opens(family, SockType::Stream, None);
+            let netlink = |protocol| opens(AddressFamily::Netlink, SockType::Raw, Some(protocol));
+            let rows = [
+                ("unix", stream(AddressFamily::Unix), Ok(())),
+                ("inet", stream(AddressFamily::Inet), Ok(())),
+                ("inet6", stream(AddressFamily::Inet6), Ok(())),
+                ("vsock", stream(AddressFamily::Vsock), Err(Errno::EPERM)),
+                ("route", netlink(SockProtocol::NetlinkRoute), Ok(())),
+                (
+                    "audit",
+                    netlink(SockProtocol::NetlinkAudit),
+                    Err(Errno::EPERM),
+                ),
+                (
+                    "signal 0 to ourselves",
+                    kill(Pid::this(), None),
+                    Err(Errno::EPERM),
+                ),
+                ("the same root again", chroot("/"), Err(Errno::EPERM)),
+            ];
+            for (name, got, expected) in rows {
+                assert_eq!(got, expected, "{name}");
+            }
+            assert!(fs::read("/proc/self/stat").is_ok());
+            assert_eq!(thread::spawn(|| 7).join().unwrap(), 7, "threads");
+            let err = Command::new("/bin/true").status().unwrap_err();
+            assert_eq!(err.raw_os_error(), Some(Errno::EPERM as i32), "processes");
+            let mode = fs::metadata("/proc/self/comm").unwrap().permissions();
+            let err = fs::set_permissions("/proc/self/comm", mode).unwrap_err();
+            assert_eq!(err.raw_os_error(), Some(Errno::EPERM as i32), "modes");
+        });
+    }
+
+    #[test]
+    fn a_plugin_runs_and_dies_of_what_is_hostile() {
+        filtered(Plugin::Runs, || {
+            let run = |program: &str, args: &[&str]| {
+                let mut command = Command::new(program);
+                command.args(args).stderr(Stdio::null());
+                command.status().unwrap()
+            };
+            assert!(run("/bin/true", &[]).success());
+            let killed = run("unshare", &["--user", "true"]);
+            assert_eq!(killed.signal(), Some(Signal::SIGSYS as i32), "{killed}");
+        });
+    }
+}

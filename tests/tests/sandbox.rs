@@ -1,0 +1,182 @@
+//! The real program after it has given up its rights: what it holds, and that it still does its work.
+//!
+//! As root. What a kernel or a user lacks is skipped aloud.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use nix::unistd::geteuid;
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{ApiServer, Identity};
+use nodepulse_tests::process::Process;
+use nodepulse_tests::view::View;
+use tempfile::tempdir;
+
+/// `CAP_DAC_READ_SEARCH` of `include/uapi/linux/capability.h`.
+const DAC_READ_SEARCH: u64 = 1 << 2;
+
+/// One field of the `status` of every thread of a process.
+fn of_threads(pid: u32, field: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
+    let value = |status: String| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned())
+    };
+    let all: Vec<_> = tasks
+        .filter_map(|task| value(status(task.unwrap())?))
+        .collect();
+    assert!(!all.is_empty(), "{field} of {pid}");
+    all
+}
+
+fn capabilities(pid: u32, set: &str) -> Vec<u64> {
+    let hex = |text: &String| u64::from_str_radix(text, 16).unwrap();
+    of_threads(pid, set).iter().map(hex).collect()
+}
+
+fn node(kubeconfig: &Path, more: &[&str]) -> Process {
+    let kubeconfig = kubeconfig.display().to_string();
+    let args = [
+        "run",
+        "--mode",
+        "node",
+        "--node-name",
+        "worker-1",
+        "--allow-ready-without-runtime",
+        "--kernel-tier",
+        "files",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    Process::start(args.iter().chain(more))
+}
+
+fn root(test: &str) -> bool {
+    if !geteuid().is_root() {
+        println!("skipped: {test}: needs root");
+    }
+    geteuid().is_root()
+}
+
+/// Whether this kernel has Landlock and uses it.
+fn landlock(line: &str) -> bool {
+    let there = line.contains("landlock=\"V");
+    if !there {
+        println!("skipped: files: {line}");
+    }
+    there
+}
+
+#[tokio::test]
+async fn every_thread_holds_little_and_the_work_goes_on() {
+    if !root("every_thread_holds_little_and_the_work_goes_on") {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let agent = node(&api.node_kubeconfig(dir.path(), "worker-1"), &[]);
+    let view = View::of(&api, "worker-1");
+    // Name resolution and the look at the file system have started their threads by then.
+    view.becomes("Ready", "True", SOON).await;
+
+    let id = agent.id();
+    let threads = of_threads(id, "Name");
+    assert!(threads.len() >= 3, "main, log, and helpers: {threads:?}");
+    for (set, most) in [
+        ("CapEff", DAC_READ_SEARCH),
+        ("CapPrm", DAC_READ_SEARCH),
+        ("CapBnd", 0),
+        ("CapInh", 0),
+        ("CapAmb", 0),
+    ] {
+        for held in capabilities(id, set) {
+            assert_eq!(held & !most, 0, "{set} of {threads:?}");
+        }
+    }
+    let every = |field: &str, value: &str| {
+        let all = of_threads(id, field);
+        assert!(all.iter().all(|held| held == value), "{field}: {all:?}");
+    };
+    every("NoNewPrivs", "1");
+    every("Seccomp", "2");
+
+    let line = agent.says("sandbox: ", SOON).await;
+    assert!(line.contains("INFO") || !landlock(&line), "{line}");
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn turned_off_nothing_is_given_up() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let agent = node(&kubeconfig, &["--sandbox", "off"]);
+    agent.says("started", SOON).await;
+    assert_eq!(
+        capabilities(agent.id(), "CapEff")[0],
+        capabilities(std::process::id(), "CapEff")[0]
+    );
+}
+
+#[tokio::test]
+async fn required_it_starts_whole_or_not_at_all() {
+    if !root("required_it_starts_whole_or_not_at_all") {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let agent = node(
+        &api.node_kubeconfig(dir.path(), "worker-1"),
+        &["--sandbox", "require"],
+    );
+    let line = agent.says("sandbox: ", SOON).await;
+    if landlock(&line) {
+        agent.says("node created", SOON).await;
+        return;
+    }
+    assert!(line.contains("sandbox: auto"), "{line}");
+    assert_eq!(agent.ends(SOON).await.code, Some(2));
+}
+
+#[tokio::test]
+async fn a_plugin_for_credentials_still_runs_and_its_profile_is_kept() {
+    if !root("a_plugin_for_credentials_still_runs_and_its_profile_is_kept") {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let plugin = dir.path().join("plugin");
+    let runs = dir.path().join("runs");
+    api.allow_token("fetched", Identity::node("worker-1"));
+    // Each token is old at once, so that each request asks for another one.
+    let script = format!(
+        "#!/bin/sh
+grep -E 'CapEff|Seccomp:' /proc/self/status >> {}
+echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \
+         \"status\": {{\"token\": \"fetched\", \"expirationTimestamp\": \"2020-01-01T00:00:00Z\"}}}}'
+",
+        runs.display()
+    );
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let kubeconfig = api.token_kubeconfig(&dir.path().join("kubeconfig"), "none");
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: {}}}",
+        plugin.display()
+    );
+    fs::write(&kubeconfig, text.replace("token: none", &exec)).unwrap();
+    let _agent = node(&kubeconfig, &[]);
+    let view = View::of(&api, "worker-1");
+    view.becomes("Ready", "True", SOON).await;
+    let seen = fs::read_to_string(&runs).unwrap();
+    // At the start it is run with all rights, later with none.
+    assert!(seen.contains("Seccomp:\t0\n"), "{seen}");
+    let confined = "CapEff:\t0000000000000000\nSeccomp:\t2\n";
+    assert!(seen.ends_with(confined), "{seen}");
+}
