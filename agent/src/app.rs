@@ -8,10 +8,11 @@
 use std::future::Future;
 
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::Client;
 use crate::api::backoff::Jitter;
+use crate::api::recorder::EventInput;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::Received;
@@ -23,6 +24,7 @@ use crate::reading::{Resource, Signal};
 use crate::serve::Scrape;
 
 mod blocking;
+mod counts;
 mod facts;
 mod kernel_events;
 mod kills;
@@ -37,6 +39,7 @@ mod watchers;
 pub use outside::{AppError, KernelLine, Outside};
 
 use blocking::{Answer, Blocking, Question};
+use counts::Counts;
 use kills::Kills;
 use metering::{Metering, Sources};
 use observe::Observe;
@@ -53,6 +56,9 @@ const HOT: [Signal; 3] = [
 
 /// What is asked of a helper thread.
 const STORAGE: [Signal; 2] = blocking::STORAGE;
+
+/// Counting kills and writing the counts down get so long on the way out.
+const LAST_COUNTS: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Everything that can wake the agent.
 enum Input {
@@ -84,7 +90,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     }
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut doors) = doors(outside.kernel, &outside.config, clock);
+    let (events, mut doors) = doors(outside.kernel, outside.kmsg, clock);
     let sites = match outside.sites {
         Some(sites) => sites,
         None => metering::open(&outside.config, outside.client.is_some()).await,
@@ -94,7 +100,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         figures: outside.figures,
         client: outside.client.clone(),
     };
-    let metering = Metering::start(sources, &doors.support);
+    let metering = Metering::start(sources, &doors.support, doors.kills);
     let api = outside.client.map(|client| (client, outside.jitter));
     let app = App::new(outside.config, api, clock, metering, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
@@ -115,6 +121,7 @@ struct App {
     observe: Observe,
     probes: Probes,
     kills: Kills,
+    counts: Counts,
     facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
@@ -131,7 +138,7 @@ impl App {
     ) -> Self {
         let observe = Observe::new(&config);
         let facts = facts::gather(&config, &observe);
-        let blocking = Blocking::new(&config);
+        let blocking = Blocking::new(&config, observe.layout());
         let probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         let announced = if probes.tells_pids() {
             vec![Signal::PidAvailable]
@@ -144,6 +151,7 @@ impl App {
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
             kills: Kills::new(&config, observe.layout()),
+            counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             config,
             clock,
             observe,
@@ -154,6 +162,7 @@ impl App {
             metering,
         };
         app.first_look().await;
+        app.blocking.ask(Question::Recall);
         // Only now: what was found at first is no news.
         app.reporting = api
             .filter(|_| app.config.mode == Mode::Node)
@@ -223,7 +232,7 @@ impl App {
             let now = self.clock.now();
             self.metering.woke(&input);
             match input {
-                Input::Kernel(received) => self.kernel_event(received, now),
+                Input::Kernel(received) => self.kernel_events(received, &mut events, now),
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
@@ -232,10 +241,35 @@ impl App {
                 Input::Shutdown => break,
             }
         }
+        self.remember().await;
         if let Some(reporting) = self.reporting {
             reporting.finish().await;
         }
         Ok(())
+    }
+
+    /// Writes down what the next start is to know.
+    async fn remember(&mut self) {
+        self.blocking.ask(self.counts.last());
+        let mut counted = false;
+        let written = async {
+            while !counted || self.counts.is_writing() {
+                let answer = self.blocking.answer().await;
+                counted |= matches!(answer, Answer::Kills(_));
+                self.answered(answer, self.clock.now());
+            }
+        };
+        if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
+            warn!("kills until now could not be written down");
+        }
+    }
+
+    fn record_all(&mut self, events: Vec<EventInput>) {
+        if let Some(reporting) = &mut self.reporting {
+            for event in events {
+                reporting.record(event);
+            }
+        }
     }
 
     /// The next moment at which there is something to do.
@@ -299,6 +333,11 @@ impl App {
         let pids = self.evaluator.pressure(Resource::Pids);
         self.probes.sampled(self.observe.tasks(), pids, now.boot);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
+        if let Some(question) = self.counts.sampled(now.boot) {
+            self.blocking.ask(question);
+        }
+        let missed = self.counts.settled(now);
+        self.record_all(missed);
     }
 
     fn answered(&mut self, answer: Answer, now: Now) {
@@ -313,6 +352,20 @@ impl App {
                 self.storage.next(&looks, &self.evaluator, now.boot);
                 self.changed(&changes, None, now);
             }
+            Answer::Kills(found) => {
+                let (events, question) = self.counts.counted(found, now);
+                self.record_all(events);
+                if let Some(question) = question {
+                    self.blocking.ask(question);
+                }
+            }
+            Answer::Recalled { state, kills } => {
+                let question = self.counts.recalled(state.as_deref(), kills, now.boot);
+                if let Some(question) = question {
+                    self.blocking.ask(question);
+                }
+            }
+            Answer::Remembered => self.counts.written(),
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::SlowDisk {
                 device,

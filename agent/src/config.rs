@@ -129,6 +129,8 @@ pub struct Config {
     pub host_root: PathBuf,
     /// `rootDirectory`, on the node: its file system is nodefs.
     pub root_directory: PathBuf,
+    /// `stateDirectory`: what is remembered from one start to the next, in this boot.
+    pub state_directory: PathBuf,
     /// The cgroup of all pods, below the cgroup mount: `/kubepods`, `/kubepods.slice`.
     pub pods_cgroup: PathBuf,
     /// Thresholds, transition period, and what slow disks raise.

@@ -11,8 +11,10 @@ use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
 pub mod decode;
+pub mod kmsg;
 
 pub use decode::DecodeError;
+pub use kmsg::{LoggedKill, LoggedScope};
 
 /// What came out of a ring, and when it was read.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct Received {
 pub enum Event {
     /// The kernel has chosen a process to kill. Boxed: it is ten times larger than the others.
     OomKill(Box<OomKill>),
+    /// The kernel's log tells of one, where no program does.
+    LoggedKill(Box<LoggedKill>),
     /// The number of pids crossed the level that was set.
     PidCrossing {
         /// When.

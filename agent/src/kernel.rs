@@ -8,6 +8,7 @@ pub mod btf;
 pub mod confine;
 pub mod figures;
 pub mod handle;
+pub mod kmsg;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;

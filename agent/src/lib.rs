@@ -26,6 +26,8 @@ pub mod kernel;
 
 pub mod host;
 
+pub mod state;
+
 // Pure rooms that decide.
 pub mod event;
 

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod host_root;
 pub mod http1;
 pub mod loaded;
+pub mod logged;
 pub mod node;
 pub mod openmetrics;
 pub mod process;

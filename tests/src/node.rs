@@ -17,7 +17,9 @@ use nodepulse::api::transport;
 use nodepulse::app::{self, AppError, KernelLine, Outside};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
+use nodepulse::kernel::Support;
 use nodepulse::kernel::figures::Figures;
+use nodepulse::kernel::support::Missing;
 use nodepulse::serve::{Listener, Pages, Site};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,6 +50,7 @@ pub struct Node {
     overrides: Overrides,
     jitter: Jitter,
     reachable: bool,
+    on_files: bool,
 }
 
 impl Node {
@@ -69,7 +72,15 @@ impl Node {
             },
             jitter: Jitter::NONE,
             reachable: true,
+            on_files: false,
         }
+    }
+
+    /// Without anybody who speaks for the kernel: what is sent to it then is lost.
+    #[must_use]
+    pub fn on_files(mut self) -> Self {
+        self.on_files = true;
+        self
     }
 
     /// On this host, of which the test may keep a clone.
@@ -120,8 +131,11 @@ impl Node {
             mut overrides,
             jitter,
             reachable,
+            on_files,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
+        let state = host.path().join("run/nodepulse");
+        overrides.state_directory = Some(state.display().to_string());
         let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
         let config = Config::load(&overrides, &|_| None, &absent, "not-named")
             .unwrap_or_else(|err| panic!("{err}"));
@@ -142,7 +156,12 @@ impl Node {
         let outside = Outside {
             config,
             clock,
-            kernel: KernelLine::Fed(records),
+            kernel: if on_files {
+                KernelLine::None(Support::none(&Missing::TurnedOff))
+            } else {
+                KernelLine::Fed(records)
+            },
+            kmsg: None,
             client: Some(client),
             jitter,
             sites: Some(vec![Site {

@@ -125,6 +125,16 @@ impl<'a> View<'a> {
         reasons
     }
 
+    /// Messages of its Events with this reason.
+    #[must_use]
+    pub fn messages(&self, reason: &str) -> Vec<String> {
+        let events = self.api.list(EVENTS).into_iter();
+        events
+            .filter(|event| event["reason"] == reason)
+            .map(|event| event["message"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+
     /// Waits until the Node and its Lease are there.
     pub async fn settled(&self, deadline: Duration) {
         let there = |_: &ApiServer| self.node().and(self.lease()).map(drop);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nodepulse::event::ScopeSource::{self, Exact, Inferred};
 use nodepulse_tests::SOON;
-use nodepulse_tests::host_root::{MadeUpHost, PODS};
+use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::view::View;
 
@@ -200,4 +200,154 @@ async fn the_victims_cgroup_may_be_gone() {
     assert!(message.contains("kubepods/podaaaa/ctr"), "{message}");
     pass(Duration::from_mins(1)).await;
     assert_eq!(view.status("MemoryPressure"), "False");
+}
+
+/// A kill of this victim in the container, by one trigger.
+fn in_the_container(pid: u32) -> Kill<'static> {
+    Kill {
+        victim: ("stress", pid),
+        cgroup: CONTAINER,
+        limit: Limit::Of(CONTAINER),
+        source: Exact,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_killed_together_is_one_event() {
+    let (api, host) = (in_memory(), host());
+    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    for pid in 1..=40 {
+        let kill = in_the_container(pid);
+        node.kernel().oom_kill_by(kill, ("stress", 4321)).await;
+    }
+    let event = view.event("OOMKilled", SOON).await;
+    pass(Duration::from_mins(1)).await;
+    assert_eq!(view.event_reasons(), ["OOMKilled"]);
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Killed 40 processes together"),
+        "{message}"
+    );
+    assert!(message.ends_with("24 (stress), and 16 more"), "{message}");
+    node.stop().await.unwrap();
+}
+
+/// What becomes of the file, or of the machine, while the agent is down.
+type Change = fn(&MadeUpHost);
+
+/// Messages on kills whose victims nobody knows.
+fn not_known(view: View<'_>) -> Vec<String> {
+    let mut messages = view.messages("OOMKilled");
+    messages.retain(|message| message.contains("victims not known"));
+    messages.sort();
+    messages
+}
+
+#[tokio::test(start_paused = true)]
+async fn kills_while_the_agent_was_down_are_told_as_numbers() {
+    let other = "kubepods/pod00000000-0000-4000-8000-00000000000b";
+    let new = "kubepods/pod00000000-0000-4000-8000-00000000000c";
+    //  what becomes of the file, and what is told
+    let rows: [(&str, Change, &[&str]); 5] = [
+        (
+            "as it was left",
+            |_| (),
+            &[
+                "1 process was killed for want of memory in cgroup /kubepods while",
+                "1 process was killed for want of memory in cgroup /kubepods/pod00000000-0000-4000-8000-00000000000c while",
+                "3 processes were killed for want of memory in cgroup /kubepods/burstable/pod",
+            ],
+        ),
+        (
+            "gone",
+            |host| {
+                host.remove("run/nodepulse/state");
+            },
+            &[],
+        ),
+        (
+            "torn",
+            |host| {
+                host.write("run/nodepulse/state", "nodepulse state 1\nboot");
+            },
+            &[],
+        ),
+        (
+            "garbage",
+            |host| {
+                host.write("run/nodepulse/state", b"\xff\x00\x1b");
+            },
+            &[],
+        ),
+        (
+            "of another boot",
+            |host| {
+                host.write("proc/sys/kernel/random/boot_id", "another\n");
+            },
+            &[],
+        ),
+    ];
+    for (name, change, expected) in rows {
+        let (api, host) = (in_memory(), host());
+        host.oom(POD, 2, 2).oom(other, 5, 5).pods_oom(0, 7);
+        let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+        let view = View::of(&api, "worker-1");
+        view.settled(SOON).await;
+        // This one is told as it happens, and so not again after the restart.
+        host.oom(POD, 3, 3).pods_oom(0, 8);
+        node.kernel().oom_kill(in_the_container(7)).await;
+        view.event("OOMKilled", SOON).await;
+        node.stop().await.unwrap();
+        assert_eq!(
+            not_known(view),
+            [""; 0],
+            "{name}: at the first start of a boot"
+        );
+
+        // Three in a pod that was known, one in a new pod, one in a pod that is gone.
+        host.oom(POD, 6, 6).oom(new, 1, 1).pods_oom(0, 13);
+        change(&host);
+        let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+        pass(Duration::from_mins(1)).await;
+        node.stop().await.unwrap();
+        let told = not_known(view);
+        assert_eq!(told.len(), expected.len(), "{name}: {told:?}");
+        for (message, expected) in told.iter().zip(expected) {
+            assert!(message.starts_with(expected), "{name}: {message}");
+        }
+        pass(Duration::from_mins(1)).await;
+        let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+        pass(Duration::from_mins(1)).await;
+        node.stop().await.unwrap();
+        assert_eq!(not_known(view), told, "{name}: told once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_programs_and_log_the_counters_tell() {
+    for cgroups in [Cgroups::V2, Cgroups::V1, Cgroups::Hybrid] {
+        let (api, host) = (in_memory(), Arc::new(MadeUpHost::with(cgroups)));
+        host.oom(POD, 2, 2).oom(CONTAINER, 2, 0).pods_oom(0, 2);
+        let files = Node::named("worker-1").host(Arc::clone(&host)).on_files();
+        let node = files.start(&api);
+        let view = View::of(&api, "worker-1");
+        view.settled(SOON).await;
+        pass(Duration::from_secs(20)).await;
+        assert_eq!(
+            not_known(view),
+            [""; 0],
+            "{cgroups:?}: what was there at start"
+        );
+        host.oom(POD, 4, 4).pods_oom(0, 4);
+        pass(Duration::from_mins(1)).await;
+        let told = not_known(view);
+        let expected = format!(
+            "2 processes were killed for want of memory in cgroup /{POD} (victims not known)"
+        );
+        assert_eq!(told, [expected], "{cgroups:?}");
+        assert_eq!(view.status("MemoryPressure"), "False", "{cgroups:?}");
+        node.stop().await.unwrap();
+    }
 }

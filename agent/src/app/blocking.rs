@@ -11,10 +11,13 @@ use tracing::{debug, warn};
 
 use crate::clock::Stamp;
 use crate::config::Config;
+use crate::host::cgroup::{self, Hierarchy, Layout, oom};
 use crate::host::{HostRoot, addresses, block, statfs};
+use crate::pods::{self, place};
 use crate::pressure::look::Look;
 use crate::reading::Signal;
-use crate::units::{Bytes, DeviceNumber};
+use crate::state::State;
+use crate::units::{Bytes, CgroupId, DeviceNumber};
 
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -49,6 +52,12 @@ pub(super) enum Question {
         /// Its name under `/sys/block`.
         name: String,
     },
+    /// How many kills each pod has had.
+    Kills,
+    /// The same, and what is remembered of the last start.
+    Recall,
+    /// Remember this.
+    Remember(Box<State>),
 }
 
 /// What was found.
@@ -77,6 +86,17 @@ pub(super) enum Answer {
         /// What it has.
         found: InFlight,
     },
+    /// To [`Question::Kills`]; `None`: not read.
+    Kills(Option<Vec<PodKills>>),
+    /// To [`Question::Recall`].
+    Recalled {
+        /// Of this boot or another; `None`: nothing, or nothing that can be used.
+        state: Option<Box<State>>,
+        /// As [`Answer::Kills`].
+        kills: Option<Vec<PodKills>>,
+    },
+    /// To [`Question::Remember`].
+    Remembered,
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
 }
@@ -92,6 +112,14 @@ pub(super) enum InFlight {
     Unread,
 }
 
+/// Kills in one pod, or in all pods, since its cgroup was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodKills {
+    pub(super) id: CgroupId,
+    pub(super) cgroup: String,
+    pub(super) kills: u64,
+}
+
 /// Asks and is answered.
 pub(super) struct Blocking {
     /// Space, and names: they wait for whatever disk or server they are about. One of each kind at
@@ -99,6 +127,8 @@ pub(super) struct Blocking {
     slow: mpsc::Sender<Question>,
     /// Disks: never behind a file system that hangs.
     disks: mpsc::Sender<Question>,
+    /// Our own file, and what stands in it.
+    own: mpsc::Sender<Question>,
     answers: mpsc::Receiver<Answer>,
 }
 
@@ -107,14 +137,23 @@ pub(super) struct Blocking {
 struct Place {
     root: HostRoot,
     directory: PathBuf,
+    state: PathBuf,
+    memory: Option<Hierarchy>,
+    pods: String,
 }
 
 impl Blocking {
     /// Must be called in a runtime.
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, layout: Option<&Layout>) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
-        let place = Place { root, directory };
+        let place = Place {
+            root,
+            directory,
+            state: config.state_directory.clone(),
+            memory: layout.map(|layout| layout.memory.clone()),
+            pods: config.pods_cgroup.display().to_string(),
+        };
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
         let lane = || {
@@ -125,6 +164,7 @@ impl Blocking {
         Self {
             slow: lane(),
             disks: lane(),
+            own: lane(),
             answers,
         }
     }
@@ -133,6 +173,7 @@ impl Blocking {
         let lane = match question {
             Question::Storage | Question::Resolve { .. } => &self.slow,
             Question::SlowDisk { .. } | Question::InFlight { .. } => &self.disks,
+            Question::Kills | Question::Recall | Question::Remember(_) => &self.own,
         };
         if lane.try_send(question).is_err() {
             warn!("too many questions to the file system; one is dropped");
@@ -207,6 +248,59 @@ impl Place {
                 };
                 Answer::InFlight { device, found }
             }
+            Question::Kills => Answer::Kills(self.kills()),
+            Question::Recall => Answer::Recalled {
+                state: self.recall().map(Box::new),
+                kills: self.kills(),
+            },
+            Question::Remember(state) => {
+                if let Err(err) = state.save(&self.state) {
+                    warn!(
+                        directory = %self.state.display(),
+                        err = &err as &dyn std::error::Error,
+                        "nothing is remembered for the next start"
+                    );
+                }
+                Answer::Remembered
+            }
+        }
+    }
+
+    fn recall(&self) -> Option<State> {
+        State::load(&self.state).unwrap_or_else(|err| {
+            warn!(
+                directory = %self.state.display(),
+                err = &err as &dyn std::error::Error,
+                "nothing is known of the last start"
+            );
+            None
+        })
+    }
+
+    /// At the pods cgroup and at each pod.
+    fn kills(&self) -> Option<Vec<PodKills>> {
+        let of = |path: &str| {
+            let is = |path: &str| place(path, &self.pods);
+            let counts =
+                |path: &&str| matches!(is(path), pods::Place::Pods | pods::Place::Pod { .. });
+            let mut above =
+                cgroup::ancestors(path).take_while(|path| is(path) != pods::Place::Other);
+            above.find(counts).map(str::to_owned)
+        };
+        let found = oom::kills_below(self.memory.as_ref()?, &self.pods, of);
+        match found {
+            Ok(found) => Some(
+                found
+                    .into_iter()
+                    .map(|(id, cgroup, kills)| PodKills { id, cgroup, kills })
+                    .collect(),
+            ),
+            // No pods yet.
+            Err(err) if err.is_absent() => Some(Vec::new()),
+            Err(err) => {
+                debug!(err = &err as &dyn std::error::Error, "kills not counted");
+                None
+            }
         }
     }
 }
@@ -224,6 +318,12 @@ impl Answer {
                 capacity: None,
             },
             Question::Resolve { .. } => Self::Resolved(Vec::new()),
+            Question::Kills => Self::Kills(None),
+            Question::Recall => Self::Recalled {
+                state: None,
+                kills: None,
+            },
+            Question::Remember(_) => Self::Remembered,
             Question::SlowDisk { device, stamp, .. } => Self::SlowDisk {
                 device: *device,
                 counts: true,

@@ -1,18 +1,53 @@
 //! What each record from the kernel leads to.
 
+use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::App;
 use super::blocking::Question;
-use crate::clock::{Now, Stamp};
-use crate::event::{Event, OomKill, Received, Side};
+use super::kills::{self, Around, Finding};
+use super::observe::Observe;
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::Config;
+use crate::event::{Event, Received, Side};
 use crate::pressure::look::DiskLook;
 use crate::pressure::oom::Verdict;
 use crate::reading::Resource;
 use crate::units::DeviceNumber;
 
+/// Records that are taken together at most, where kills are among them.
+const TOGETHER: usize = 256;
+
 impl App {
-    pub(super) fn kernel_event(&mut self, received: Received, now: Now) {
+    /// Takes a record, and after a kill all that is there already: what goes together is told
+    /// together, and nothing is waited for.
+    pub(super) fn kernel_events(
+        &mut self,
+        first: Received,
+        events: &mut mpsc::Receiver<Received>,
+        now: Now,
+    ) {
+        let mut killed = Vec::new();
+        let mut next = Some(first);
+        for _ in 0..TOGETHER {
+            let Some(received) = next else {
+                break;
+            };
+            killed.extend(self.kernel_event(received, now));
+            next = if killed.is_empty() {
+                None
+            } else {
+                events.try_recv().ok()
+            };
+        }
+        for finding in &killed {
+            let cgroup = finding.path.as_deref();
+            self.counts.told(cgroup, finding.stamp.kernel);
+        }
+        self.record_all(kills::events(&killed, now));
+    }
+
+    fn kernel_event(&mut self, received: Received, now: Now) -> Option<Finding> {
         let read = received.read;
         self.metering.received(&received.event);
         let event = match received.event {
@@ -22,16 +57,19 @@ impl App {
                     err = &err as &dyn std::error::Error,
                     "record not understood"
                 );
-                return;
+                return None;
             }
         };
         match event {
             Event::OomKill(kill) => {
-                let stamp = Stamp {
-                    kernel: kill.at,
-                    read,
-                };
-                self.killed(&kill, stamp, now);
+                let around = around(&mut self.observe, &self.config, read, now);
+                let finding = self.kills.examine(&kill, around);
+                return Some(self.killed(finding, now));
+            }
+            Event::LoggedKill(kill) => {
+                let around = around(&mut self.observe, &self.config, read, now);
+                let finding = self.kills.examine_logged(&kill, around);
+                return Some(self.killed(finding, now));
             }
             Event::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
@@ -68,6 +106,7 @@ impl App {
             }
             Event::Unknown { kind } => warn!(kind, "record of an unknown kind"),
         }
+        None
     }
 
     fn ask_disk(&mut self, device: DeviceNumber, stamp: Stamp) {
@@ -80,31 +119,23 @@ impl App {
         }
     }
 
-    fn killed(&mut self, kill: &OomKill, stamp: Stamp, now: Now) {
-        // Taken before the sample, which would find the memory free again.
-        let memory = self.observe.memory();
-        let finding = self
-            .kills
-            .examine(kill, memory, &self.config.policy, now.boot);
-        self.metering.killed(&kill.scope, finding.scope);
+    fn killed(&mut self, finding: Finding, now: Now) -> Finding {
+        self.metering.killed(finding.scope);
         info!(
-            victim = kill.victim.0,
+            victim = finding.victim.0,
             comm = finding.comm.as_str(),
-            cgroup = finding.cgroup.as_str(),
+            cgroup = finding.cgroup.as_deref(),
             limiting = finding.limiting.as_deref(),
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );
-        if let Some(reporting) = &mut self.reporting {
-            reporting.record(finding.event(kill, stamp, now));
-        }
         if let Verdict::NodePressure { why } = finding.verdict {
-            let changes = self
-                .evaluator
-                .force(Resource::Memory, why, kill.at.min(now.boot));
-            self.changed(&changes, Some((Resource::Memory, stamp)), now);
+            let at = finding.stamp.kernel.min(now.boot);
+            let changes = self.evaluator.force(Resource::Memory, why, at);
+            self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
         self.hot.hint(now.boot);
+        finding
     }
 
     pub(super) fn disks_changed(&mut self, news: bool, stamp: Option<Stamp>, now: Now) {
@@ -119,5 +150,15 @@ impl App {
         };
         let changes = self.evaluator.observe_disks(look, now.boot);
         self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)), now);
+    }
+}
+
+fn around<'a>(observe: &mut Observe, config: &'a Config, read: BootNanos, now: Now) -> Around<'a> {
+    Around {
+        // Taken before the sample, which would find the memory free again.
+        memory: observe.memory(),
+        policy: &config.policy,
+        read,
+        now: now.boot,
     }
 }

@@ -6,14 +6,12 @@ use std::time::Duration;
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
-use crate::api::recorder::{EventInput, Involved};
-use crate::clock::{BootNanos, Now, Stamp};
+use crate::clock::{BootNanos, Stamp};
 use crate::config::Config;
-use crate::event::{OomConstraint, OomKill, OomScope, ScopeSource};
+use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
-use crate::node_status::transition::EventType;
 use crate::pods::{Place, place};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
@@ -22,6 +20,10 @@ use crate::pressure::oom::{
 };
 use crate::reading::{Reading, Signal};
 use crate::units::{Bytes, CgroupId};
+
+mod finding;
+
+pub(super) use finding::{Finding, events};
 
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
@@ -51,19 +53,24 @@ struct Hits {
     moved: Option<BootNanos>,
 }
 
-/// What was found out about one kill. All text in it is escaped.
-pub(super) struct Finding {
-    /// Name of the victim.
-    pub(super) comm: String,
-    /// Path of its memory cgroup, or its last names where the cgroup is gone.
-    pub(super) cgroup: String,
-    /// Path of the cgroup that was at its limit.
-    pub(super) limiting: Option<String>,
-    /// Whose limit it was.
-    pub(super) scope: Scope,
-    /// What it means for the node.
-    pub(super) verdict: Verdict,
-    page: u64,
+/// When a kill is looked at, and what was there then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// `memory.available`, read before anything else.
+    pub(super) memory: Option<Reading>,
+    pub(super) policy: &'a Policy,
+    /// When the record was read.
+    pub(super) read: BootNanos,
+    pub(super) now: BootNanos,
+}
+
+impl Around<'_> {
+    fn stamp(&self, kernel: BootNanos) -> Stamp {
+        Stamp {
+            kernel,
+            read: self.read,
+        }
+    }
 }
 
 impl Kills {
@@ -102,49 +109,113 @@ impl Kills {
         }
     }
 
-    pub(super) fn examine(
-        &mut self,
-        kill: &OomKill,
-        memory: Option<Reading>,
-        policy: &Policy,
-        now: BootNanos,
-    ) -> Finding {
+    /// Looks at a kill that a program told.
+    pub(super) fn examine(&mut self, kill: &OomKill, around: Around<'_>) -> Finding {
+        let now = around.now;
         let victim = self.path(kill.cgroup, now);
-        let limiting = match kill.scope {
-            OomScope::Memcg { limiting, .. } => Some(limiting),
-            OomScope::Global | OomScope::Unknown => None,
+        let (limiting, usage) = match kill.scope {
+            OomScope::Memcg {
+                limiting,
+                usage_pages,
+                max_pages,
+            } => (Some(limiting), Some((usage_pages, max_pages))),
+            OomScope::Global | OomScope::Unknown => (None, None),
         };
         let limiting_path = limiting.and_then(|id| self.path(id, now));
         let scope = match limiting {
             Some(limiting) => Scope::Memcg {
-                limiting,
                 limiting_is: self.owner(limiting_path.as_deref(), kill, limiting),
             },
             None => Scope::Global,
         };
-        let evidence = Evidence {
-            counters: self.counters(victim.as_deref(), now),
-            memory,
-            threshold: policy.threshold(Signal::MemoryAvailable),
-        };
-        let source = match kill.source {
-            ScopeSource::Exact => Source::Exact,
-            ScopeSource::Inferred => Source::Inferred,
-        };
         let judged = Kill {
             scope,
-            source,
+            source: match kill.source {
+                ScopeSource::Exact => Source::Exact,
+                ScopeSource::Inferred => Source::Inferred,
+            },
             constraint: kill.constraint.map(constraint),
             order: kill.order,
         };
+        let verdict = judge(&judged, &self.evidence(victim.as_deref(), around));
+        let bytes = |pages| Bytes::from_pages(pages, self.page);
+        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages];
+        // An exiting task may have given its memory back before it is looked at.
+        let known = kill.via != Via::Exit || resident.iter().any(|pages| *pages > 0);
         Finding {
+            stamp: around.stamp(kill.at),
+            victim: kill.victim,
             comm: escape(&kill.comm),
-            cgroup: victim.map_or_else(|| last_names(kill), escape),
+            uid: Some(kill.uid),
+            cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
+            path: victim,
             limiting: limiting
                 .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
+            scope: (kill.scope != OomScope::Unknown).then_some(scope),
+            usage: usage.map(|(usage, max)| (bytes(usage), bytes(max))),
+            global: kill.scope == OomScope::Global || is_confirmed_global(verdict),
+            resident: known.then(|| resident.map(bytes)),
+            trigger: Some(format!(
+                "process {} ({})",
+                kill.trigger,
+                escape(&kill.trigger_comm)
+            )),
+            verdict,
+        }
+    }
+
+    /// Looks at a kill that the kernel's log told.
+    pub(super) fn examine_logged(&mut self, kill: &LoggedKill, around: Around<'_>) -> Finding {
+        // A cgroup's name that is no text is a tenant's own: Kubernetes' and systemd's are.
+        let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
+        let victim = kill.cgroup.as_ref().map(text);
+        let limiting = match &kill.scope {
+            LoggedScope::Memcg(limiting) => limiting.as_ref().map(text),
+            LoggedScope::Global => None,
+        };
+        let scope = match kill.scope {
+            LoggedScope::Memcg(_) => Scope::Memcg {
+                limiting_is: limiting
+                    .as_deref()
+                    .map_or(LimitOwner::Other, |path| self.owner_by_place(path)),
+            },
+            LoggedScope::Global => Scope::Global,
+        };
+        let judged = Kill {
             scope,
-            verdict: judge(&judged, &evidence),
-            page: self.page,
+            source: Source::Logged,
+            constraint: kill.constraint.map(constraint),
+            order: kill.order,
+        };
+        let verdict = judge(&judged, &self.evidence(victim.as_deref(), around));
+        Finding {
+            stamp: around.stamp(kill.at),
+            victim: kill.victim,
+            comm: escape(&kill.comm),
+            uid: kill.uid,
+            cgroup: kill.cgroup.as_ref().map(escape),
+            path: victim,
+            limiting: match &kill.scope {
+                LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
+                LoggedScope::Global => None,
+            },
+            scope: Some(scope),
+            usage: None,
+            global: kill.scope == LoggedScope::Global,
+            resident: kill.resident,
+            trigger: kill
+                .trigger
+                .as_ref()
+                .map(|comm| format!("a process named {}", escape(comm))),
+            verdict,
+        }
+    }
+
+    fn evidence(&mut self, victim: Option<&str>, around: Around<'_>) -> Evidence {
+        Evidence {
+            counters: self.counters(victim, around.now),
+            memory: around.memory,
+            threshold: around.policy.threshold(Signal::MemoryAvailable),
         }
     }
 
@@ -192,6 +263,10 @@ impl Kills {
                 LimitOwner::Pod
             };
         };
+        self.owner_by_place(path)
+    }
+
+    fn owner_by_place(&self, path: &str) -> LimitOwner {
         match place(path, &self.pods) {
             Place::Pods => LimitOwner::PodsCgroup,
             Place::Pod { .. } => LimitOwner::Pod,
@@ -241,70 +316,9 @@ impl Kills {
     }
 }
 
-impl Finding {
-    /// The Event that tells of it.
-    pub(super) fn event(&self, kill: &OomKill, stamp: Stamp, now: Now) -> EventInput {
-        let global = matches!(
-            (kill.scope, self.verdict),
-            (OomScope::Global, _)
-                | (
-                    _,
-                    Verdict::NodePressure {
-                        why: Grounds::ConfirmedGlobal
-                    }
-                )
-        );
-        let (reason, message) = if global {
-            let what = "System OOM encountered, victim process";
-            (
-                "SystemOOM",
-                format!("{what}: {}, pid: {}", self.comm, kill.victim),
-            )
-        } else {
-            ("OOMKilled", self.message(kill))
-        };
-        EventInput {
-            object: Involved::Node,
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            message,
-            at: now.wall_at(stamp.kernel),
-            stamp: Some(stamp),
-        }
-    }
-
-    fn message(&self, kill: &OomKill) -> String {
-        let limiting = match kill.scope {
-            OomScope::Memcg {
-                usage_pages,
-                max_pages,
-                ..
-            } => format!(
-                "{} was at its limit ({} of {})",
-                self.limiting.as_deref().unwrap_or("a cgroup"),
-                self.bytes(usage_pages),
-                self.bytes(max_pages),
-            ),
-            OomScope::Global | OomScope::Unknown => "no limit is known".to_owned(),
-        };
-        format!(
-            "Killed process {} ({}) of uid {} in cgroup {}: {limiting}; it had anon {}, file {}, \
-             shmem {}; triggered by process {} ({})",
-            kill.victim,
-            self.comm,
-            kill.uid,
-            self.cgroup,
-            self.bytes(kill.anon_pages),
-            self.bytes(kill.file_pages),
-            self.bytes(kill.shmem_pages),
-            kill.trigger,
-            escape(&kill.trigger_comm),
-        )
-    }
-
-    fn bytes(&self, pages: u64) -> Bytes {
-        Bytes::from_pages(pages, self.page)
-    }
+fn is_confirmed_global(verdict: Verdict) -> bool {
+    let why = Grounds::ConfirmedGlobal;
+    verdict == Verdict::NodePressure { why }
 }
 
 fn constraint(told: OomConstraint) -> Constraint {

@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
 use super::Input;
+use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use crate::api::Client;
 use crate::api::lease::Cycle;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode};
-use crate::event::{DecodeError, Event, OomScope};
+use crate::event::{DecodeError, Event};
 use crate::host::own;
 use crate::kernel::figures::Figures;
 use crate::kernel::{ProbeState, Support};
@@ -66,10 +67,10 @@ pub(super) struct Metering {
 
 impl Metering {
     /// Serves from now on; what is asked for meanwhile waits for the loop.
-    pub(super) fn start(sources: Sources, support: &Support) -> Self {
+    pub(super) fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
         let (server, scrapes) = Server::start(sources.sites, seen);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), support.tier());
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
@@ -122,7 +123,7 @@ impl Metering {
 
     pub(super) fn received(&self, event: &Result<Event, DecodeError>) {
         let kind = match event {
-            Ok(Event::OomKill(_)) => "oom_kill",
+            Ok(Event::OomKill(_) | Event::LoggedKill(_)) => "oom_kill",
             Ok(Event::PidCrossing { .. }) => "pid_crossing",
             Ok(Event::PidTrend { .. }) => "pid_trend",
             Ok(Event::DiskState { .. }) => "disk_state",
@@ -132,12 +133,12 @@ impl Metering {
         self.metrics.kernel.events_received.of([kind]).inc();
     }
 
-    /// A kill; `told` is what the kernel said of its scope, `scope` what was found out.
-    pub(super) fn killed(&self, told: &OomScope, scope: Scope) {
-        let scope = match (told, scope) {
-            (OomScope::Unknown, _) => "unknown",
-            (_, Scope::Global) => "global",
-            (_, Scope::Memcg { limiting_is, .. }) => match limiting_is {
+    /// A kill, and whose memory ran out; `None`: not told.
+    pub(super) fn killed(&self, scope: Option<Scope>) {
+        let scope = match scope {
+            None => "unknown",
+            Some(Scope::Global) => "global",
+            Some(Scope::Memcg { limiting_is }) => match limiting_is {
                 LimitOwner::Container => "container",
                 LimitOwner::Pod => "pod",
                 LimitOwner::PodsCgroup => "pods",

@@ -1,9 +1,10 @@
 //! All that the agent gets from outside, and why it can stop by itself.
 
+use std::fs::File;
 use std::io;
 
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, error};
+use tracing::{debug, error, info};
 
 use super::watchers::Watchers;
 use crate::api::Client;
@@ -14,7 +15,7 @@ use crate::config::{Config, Mode};
 use crate::event::Received;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
-use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::kernel::{Kernel, Loaded, Probe, Support, ring};
 use crate::serve::Site;
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
@@ -31,6 +32,8 @@ pub struct Outside {
     pub clock: Clock,
     /// Where kernel events come from.
     pub kernel: KernelLine,
+    /// The kernel's log, opened where no program reports kills and it may be read.
+    pub kmsg: Option<File>,
     /// The API server; `None` evaluates and logs, and opens no connection.
     pub client: Option<Client>,
     /// Spreads periodic requests in time.
@@ -50,6 +53,39 @@ pub enum KernelLine {
     Fed(mpsc::Receiver<Received>),
     /// Nowhere: files only, for the reason that stands in each probe's state.
     None(Support),
+}
+
+/// What tells of kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KillSource {
+    /// A program: who, where, and why.
+    Program,
+    /// The kernel's log.
+    Log,
+    /// Counters of cgroups: how many, and in which pod.
+    Counters,
+}
+
+impl KillSource {
+    /// The tier that this and the programs that run come to.
+    pub(super) fn tier(self, support: &Support) -> &'static str {
+        match (self, support.tier()) {
+            (Self::Log, "files") => "kmsg",
+            (_, tier) => tier,
+        }
+    }
+}
+
+impl KernelLine {
+    /// What every probe came to.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        match self {
+            Self::Attached(loaded) => loaded.kernel.support().clone(),
+            Self::Fed(_) => Support::all(),
+            Self::None(support) => support.clone(),
+        }
+    }
 }
 
 /// Why the agent stopped by itself.
@@ -111,6 +147,7 @@ pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
 pub(super) struct Doors {
     pub(super) kernel: Option<Kernel>,
     pub(super) support: Support,
+    pub(super) kills: KillSource,
     pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
     /// `None` where somebody else speaks for the kernel.
     pub(super) _watchers: Option<Watchers>,
@@ -118,11 +155,18 @@ pub(super) struct Doors {
 
 pub(super) fn doors(
     line: KernelLine,
-    config: &Config,
+    log: Option<File>,
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, Doors) {
     let (send, events) = mpsc::channel(EVENTS);
     let mut readers = tokio::task::JoinSet::new();
+    let support = line.support();
+    let kills = match &log {
+        _ if support.attached(Probe::OomVictim) => KillSource::Program,
+        Some(_) => KillSource::Log,
+        None => KillSource::Counters,
+    };
+    info!(tier = kills.tier(&support), source = ?kills, "kills are told");
     match line {
         KernelLine::Attached(loaded) => {
             let Loaded {
@@ -136,8 +180,7 @@ pub(super) fn doors(
             if let Some(log) = log {
                 readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
             }
-            let support = kernel.support().clone();
-            let watchers = Watchers::start(config, &support, clock, &send);
+            let watchers = Watchers::start(log, clock, &send);
             let crit = ring::read(crit, clock, send.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send);
@@ -147,6 +190,7 @@ pub(super) fn doors(
                 Doors {
                     kernel: Some(kernel),
                     support,
+                    kills,
                     readers,
                     _watchers: Some(watchers),
                 },
@@ -156,13 +200,14 @@ pub(super) fn doors(
             fed,
             Doors {
                 kernel: None,
-                support: Support::all(),
+                support,
+                kills,
                 readers,
                 _watchers: None,
             },
         ),
-        KernelLine::None(support) => {
-            let watchers = Watchers::start(config, &support, clock, &send);
+        KernelLine::None(_) => {
+            let watchers = Watchers::start(log, clock, &send);
             // Kept open, so that the loop waits for an event that never comes.
             readers.spawn(async move {
                 send.closed().await;
@@ -173,6 +218,7 @@ pub(super) fn doors(
                 Doors {
                     kernel: None,
                     support,
+                    kills,
                     readers,
                     _watchers: Some(watchers),
                 },

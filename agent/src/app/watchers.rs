@@ -4,6 +4,7 @@
 //! Unlike a ring, a watcher that cannot start or that ends is a warning and a slower line, never the
 //! end of the agent.
 
+use std::fs::File;
 use std::future::Future;
 use std::io;
 
@@ -12,9 +13,8 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::event::Received;
-use crate::kernel::Support;
+use crate::kernel::kmsg;
 
 /// Runs until dropped.
 pub(super) struct Watchers {
@@ -23,19 +23,19 @@ pub(super) struct Watchers {
 
 impl Watchers {
     /// Starts those that this configuration and this kernel need. Must be called in a runtime.
-    pub(super) fn start(
-        _config: &Config,
-        _support: &Support,
-        _clock: Clock,
-        _events: &mpsc::Sender<Received>,
-    ) -> Self {
-        Self {
+    ///
+    /// `log` is the kernel's, opened where no program reports kills.
+    pub(super) fn start(log: Option<File>, clock: Clock, events: &mpsc::Sender<Received>) -> Self {
+        let mut watchers = Self {
             tasks: JoinSet::new(),
+        };
+        if let Some(log) = log {
+            watchers.spawn("kmsg", kmsg::read(log, clock, events.clone()));
         }
+        watchers
     }
 
     /// `what` reads for as long as the agent runs.
-    #[expect(dead_code, reason = "the first watcher is on its way")]
     fn spawn(
         &mut self,
         name: &'static str,

@@ -6,6 +6,7 @@
 )]
 
 use std::fmt::Display;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use clap::{ArgAction, Args};
 use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::log::Lines;
@@ -27,8 +28,9 @@ use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
 use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Sandbox, Tier};
 use crate::kernel::support::Missing;
-use crate::kernel::{Support, loader, object};
+use crate::kernel::{Probe, Support, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
+use crate::state;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -84,6 +86,9 @@ pub struct Arguments {
     /// Whether rights are given up after the start.
     #[arg(long, value_name = "auto|off|require")]
     sandbox: Option<String>,
+    /// What is remembered from one start to the next.
+    #[arg(long, value_name = "DIR")]
+    state_directory: Option<String>,
     /// How much is logged.
     #[arg(long, value_name = "error|warn|info|debug")]
     log_level: Option<String>,
@@ -113,6 +118,7 @@ impl Arguments {
             kernel_tier: self.kernel_tier,
             serve_address: self.serve_address,
             sandbox: self.sandbox,
+            state_directory: self.state_directory,
             log_level: self.log_level,
             log_format: self.log_format,
             ..Overrides::default()
@@ -153,10 +159,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 /// An agent that has opened what it needs rights for, and has given them up.
 struct Prepared {
-    config: Config,
-    kernel: KernelLine,
     runtime: Runtime,
-    client: Option<Client>,
+    outside: Outside,
 }
 
 impl Prepared {
@@ -172,56 +176,50 @@ impl Prepared {
         let client = runtime.block_on(client(&config));
         let client = client.map_err(|why| refuse(&why))?;
         memory::stay();
-        // What needs more rights than stay must be open here.
+        // What needs more rights than stay is opened here.
+        let kmsg = kernel_log(&config, &kernel);
+        if let Err(err) = state::make(&config.state_directory) {
+            warn!(err = &err as &dyn std::error::Error, "nothing is kept");
+        }
         confine(&config, &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
             ))
         })?;
-        Ok(Self {
+        let clock = Clock::kernel();
+        let jitter = Jitter::seeded(clock.now().boot.0 | 1);
+        let outside = Outside {
+            sites: None,
+            figures: None,
             config,
+            clock,
             kernel,
-            runtime,
+            kmsg,
             client,
-        })
+            jitter,
+        };
+        Ok(Self { runtime, outside })
     }
 
     fn run(self) -> ExitCode {
-        let Self {
-            config,
-            kernel,
-            runtime,
-            client,
-        } = self;
-        let code = runtime.block_on(on_runtime(config, kernel, client));
+        let code = self.runtime.block_on(on_runtime(self.outside));
         // A call that hangs in the file system must not hold up the end.
-        runtime.shutdown_background();
+        self.runtime.shutdown_background();
         code
     }
 }
 
-async fn on_runtime(config: Config, kernel: KernelLine, client: Option<Client>) -> ExitCode {
+async fn on_runtime(outside: Outside) -> ExitCode {
     let shutdown = match asked_to_stop() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
     };
     info!(
         version = env!("CARGO_PKG_VERSION"),
-        node = config.node_name.as_str(),
-        api_server = client.is_some(),
+        node = outside.config.node_name.as_str(),
+        api_server = outside.client.is_some(),
         "started"
     );
-    let clock = Clock::kernel();
-    let jitter = Jitter::seeded(clock.now().boot.0 | 1);
-    let outside = Outside {
-        sites: None,
-        figures: None,
-        config,
-        clock,
-        kernel,
-        client,
-        jitter,
-    };
     match app::run(outside, shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
@@ -287,6 +285,24 @@ fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
         Err(missing) if tier == Tier::Btf => Err(missing),
         Err(missing) => Ok(KernelLine::None(Support::none(&missing))),
     }
+}
+
+/// The kernel's log, where no program reports kills. Opened here, while we still may.
+fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
+    if config.tier == Tier::Files || kernel.support().attached(Probe::OomVictim) {
+        return None;
+    }
+    let path = config.host_root.join(kmsg::PATH);
+    let refused = |err: &io::Error| {
+        warn!(
+            path = %path.display(),
+            err = err as &dyn std::error::Error,
+            "the kernel's log cannot be read, so victims of kills stay unknown; give this process \
+             CAP_SYSLOG, and the device where it runs in a container, or set \
+             kernel.dmesg_restrict=0"
+        );
+    };
+    kmsg::open(&path).inspect_err(refused).ok()
 }
 
 /// The API server, where there is one. Opens no connection.

@@ -17,6 +17,9 @@ pub(super) const HOST_ROOT: &str = "/";
 /// The kubelet's `--root-dir`.
 pub(super) const ROOT_DIRECTORY: &str = "/var/lib/kubelet";
 
+/// Gone with the boot that it tells of. In a container: a directory of the node, mounted there.
+pub(super) const STATE_DIRECTORY: &str = "/run/nodepulse";
+
 /// The kubelet's `cgroupRoot`.
 pub(super) const CGROUP_ROOT: &str = "/";
 

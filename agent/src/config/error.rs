@@ -11,6 +11,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("kubeconfig", "kubeconfig: /etc/nodepulse/kubeconfig"),
     ("hostRoot", "hostRoot: /host"),
     ("rootDirectory", "rootDirectory: /var/lib/kubelet"),
+    ("stateDirectory", "stateDirectory: /run/nodepulse"),
     ("cgroupRoot", "cgroupRoot: /"),
     ("cgroupDriver", "cgroupDriver: systemd"),
     ("enforceNodeAllocatable", "enforceNodeAllocatable: [pods]"),

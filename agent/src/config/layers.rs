@@ -27,6 +27,7 @@ pub struct Overrides {
     pub kubeconfig: Option<String>,
     pub host_root: Option<String>,
     pub root_directory: Option<String>,
+    pub state_directory: Option<String>,
     pub cgroup_root: Option<String>,
     pub cgroup_driver: Option<String>,
     pub enforce_node_allocatable: Option<String>,

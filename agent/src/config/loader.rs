@@ -54,6 +54,8 @@ impl Loader<'_> {
                 .unwrap_or_else(|| defaults::HOST_ROOT.into()),
             root_directory: get!(self, "rootDirectory", root_directory, checks::absolute)
                 .unwrap_or_else(|| defaults::ROOT_DIRECTORY.into()),
+            state_directory: get!(self, "stateDirectory", state_directory, checks::absolute)
+                .unwrap_or_else(|| defaults::STATE_DIRECTORY.into()),
             pods_cgroup: self.pods_cgroup()?,
             allocation: self.allocation(&thresholds)?,
             policy: self.policy(thresholds, &disk_io)?,

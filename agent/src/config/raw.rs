@@ -19,6 +19,7 @@ pub(super) struct RawConfig {
     pub(super) kubeconfig: Option<String>,
     pub(super) host_root: Option<String>,
     pub(super) root_directory: Option<String>,
+    pub(super) state_directory: Option<String>,
     pub(super) cgroup_root: Option<String>,
     pub(super) cgroup_driver: Option<String>,
     pub(super) enforce_node_allocatable: Option<Vec<String>>,

@@ -85,6 +85,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.kubeconfig, None);
     assert_eq!(config.host_root, Path::new("/"));
     assert_eq!(config.root_directory, Path::new("/var/lib/kubelet"));
+    assert_eq!(config.state_directory, Path::new("/run/nodepulse"));
     assert_eq!(config.pods_cgroup, Path::new("/kubepods"));
     assert_eq!(config.policy.transition_period, Duration::from_mins(5));
     assert_eq!(config.policy.slow_disks, SlowDisks::OwnConditionOnly);
@@ -121,6 +122,7 @@ nodeName: Edge-7
 kubeconfig: kubeconfig.yaml
 hostRoot: /host
 rootDirectory: /data/kubelet
+stateDirectory: /data/nodepulse
 cgroupRoot: /sub
 cgroupDriver: systemd
 enforceNodeAllocatable: [none]
@@ -166,6 +168,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.kubeconfig, Some("kubeconfig.yaml".into()));
     assert_eq!(config.host_root, Path::new("/host"));
     assert_eq!(config.root_directory, Path::new("/data/kubelet"));
+    assert_eq!(config.state_directory, Path::new("/data/nodepulse"));
     assert_eq!(config.pods_cgroup, Path::new("/sub/kubepods.slice"));
     assert_eq!(
         thresholds(&config),
@@ -604,6 +607,7 @@ const BAD: &[(&str, &[&str])] = &[
         &["hostRoot", r#""host""#, "absolute", "hostRoot: /host"],
     ),
     ("rootDirectory: var/lib", &["rootDirectory", r#""var/lib""#]),
+    ("stateDirectory: run", &["stateDirectory", r#""run""#]),
     ("cgroupRoot: /a/../b", &["cgroupRoot", r#""/a/../b""#, ".."]),
     ("kubeconfig: ''", &["kubeconfig", r#""""#, "is empty"]),
     // Thresholds.

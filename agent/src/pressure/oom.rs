@@ -5,7 +5,6 @@
 
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
-use crate::units::CgroupId;
 
 /// Below this share of the capacity memory counts as short, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
@@ -20,9 +19,7 @@ const SYSRQ_ORDER: i32 = -1;
 pub enum Scope {
     /// That of one cgroup: it reached its limit.
     Memcg {
-        /// The cgroup whose limit was reached; the victim's own or an ancestor of it.
-        limiting: CgroupId,
-        /// What that cgroup is for.
+        /// What the cgroup is for whose limit was reached; the victim's own or an ancestor of it.
         limiting_is: LimitOwner,
     },
     /// The machine's; also what cpusets, memory policies and sysrq look like.
@@ -49,6 +46,9 @@ pub enum ScopeSource {
     Inferred,
     /// The kernel said so.
     Exact,
+    /// The kernel's log said so. It does not tell a kill by sysrq from a global one where the line
+    /// with the order is missing.
+    Logged,
 }
 
 /// `oom_control.constraint`: what bounded the allocation that failed.
@@ -141,6 +141,8 @@ pub enum Doubt {
     LimitCounterMoved,
     /// The scope is inferred, and the cgroups' counters could not be compared.
     LimitCountersUnknown,
+    /// The kernel's log tells of a limit, and no cgroup counted a hit.
+    LimitCountersStill,
     /// Memory is not short.
     MemoryLeft,
     /// Nobody knows whether memory is short.
@@ -151,7 +153,7 @@ pub enum Doubt {
 #[must_use]
 pub fn judge(kill: &Kill, evidence: &Evidence) -> Verdict {
     let verdict = match kill.scope {
-        Scope::Memcg { limiting_is, .. } => judge_memcg(kill, limiting_is, evidence),
+        Scope::Memcg { limiting_is } => judge_memcg(kill, limiting_is, evidence),
         Scope::Global => judge_global(kill, evidence),
     };
     match verdict {
@@ -171,6 +173,9 @@ fn judge_memcg(kill: &Kill, owner: LimitOwner, evidence: &Evidence) -> Result<Gr
             .map(|()| Grounds::ConfirmedGlobal)
             .map_err(|_| Doubt::OwnLimit(owner));
     }
+    if kill.source == ScopeSource::Logged && evidence.counters == LimitCounters::Still {
+        return Err(Doubt::LimitCountersStill);
+    }
     match owner {
         LimitOwner::PodsCgroup => Ok(Grounds::PodsLimit),
         LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => Err(Doubt::OwnLimit(owner)),
@@ -185,12 +190,10 @@ fn judge_global(kill: &Kill, evidence: &Evidence) -> Result<Grounds, Doubt> {
         Some(Constraint::Cpuset) => return Err(Doubt::Cpuset),
         Some(Constraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
         Some(Constraint::Memcg) => return Err(Doubt::Contradictory),
-        Some(Constraint::None) if kill.source == ScopeSource::Exact => {
-            return Ok(Grounds::ConfirmedGlobal);
-        }
+        Some(Constraint::None) if is_told(kill) => return Ok(Grounds::ConfirmedGlobal),
         Some(Constraint::None) | None => {}
     }
-    if kill.source == ScopeSource::Inferred {
+    if kill.source != ScopeSource::Exact {
         match evidence.counters {
             LimitCounters::Still => {}
             LimitCounters::Moved => return Err(Doubt::LimitCounterMoved),
@@ -198,6 +201,15 @@ fn judge_global(kill: &Kill, evidence: &Evidence) -> Result<Grounds, Doubt> {
         }
     }
     memory_is_short(evidence).map(|()| Grounds::ConfirmedGlobal)
+}
+
+/// Whether the kernel said enough to tell a kill for want of memory from all others.
+fn is_told(kill: &Kill) -> bool {
+    match kill.source {
+        ScopeSource::Exact => true,
+        ScopeSource::Logged => kill.order.is_some(),
+        ScopeSource::Inferred => false,
+    }
 }
 
 fn memory_is_short(evidence: &Evidence) -> Result<(), Doubt> {
@@ -221,10 +233,7 @@ mod tests {
     const CAPACITY: u64 = 1_000_000;
 
     fn memcg(limiting_is: LimitOwner) -> Scope {
-        Scope::Memcg {
-            limiting: CgroupId(7),
-            limiting_is,
-        }
+        Scope::Memcg { limiting_is }
     }
 
     fn kill(scope: Scope, source: ScopeSource) -> Kill {
@@ -252,7 +261,7 @@ mod tests {
     fn only_a_surely_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
         use LimitCounters::{Moved, Still, Unknown};
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
-        use ScopeSource::{Exact, Inferred};
+        use ScopeSource::{Exact, Inferred, Logged};
         let global = Verdict::NodePressure {
             why: Grounds::ConfirmedGlobal,
         };
@@ -271,6 +280,14 @@ mod tests {
             ..kill(scope, Exact)
         };
         let inferred = kill(Scope::Global, Inferred);
+        let orderless = Kill {
+            order: None,
+            ..constrained(Constraint::None, Logged)
+        };
+        let asked_for = Kill {
+            order: Some(-1),
+            ..constrained(Constraint::None, Logged)
+        };
         let at = |owner, source| kill(memcg(owner), source);
         let limit = |owner| event(Doubt::OwnLimit(owner));
         #[rustfmt::skip]
@@ -304,6 +321,20 @@ mod tests {
                 at(PodsCgroup, Inferred), evidence(Unknown, plenty), pods),
             ("at the pods limit, inferred, but it counted no hit",
                 at(PodsCgroup, Inferred), evidence(Still, plenty), limit(PodsCgroup)),
+            ("logged, global", constrained(Constraint::None, Logged), evidence(Still, plenty), global),
+            ("logged, by sysrq", asked_for, evidence(Still, short), event(Doubt::Sysrq)),
+            ("logged, may be by sysrq", orderless, evidence(Still, plenty), event(Doubt::MemoryLeft)),
+            ("logged, may be by sysrq, memory short", orderless, evidence(Still, short), global),
+            ("logged, in a cpuset",
+                constrained(Constraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
+            ("logged, under a memory policy",
+                constrained(Constraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
+            ("logged, not told what ran out",
+                kill(Scope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
+            ("logged, at the pods limit", at(PodsCgroup, Logged), evidence(Moved, plenty), pods),
+            ("logged, at the pods limit, counters unknown", at(PodsCgroup, Logged), evidence(Unknown, plenty), pods),
+            ("logged, at the pods limit, not counted",
+                at(PodsCgroup, Logged), evidence(Still, short), event(Doubt::LimitCountersStill)),
             ("at a container's limit", at(Container, Exact), evidence(Still, short), limit(Container)),
             ("at a pod's limit", at(Pod, Inferred), evidence(Moved, short), limit(Pod)),
             ("at a service's limit", at(Other, Inferred), evidence(Unknown, short), limit(Other)),

@@ -4,9 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// Where the agent keeps what must outlive it.
-const STATE_DIRECTORY: &str = "/run/nodepulse";
-
 /// Pressure files: a trigger is armed by writing to one.
 const NODE_PRESSURE: [&str; 3] = [
     "proc/pressure/cpu",
@@ -55,7 +52,7 @@ impl Profile {
                 .iter()
                 .map(move |name| root.join(mount).join(pods).join(name))
         });
-        let mut directories = vec![PathBuf::from(STATE_DIRECTORY)];
+        let mut directories = vec![config.state_directory.clone()];
         let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
         files.extend(of_pods);
         if root != Path::new("/") {
@@ -120,7 +117,7 @@ mod tests {
             assert_eq!(absent.iter().find(writable), None, "{root}");
             let wide = profile.directories.contains(&"/tmp".into());
             assert_eq!(wide, plugin == Plugin::Runs);
-            assert!(profile.directories.contains(&STATE_DIRECTORY.into()));
+            assert!(profile.directories.contains(&"/run/nodepulse".into()));
         }
     }
 }

@@ -97,8 +97,13 @@ impl Kernel {
         .await;
     }
 
-    /// A process is killed.
+    /// A process is killed that asked for memory itself.
     pub async fn oom_kill(&self, kill: Kill<'_>) {
+        self.oom_kill_by(kill, kill.victim).await;
+    }
+
+    /// A process is killed because another, by its name and process id, asked for memory.
+    pub async fn oom_kill_by(&self, kill: Kill<'_>, (trigger, by): (&str, u32)) {
         let (scope, limiting) = match kill.limit {
             Limit::Machine => (SCOPE_GLOBAL, 0),
             Limit::Of(cgroup) => (SCOPE_MEMCG, self.cgroup_id(cgroup)),
@@ -111,7 +116,7 @@ impl Kernel {
             header: self.header::<OomKill>(EventKind::OomKill),
             tgid: pid,
             pid,
-            trigger_tgid: pid,
+            trigger_tgid: by,
             uid: 1000,
             cg_default: cgroup,
             cg_memory: cgroup,
@@ -132,7 +137,7 @@ impl Kernel {
             },
             order: ORDER_UNKNOWN,
             comm: field::<COMM_LEN>(comm),
-            trigger_comm: field::<COMM_LEN>(comm),
+            trigger_comm: field::<COMM_LEN>(trigger),
             leaf: name(),
             parent: name(),
             grandparent: name(),

@@ -67,6 +67,7 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         &["aya", "kube"],
     ),
+    room("state", Rooms::Only(&["units"]), &["aya", "kube"]),
     room(
         "runtime",
         Rooms::Only(&["clock", "reading", "units"]),

@@ -79,6 +79,53 @@ pub fn limit_hits(layout: &Layout) -> Result<HashMap<CgroupId, u64>, HostError> 
     Ok(hits)
 }
 
+/// Kills in some cgroups and everything below them, since each was made.
+///
+/// `of` tells for the path of a cgroup at or below `top` at which cgroup's path it counts; `None`:
+/// at none. A cgroup counts at itself or at one above it.
+///
+/// Version 2 keeps what was counted in cgroups that are gone; version 1 does not, so that there a
+/// count can fall.
+///
+/// # Cost
+///
+/// A walk of everything below `top`, with one small file a cgroup on version 1, and one for those
+/// that count at themselves on version 2.
+pub fn kills_below(
+    memory: &Hierarchy,
+    top: &str,
+    of: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<(CgroupId, String, u64)>, HostError> {
+    let part = Hierarchy {
+        mount: memory.dir(top),
+        version: memory.version,
+    };
+    let mut found: HashMap<String, (CgroupId, u64)> = HashMap::new();
+    let mut buf = Vec::new();
+    walk::each(&part, |id, dir, below| {
+        let path = format!("{top}{}", below.trim_end_matches('/'));
+        let Some(at) = of(&path) else {
+            return true;
+        };
+        let (name, own) = match part.version {
+            Version::V1 => ("memory.oom_control", true),
+            Version::V2 => ("memory.events", at == path),
+        };
+        // One unreadable cgroup must not hide the others.
+        let counted = if own {
+            events(dir, name, &mut buf).ok().flatten()
+        } else {
+            None
+        };
+        // Parents come first, so the id is that of the cgroup itself.
+        let entry = found.entry(at).or_insert((id, 0));
+        entry.1 += counted.map_or(0, |counted| counted.kills);
+        true
+    })?;
+    let all = found.into_iter();
+    Ok(all.map(|(path, (id, kills))| (id, path, kills)).collect())
+}
+
 /// The id of one cgroup, and how often its own limit was hit. `None`: it is gone, or it is the top
 /// of version 2, which has no limit.
 ///
@@ -211,6 +258,43 @@ mod tests {
                 Some(expected),
                 "{why}"
             );
+        }
+    }
+
+    #[test]
+    fn kills_are_counted_at_the_pod_that_they_were_in() {
+        let at = |path: &str| {
+            let pod = path.split('/').position(|name| name.starts_with("pod"));
+            let names: Vec<_> = path.split('/').take(pod? + 1).collect();
+            Some(names.join("/"))
+        };
+        for version in [Version::V1, Version::V2] {
+            let dir = Scratch::new();
+            let text = |own: u32, tree: u32| match version {
+                Version::V1 => format!("oom_kill_disable 0\nunder_oom 0\noom_kill {own}\n"),
+                Version::V2 => format!("low 0\noom 0\noom_kill {tree}\n"),
+            };
+            let name = match version {
+                Version::V1 => "memory.oom_control",
+                Version::V2 => "memory.events",
+            };
+            // Of version 2's count two are of a container that is gone.
+            let all = if version == Version::V1 { 3 } else { 5 };
+            dir.write(&format!("k/b/pod1/{name}"), text(1, 5));
+            dir.write(&format!("k/b/pod1/ctr/{name}"), text(2, 2));
+            dir.write(&format!("k/pod2/{name}"), "garbage");
+            dir.write(&format!("k/b/{name}"), text(9, 9));
+            let memory = layout(&dir, version).memory;
+            let mut found = kills_below(&memory, "/k", at).unwrap();
+            found.sort();
+            let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
+            let mut expected = vec![
+                (id("k/b/pod1"), "/k/b/pod1".to_owned(), all),
+                (id("k/pod2"), "/k/pod2".to_owned(), 0),
+            ];
+            expected.sort();
+            assert_eq!(found, expected, "{version:?}");
+            assert!(kills_below(&memory, "/none", at).unwrap_err().is_absent());
         }
     }
 

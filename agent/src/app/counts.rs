@@ -1,0 +1,271 @@
+//! Kills that only the cgroups' counters tell of: while the agent was down, and always where neither
+//! a program nor the kernel's log does. Who was killed is not known, and not made up.
+//!
+//! Nothing here wakes the agent: it is asked at the samples of memory, which happen anyway.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use tracing::info;
+
+use super::blocking::{PodKills, Question};
+use super::outside::KillSource;
+use crate::api::recorder::{EventInput, Involved};
+use crate::clock::{BootNanos, Now};
+use crate::config::Config;
+use crate::host::cgroup::{Hierarchy, Layout, ancestors, oom};
+use crate::host::{HostRoot, escape};
+use crate::kernel::{ProbeState, Support};
+use crate::node_status::transition::EventType;
+use crate::state::State;
+use crate::units::CgroupId;
+
+/// Counters are looked at so often at most: a walk of all pods.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Where counters are all there is they are looked at no more often than memory on a calm node.
+const REGULAR: Duration = Duration::from_secs(9);
+
+pub(super) struct Counts {
+    source: KillSource,
+    /// What is written down beside the counts; `None`: the boot cannot be told from another.
+    state: Option<State>,
+    pods: String,
+    /// As of the last look.
+    known: HashMap<CgroupId, u64>,
+    /// That of all pods, where it counts what is below it.
+    all: Option<u64>,
+    memory: Option<Hierarchy>,
+    /// A question is on its way.
+    asked: bool,
+    /// There is something to write down.
+    news: bool,
+    /// It is being written.
+    writing: bool,
+    looked: BootNanos,
+    /// What happened while nobody looked, until it is sure that nobody told it.
+    missed: Option<Missed>,
+}
+
+struct Missed {
+    /// Whatever was killed before this is in the counts.
+    until: BootNanos,
+    by_cgroup: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    pub(super) fn new(
+        config: &Config,
+        layout: Option<&Layout>,
+        source: KillSource,
+        support: &Support,
+    ) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let boot = root.read_string("proc/sys/kernel/random/boot_id").ok();
+        let probes = support.probes.iter().map(|(probe, state)| {
+            let told = match state {
+                ProbeState::Attached => "attached".to_owned(),
+                ProbeState::Missing(why) => escape(why.to_string()),
+            };
+            (probe.program().to_owned(), told)
+        });
+        let probes = probes.collect();
+        Self {
+            source,
+            state: boot.map(|boot| State {
+                boot: escape(boot),
+                tier: source.tier(support).to_owned(),
+                probes,
+                kills: BTreeMap::new(),
+            }),
+            pods: config.pods_cgroup.display().to_string(),
+            known: HashMap::new(),
+            all: None,
+            memory: layout.map(|layout| layout.memory.clone()),
+            asked: true,
+            news: false,
+            writing: false,
+            looked: BootNanos(0),
+            missed: None,
+        }
+    }
+
+    /// Somebody told of a kill in this cgroup.
+    pub(super) fn told(&mut self, cgroup: Option<&str>, at: BootNanos) {
+        self.news = true;
+        let Some(missed) = self.missed.as_mut().filter(|missed| at <= missed.until) else {
+            return;
+        };
+        for path in cgroup.into_iter().flat_map(ancestors) {
+            if let Some(count) = missed.by_cgroup.get_mut(path) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// At a sample: what to ask, if anything. On version 2 one file tells whether there is news.
+    pub(super) fn sampled(&mut self, now: BootNanos) -> Option<Question> {
+        let wait = match self.source {
+            KillSource::Counters => REGULAR,
+            KillSource::Program | KillSource::Log if self.news => AGAIN,
+            KillSource::Program | KillSource::Log => return None,
+        };
+        let due = !self.asked && self.looked.plus(wait) <= now;
+        let still = || self.source == KillSource::Counters && self.all_still();
+        if !due || still() {
+            return None;
+        }
+        Some(self.ask())
+    }
+
+    /// Whether the counter of all pods is surely as it was.
+    fn all_still(&self) -> bool {
+        let Some(memory) = &self.memory else {
+            return true;
+        };
+        match oom::counters(memory, &self.pods, &mut Vec::new()) {
+            Ok(Some(counters)) => {
+                let now = counters.with_descendants.map(|tree| tree.kills);
+                now.is_some() && now == self.all
+            }
+            // There are no pods.
+            Ok(None) => self.known.is_empty(),
+            Err(_) => false,
+        }
+    }
+
+    fn ask(&mut self) -> Question {
+        self.asked = true;
+        Question::Kills
+    }
+
+    /// On the way out: what to ask, if there is something to write down.
+    pub(super) fn last(&mut self) -> Question {
+        self.news = true;
+        self.ask()
+    }
+
+    /// The counters at start, and those of the last start.
+    pub(super) fn recalled(
+        &mut self,
+        state: Option<&State>,
+        found: Option<Vec<PodKills>>,
+        now: BootNanos,
+    ) -> Option<Question> {
+        self.asked = false;
+        self.looked = now;
+        let found = found?;
+        let of_this_boot = state.filter(|state| {
+            let boot = self.state.as_ref().map(|own| &own.boot);
+            boot == Some(&state.boot)
+        });
+        if let Some(before) = of_this_boot {
+            let known = |id| before.kills.get(&id).copied().unwrap_or(0);
+            self.missed = Some(Missed {
+                until: now,
+                by_cgroup: self.risen(&found, known),
+            });
+        } else if state.is_some() {
+            info!("what is remembered is of another boot, and is not used");
+        }
+        self.news = true;
+        self.remember(&found)
+    }
+
+    /// The counters now. Gives the Events to send, and what to write down.
+    pub(super) fn counted(
+        &mut self,
+        found: Option<Vec<PodKills>>,
+        now: Now,
+    ) -> (Vec<EventInput>, Option<Question>) {
+        self.asked = false;
+        self.looked = now.boot;
+        let Some(found) = found else {
+            return (Vec::new(), None);
+        };
+        let mut events = Vec::new();
+        if self.source == KillSource::Counters {
+            let risen = self.risen(&found, |id| self.known.get(&id).copied().unwrap_or(0));
+            self.news |= !risen.is_empty();
+            events.extend(
+                risen
+                    .iter()
+                    .map(|(cgroup, n)| event(cgroup, *n, "", now.wall)),
+            );
+        }
+        (events, self.remember(&found))
+    }
+
+    /// What happened while the agent was down, once whatever the rings held of it has been told.
+    pub(super) fn settled(&mut self, now: Now) -> Vec<EventInput> {
+        let ripe = |missed: &mut Missed| missed.until.plus(AGAIN) <= now.boot;
+        let missed = self.missed.take_if(ripe);
+        let missed = missed.into_iter().flat_map(|missed| missed.by_cgroup);
+        missed
+            .filter(|(_, n)| *n > 0)
+            .map(|(cgroup, n)| event(&cgroup, n, " while the agent was down", now.wall))
+            .collect()
+    }
+
+    /// By how much each count has risen. That of all pods without those of the pods that are there.
+    fn risen(&self, found: &[PodKills], known: impl Fn(CgroupId) -> u64) -> BTreeMap<String, u64> {
+        let by = |pod: &PodKills| pod.kills.saturating_sub(known(pod.id));
+        let mut risen: BTreeMap<_, _> = found
+            .iter()
+            .map(|pod| (pod.cgroup.clone(), by(pod)))
+            .collect();
+        if let Some(all) = risen.remove(&self.pods) {
+            let told = risen.values().sum();
+            // On version 1 a cgroup counts only its own, and the pods cgroup has no process.
+            risen.insert(self.pods.clone(), all.saturating_sub(told));
+        }
+        risen.retain(|_, n| *n > 0);
+        risen
+    }
+
+    fn remember(&mut self, found: &[PodKills]) -> Option<Question> {
+        let all = found.iter().find(|pod| pod.cgroup == self.pods);
+        self.all = all.map(|pod| pod.kills);
+        self.known = found.iter().map(|pod| (pod.id, pod.kills)).collect();
+        let state = State {
+            kills: self.known.iter().map(|(id, kills)| (*id, *kills)).collect(),
+            ..self.state.clone()?
+        };
+        self.writing |= self.news;
+        std::mem::take(&mut self.news).then(|| Question::Remember(Box::new(state)))
+    }
+
+    /// It is written down, or cannot be.
+    pub(super) fn written(&mut self) {
+        self.writing = false;
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing
+    }
+}
+
+/// The Event on kills whose victims nobody knows.
+fn event(cgroup: &str, kills: u64, when: &str, at: SystemTime) -> EventInput {
+    let (what, verb) = if kills == 1 {
+        ("process", "was")
+    } else {
+        ("processes", "were")
+    };
+    let cgroup = escape(cgroup);
+    info!(
+        cgroup = cgroup.as_str(),
+        kills, "processes killed, victims not known"
+    );
+    EventInput {
+        object: Involved::Node,
+        type_: EventType::Warning,
+        reason: "OOMKilled".to_owned(),
+        message: format!(
+            "{kills} {what} {verb} killed for want of memory in cgroup {cgroup}{when} (victims not \
+             known)"
+        ),
+        at,
+        stamp: None,
+    }
+}

@@ -1,0 +1,126 @@
+//! Kills from the kernel's log, where no program reports them: open, wait, drain, put together by
+//! [`crate::event::kmsg`], pass on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc::O_NONBLOCK;
+use tokio::io::Interest;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::clock::Clock;
+use crate::event::kmsg::Log;
+use crate::event::{Event, Received};
+use crate::fd;
+
+/// Where the log is, below the node's `/`.
+pub const PATH: &str = "dev/kmsg";
+
+/// `CONSOLE_EXT_LOG_MAX`: the longest record, with every byte escaped. A longer one is refused by
+/// the kernel, and skipped.
+const RECORD: usize = 8192;
+
+/// Records read before other tasks get their turn.
+const BATCH: usize = 256;
+
+/// The last line of a kill follows the one before within about 50 µs (Linux 6.18). After this it is
+/// told without its memory.
+const LAST_LINE: Duration = Duration::from_millis(5);
+
+/// Opens the log behind its newest record: what was killed before is told by nobody twice. Needs
+/// `CAP_SYSLOG` where `kernel.dmesg_restrict` is 1, and only now, not for reading.
+///
+/// # Errors
+///
+/// `EPERM` or `EACCES` without the capability; [`io::ErrorKind::NotFound`] in a container without
+/// the device.
+pub fn open(path: &Path) -> io::Result<File> {
+    let mut log = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path)?;
+    log.seek(SeekFrom::End(0))?;
+    Ok(log)
+}
+
+/// Sends every kill that is logged from now on, until the receiver is gone.
+///
+/// # Cost
+///
+/// One wake-up for a burst of records: a calm kernel logs nothing.
+///
+/// # Errors
+///
+/// When the log cannot be waited for or read.
+pub async fn read(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io::Result<()> {
+    let mut file = fd::watch(log, Interest::READABLE)?;
+    let mut log = Log::default();
+    let mut buf = vec![0; RECORD];
+    loop {
+        file.readable().await?.clear_ready();
+        while drain(&mut file.get_mut().0, &mut log, &mut buf)? == Drained::Partly {
+            if log.is_full() {
+                send(&mut log, clock, &events).await;
+            }
+            tokio::task::yield_now().await;
+        }
+        if log.is_half_told() {
+            let more = tokio::time::timeout(LAST_LINE, file.readable()).await;
+            if let Ok(ready) = more {
+                // Still ready: the next turn drains it.
+                ready?.retain_ready();
+                continue;
+            }
+        }
+        send(&mut log, clock, &events).await;
+        if events.is_closed() {
+            return Ok(());
+        }
+    }
+}
+
+async fn send(log: &mut Log, clock: Clock, events: &mpsc::Sender<Received>) {
+    let read = clock.now().boot;
+    for kill in log.take(read) {
+        let event = Ok(Event::LoggedKill(Box::new(kill)));
+        if events.send(Received { read, event }).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Drained {
+    Empty,
+    Partly,
+}
+
+fn drain(file: &mut File, log: &mut Log, buf: &mut [u8]) -> io::Result<Drained> {
+    for _ in 0..BATCH {
+        match file.read(buf) {
+            Ok(len) => log.record(buf.get(..len).unwrap_or_default()),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Drained::Empty),
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => match err.raw_os_error().map(Errno::from_raw) {
+                // The kernel goes on with the oldest record that it still has.
+                Some(Errno::EPIPE) => {
+                    let times = log.lost();
+                    if times.is_power_of_two() {
+                        warn!(times, "the kernel's log was overwritten before it was read");
+                    }
+                }
+                Some(Errno::EINVAL) => warn!("a record of the kernel's log is too long; skipped"),
+                _ => return Err(err),
+            },
+        }
+        if log.is_full() {
+            break;
+        }
+    }
+    Ok(Drained::Partly)
+}

@@ -1,0 +1,227 @@
+//! EDGE: the one file that is ours. What is remembered from one start to the next, within one boot:
+//! how many kills each pod had, so that those while nobody looked are told.
+//!
+//! Text, a line a thing, so that a person can read it. Whatever is not wholly as we write it is not
+//! used. Calls here can wait for a disk.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use crate::units::CgroupId;
+
+const NAME: &str = "state";
+const NEW: &str = "state.new";
+const HEAD: &str = "nodepulse state 1";
+const END: &str = "\nend\n";
+
+/// A node of 500 pods needs 70 KiB.
+const MOST: u64 = 4 * 1024 * 1024;
+
+/// What is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// The boot that it tells of, as `/proc/sys/kernel/random/boot_id` names it.
+    pub boot: String,
+    /// Where kernel facts came from.
+    pub tier: String,
+    /// Each probe, and whether it runs or why not. For whoever reads the file.
+    pub probes: Vec<(String, String)>,
+    /// Kills in each pod's cgroup since it was made.
+    pub kills: BTreeMap<CgroupId, u64>,
+}
+
+/// Why there is nothing to remember.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file cannot be read or written.
+    #[error("the state directory cannot be used; name another by stateDirectory")]
+    Io(#[from] io::Error),
+    /// It is torn, too large, or somebody else's.
+    #[error("the state file is not ours or not whole, and is not used")]
+    Foreign,
+}
+
+impl State {
+    /// Reads the file of `directory`. `None`: there is none, as after every boot.
+    ///
+    /// # Errors
+    ///
+    /// See [`StateError`]. The file stays as it is until the next [`State::save`].
+    pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
+        let opened = OpenOptions::new()
+            .read(true)
+            // A link leads elsewhere, and opening a pipe waits for its other end.
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+            .open(directory.join(NAME));
+        let file = match opened {
+            Ok(file) => file,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(err) => return Err(err.into()),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(StateError::Foreign);
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST + 1).read_to_end(&mut bytes)?;
+        let whole = u64::try_from(bytes.len()).is_ok_and(|len| len <= MOST);
+        let text = str::from_utf8(&bytes).ok().filter(|_| whole);
+        text.and_then(parse).map(Some).ok_or(StateError::Foreign)
+    }
+
+    /// Writes the file of `directory`, which is made for us alone where it is missing. Whoever reads
+    /// it sees the old file or the new one, and nothing between.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Io`].
+    pub fn save(&self, directory: &Path) -> Result<(), StateError> {
+        make(directory)?;
+        let new = directory.join(NEW);
+        match fs::remove_file(&new) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err.into()),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file: File = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(self.text().as_bytes())?;
+        fs::rename(&new, directory.join(NAME))?;
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
+        let probes = self.probes.iter().map(|(probe, state)| {
+            let words: Vec<_> = state.split_whitespace().collect();
+            format!("probe {probe} {}", words.join(" "))
+        });
+        let kills = self.kills.iter();
+        let kills = kills.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
+        let lines: Vec<_> = std::iter::once(head).chain(probes).chain(kills).collect();
+        lines.join("\n") + END
+    }
+}
+
+/// Makes `directory` for us alone where it is missing.
+///
+/// # Errors
+///
+/// [`StateError::Io`].
+pub fn make(directory: &Path) -> Result<(), StateError> {
+    let mut builder = DirBuilder::new();
+    Ok(builder.recursive(true).mode(0o700).create(directory)?)
+}
+
+fn parse(text: &str) -> Option<State> {
+    let mut lines = text.strip_suffix(END)?.lines();
+    if lines.next()? != HEAD {
+        return None;
+    }
+    let mut state = State {
+        boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
+        tier: lines.next()?.strip_prefix("tier ")?.to_owned(),
+        ..State::default()
+    };
+    for line in lines {
+        if let Some(probe) = line.strip_prefix("probe ") {
+            let (name, told) = probe.split_once(' ')?;
+            state.probes.push((name.to_owned(), told.to_owned()));
+        } else {
+            let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
+            state
+                .kills
+                .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
+        }
+    }
+    Some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn state() -> State {
+        State {
+            boot: "0-1".to_owned(),
+            tier: "kmsg".to_owned(),
+            probes: vec![("oom_victim".to_owned(), "no kernel types".to_owned())],
+            kills: BTreeMap::from([(CgroupId(7), 3), (CgroupId(u64::MAX), 0)]),
+        }
+    }
+
+    fn directory() -> std::path::PathBuf {
+        let name = std::thread::current()
+            .name()
+            .unwrap_or_default()
+            .replace(':', "-");
+        let dir = std::env::temp_dir().join(format!("nodepulse-{name}-{}", std::process::id()));
+        let _gone: io::Result<()> = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn what_was_saved_is_remembered_and_nobody_else_may_read_it() {
+        let dir = directory();
+        assert!(State::load(&dir).unwrap().is_none(), "no directory yet");
+        state().save(&dir).unwrap();
+        assert_eq!(State::load(&dir).unwrap(), Some(state()));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        assert_eq!(mode(&dir.join(NAME)), 0o600);
+
+        // A new file is begun anew, whatever an earlier one left.
+        let other = dir.join("other");
+        fs::write(&other, "mine").unwrap();
+        symlink(&other, dir.join(NEW)).unwrap();
+        State::default().save(&dir).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_wholly_ours_is_not_used() {
+        let dir = directory();
+        fs::create_dir_all(&dir).unwrap();
+        let whole = state().text();
+        let torn = whole.strip_suffix("end\n").unwrap();
+        let with = |line: &str| whole.replace("end\n", &format!("{line}\nend\n"));
+        let rows = [
+            (String::new(), "empty"),
+            (torn.to_owned(), "torn"),
+            (whole.trim_end().to_owned(), "torn by one byte"),
+            (whole.replace("state 1", "state 2"), "of another version"),
+            (with("cgroup 1"), "a line without its end"),
+            (with("cgroup -1 4"), "a number that is none"),
+            (with("\0garbage"), "garbage"),
+            ("x".repeat(5 << 20), "huge"),
+        ];
+        for (text, why) in rows {
+            fs::write(dir.join(NAME), text).unwrap();
+            let got = State::load(&dir);
+            assert!(matches!(got, Err(StateError::Foreign)), "{why}: {got:?}");
+        }
+        fs::write(dir.join(NAME), b"\xff\xfe").unwrap();
+        assert!(State::load(&dir).is_err(), "no text");
+        fs::remove_file(dir.join(NAME)).unwrap();
+        symlink("/dev/zero", dir.join(NAME)).unwrap();
+        assert!(State::load(&dir).is_err(), "a link");
+        fs::remove_file(dir.join(NAME)).unwrap();
+        mkfifo(&dir.join(NAME), Mode::S_IRWXU).unwrap();
+        assert!(State::load(&dir).is_err(), "a pipe that nobody writes to");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,159 @@
+//! Kills where no program tells of them: the real daemon, a real kernel, and what comes to the API
+//! server. Each function makes its own pods cgroup, so that the kills of others are told apart.
+
+use std::io;
+
+use nodepulse::host::HostRoot;
+use nodepulse::host::cgroup::Layout;
+
+use crate::SOON;
+use crate::api_server::ApiServer;
+use crate::process::Process;
+use crate::provoke::Provoke;
+use crate::provoke::cgroup::CgroupTree;
+use crate::view::View;
+
+const MIB: u64 = 1 << 20;
+const POD: &str = "kubepods/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+
+/// A daemon on this machine, and where its pods are.
+struct Started {
+    agent: Process,
+    tree: CgroupTree,
+    container: String,
+}
+
+impl Started {
+    /// With a pod of one container, in which `before` processes were killed before the start.
+    fn new(
+        (tier, before): (&str, usize),
+        (api, dir): (&ApiServer, &std::path::Path),
+        provoke: &Provoke,
+    ) -> io::Result<Self> {
+        let mut tree = CgroupTree::new(&format!("nodepulse-{tier}-{}", std::process::id()))?;
+        let container = format!("{POD}/ctr,task=x");
+        tree.add(&container)?;
+        tree.limit(POD, 32 * MIB)?;
+        for _ in 0..before {
+            provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
+        }
+        let kubeconfig = api.node_kubeconfig(dir, "worker-1").display().to_string();
+        let state = dir.join("state").display().to_string();
+        let agent = Process::start([
+            "run",
+            "--mode",
+            "node",
+            "--node-name",
+            "worker-1",
+            "--node-ip",
+            "0.0.0.0",
+            "--allow-ready-without-runtime",
+            "--kubeconfig",
+            &kubeconfig,
+            "--state-directory",
+            &state,
+            "--cgroup-root",
+            &tree.path(""),
+            "--kernel-tier",
+            tier,
+        ]);
+        Ok(Self {
+            agent,
+            tree,
+            container,
+        })
+    }
+}
+
+/// The log names the victim, its cgroup and the limit, and nothing of what was before the start.
+///
+/// # Errors
+///
+/// Where no cgroup can be made, or no victim started.
+///
+/// # Panics
+///
+/// Where it is told otherwise.
+pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
+    let api = ApiServer::start().await;
+    let dir = tempfile::tempdir()?;
+    let started = Started::new(("kmsg", 1), (&api, dir.path()), provoke)?;
+    let Started {
+        agent,
+        tree,
+        container,
+    } = started;
+    agent.says("tier=\"kmsg\"", SOON).await;
+    let view = View::of(&api, "worker-1");
+    view.becomes("Ready", "True", SOON).await;
+
+    let (pid, status) = provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
+    assert!(!status.success(), "it was killed");
+    let start = format!("Killed process {pid} (provoke) of uid 0 in cgroup ");
+    let message = told(&api, &start).await;
+    for part in [
+        tree.path(&container),
+        format!("{} was at its limit; it had anon ", tree.path(POD)),
+        "triggered by a process named provoke".to_owned(),
+    ] {
+        // The last name of the cgroup is cut where it looks like a key of the line.
+        let part = part.trim_end_matches(",task=x");
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    assert!(!message.contains("not known"), "{message}");
+    let ours = tree.path("");
+    let mut all = view.messages("OOMKilled");
+    all.retain(|message| message.contains(&ours));
+    assert_eq!(
+        all.len(),
+        1,
+        "the kill before the start is not replayed: {all:?}"
+    );
+    assert_eq!(view.status("MemoryPressure"), "False");
+    agent.terminate();
+    agent.ends(SOON).await;
+    Ok(message)
+}
+
+/// The counters tell how many, and in which pod; what was before the start is not told.
+///
+/// # Errors
+///
+/// As [`by_the_log`].
+///
+/// # Panics
+///
+/// Where it is told otherwise.
+pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
+    let api = ApiServer::start().await;
+    let dir = tempfile::tempdir()?;
+    let started = Started::new(("files", 1), (&api, dir.path()), provoke)?;
+    let Started {
+        agent,
+        tree,
+        container,
+    } = started;
+    agent.says("tier=\"files\"", SOON).await;
+    // Only from the first count on is anything new.
+    let state = dir.path().join("state/state");
+    crate::eventually("state file", || std::fs::read_to_string(&state).map(drop)).await;
+    provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
+    let message = told(&api, "1 process was killed for want of memory").await;
+    let expected = format!("in cgroup {} (victims not known)", tree.path(POD));
+    assert!(message.ends_with(&expected), "{message}");
+    agent.terminate();
+    agent.ends(SOON).await;
+    let layout = Layout::detect(&HostRoot::new("/")).map_err(io::Error::other)?;
+    Ok(format!("{:?}: {message}", layout.memory.version))
+}
+
+async fn told(api: &ApiServer, start: &str) -> String {
+    let view = View::of(api, "worker-1");
+    let what = format!("an event {start:?}");
+    // Counters are looked at with the memory: every ten seconds on a calm node.
+    api.wait_for(SOON * 3, &what, |_| {
+        let all = view.messages("OOMKilled");
+        all.into_iter().find(|message| message.starts_with(start))
+    })
+    .await
+}

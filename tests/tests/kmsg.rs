@@ -1,0 +1,64 @@
+//! The real program where none of ours runs in the kernel: kills by the log, and by counters.
+//!
+//! Always compiled; run with the feature `kernel`, as root. What is done stands in
+//! `nodepulse_tests::logged`.
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::logged;
+use nodepulse_tests::process::Process;
+use nodepulse_tests::provoke::Provoke;
+
+fn provoke() -> Provoke {
+    Provoke::new(env!("CARGO_BIN_EXE_provoke"))
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn the_log_tells_of_a_kill_and_not_of_those_before_the_start() {
+    println!("{}", logged::by_the_log(&provoke()).await.unwrap());
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn without_programs_and_log_the_counters_tell_how_many() {
+    println!("{}", logged::by_counters(&provoke()).await.unwrap());
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
+    let restricted = std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict").unwrap();
+    if restricted.trim() == "0" {
+        println!("skipped: kernel.dmesg_restrict is 0, so everybody may read the log");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().display().to_string();
+    let agent = Process::start_with_only(
+        &["chown"],
+        &[
+            "run",
+            "--mode",
+            "node",
+            "--kernel-tier",
+            "kmsg",
+            "--state-directory",
+            &state,
+        ],
+    );
+    let line = agent.says("the kernel's log cannot be read", SOON).await;
+    assert!(
+        line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
+        "{line}"
+    );
+    agent.says("tier=\"files\" source=Counters", SOON).await;
+}
