@@ -4,6 +4,7 @@
 //! vm-kernel: <release> <milliseconds since boot>
 //! vm-plan: <name> <name> …
 //! vm-test: <name> ok|FAILED|skipped <milliseconds> <detail>
+//! vm-ask: <verb> <serial number>
 //! vm-done
 //! ```
 //!
@@ -25,6 +26,9 @@ use crate::loaded::{Loaded, kills, pids, programs};
 use crate::provoke::Provoke;
 use crate::provoke::disk::{DirectFile, disk_of_node};
 
+pub mod ask;
+mod unwell;
+
 /// A check, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
@@ -39,6 +43,9 @@ enum Check {
     DiskThrottled,
     DiskFlushZero,
     DiskDiscard,
+    DiskHung,
+    DiskBadBlock,
+    DiskComesAndGoes,
     NoLosses,
     Detach,
 }
@@ -64,7 +71,7 @@ const CROWD: u32 = 100;
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -76,6 +83,9 @@ impl Check {
         Self::DiskThrottled,
         Self::DiskFlushZero,
         Self::DiskDiscard,
+        Self::DiskHung,
+        Self::DiskBadBlock,
+        Self::DiskComesAndGoes,
         Self::NoLosses,
         Self::Detach,
     ];
@@ -93,6 +103,9 @@ impl Check {
             Self::DiskThrottled => "disk-throttled",
             Self::DiskFlushZero => "disk-flush-zero",
             Self::DiskDiscard => "disk-discard",
+            Self::DiskHung => "disk-hung",
+            Self::DiskBadBlock => "disk-bad-block",
+            Self::DiskComesAndGoes => "disk-comes-and-goes",
             Self::NoLosses => "no-losses",
             Self::Detach => "detach",
         }
@@ -105,10 +118,13 @@ impl Check {
                 Some(Probe::OomVictim)
             }
             Self::PidCrossing | Self::PidTrend => Some(Probe::PidFork),
-            Self::DiskLimit | Self::DiskThrottled | Self::DiskFlushZero | Self::DiskDiscard => {
-                Some(Probe::DiskComplete)
-            }
-            Self::Load | Self::NoLosses | Self::Detach => None,
+            Self::DiskLimit
+            | Self::DiskThrottled
+            | Self::DiskFlushZero
+            | Self::DiskDiscard
+            | Self::DiskHung
+            | Self::DiskBadBlock => Some(Probe::DiskComplete),
+            Self::DiskComesAndGoes | Self::Load | Self::NoLosses | Self::Detach => None,
         }
     }
 
@@ -153,6 +169,15 @@ impl Check {
                 std::fs::create_dir_all(at)?;
                 disks::discard(loaded, watched(&node)?, at).await
             }
+            Self::DiskHung => {
+                let (hang, slow) = (disk("hang")?, disk("slow")?);
+                unwell::hung(loaded, watched(&hang)?, watched(&slow)?).await
+            }
+            Self::DiskBadBlock => {
+                let error = disk("error")?;
+                unwell::bad_block(loaded, watched(&error)?)
+            }
+            Self::DiskComesAndGoes => unwell::plugged().await,
             Self::NoLosses | Self::Load | Self::Detach => {
                 loaded.assert_nothing_lost();
                 Ok("every counter is 0".to_owned())

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::repo::{Repo, command, on_path, output, run};
-use crate::vm::qemu;
+use crate::vm::{disks, qemu};
 
 /// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
 /// and compiler must agree on the LLVM major version, so one is never raised without the other.
@@ -24,7 +24,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// The same for `cargo xtask vm`, which alone needs them.
 const VM_PROGRAMS: &[(&str, &str)] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
-    (qemu::MAKE_EXT4, "e2fsprogs"),
+    (disks::MAKE_EXT4, "e2fsprogs"),
 ];
 
 #[derive(clap::Args)]

@@ -12,8 +12,10 @@ use crate::repo::{MUSL_TARGET, Repo, run};
 use crate::{build_ebpf, setup};
 
 mod console;
+pub mod disks;
 mod initramfs;
 pub mod qemu;
+mod qmp;
 mod report;
 
 use console::Check;

@@ -63,6 +63,7 @@ impl Console {
             "vm-plan" => self.plan = rest.split_whitespace().map(str::to_owned).collect(),
             "vm-test" => self.checks.push(check(rest)?),
             "vm-done" => self.done = true,
+            "vm-ask" => {}
             _ => return None,
         }
         Some(())

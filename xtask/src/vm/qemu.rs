@@ -1,9 +1,8 @@
 //! One virtual machine from start to end: flags, disks, console, timeout. Emulated in software, so
 //! that it runs where there is no KVM, and the same everywhere.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -12,10 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::console::Console;
-use crate::repo::{command, on_path, run, shown};
+use super::{disks, qmp};
+use crate::repo::{command, shown};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
-pub const MAKE_EXT4: &str = "mke2fs";
 
 /// Kernels take 20 to 40 s here on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -24,21 +23,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// `panic=-1` with `-no-reboot` ends the machine at once.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 psi=1 panic=-1 mitigations=off";
 
-/// Sparse: only what the checks write takes space.
-const DISK_BYTES: u64 = 64 << 20;
-
-/// Requests a second of the disk that is to be found slow.
-const SLOW_REQUESTS: u32 = 20;
-
 /// Boots it and listens until it is off or the time is over; the text says why it ended.
 pub fn boot(vmlinuz: &Path, initramfs: &Path, dir: &Path) -> Result<(Console, String)> {
-    let mut qemu = command_line(vmlinuz, initramfs, &disks(dir)?);
-    let mut child = qemu
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", shown(&qemu)))?;
-    let lines = lines_of(&mut child)?;
+    let socket = dir.join("qmp");
+    let mut qemu = command_line(vmlinuz, initramfs, &socket);
+    qemu.args(disks::options(dir)?);
+    let mut child = Running::start(&mut qemu)?;
+    let lines = lines_of(&mut child.0)?;
     let mut console = Console::default();
     let deadline = Instant::now() + LIMIT;
     let late = loop {
@@ -47,6 +38,9 @@ pub fn boot(vmlinuz: &Path, initramfs: &Path, dir: &Path) -> Result<(Console, St
             Ok(line) => {
                 if let Some(ours) = console.line(&line) {
                     eprintln!("{ours}");
+                    if let Some(words) = ours.strip_prefix("vm-ask: ") {
+                        done(words, &socket);
+                    }
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break false,
@@ -55,15 +49,46 @@ pub fn boot(vmlinuz: &Path, initramfs: &Path, dir: &Path) -> Result<(Console, St
     };
     if late {
         // It may have ended this moment; waiting tells.
-        let _ = child.kill();
+        let _ = child.0.kill();
     }
-    let status = child.wait().context("waiting for the virtual machine")?;
+    let status = child.0.wait().context("waiting for the virtual machine")?;
     let why = if late {
         format!("killed: not done after {} s", LIMIT.as_secs())
     } else {
         format!("the virtual machine ended early with {status}")
     };
     Ok((console, why))
+}
+
+/// Does what was asked for. What asked looks for the effect, and fails without it.
+fn done(words: &str, socket: &Path) {
+    let done = disks::asked(words)
+        .and_then(|(command, arguments)| qmp::execute(socket, command, &arguments));
+    if let Err(err) = done {
+        eprintln!("vm: {words}: {err:#}");
+    }
+}
+
+/// Killed with this value, and by the kernel with the thread that started it.
+struct Running(Child);
+
+impl Running {
+    fn start(qemu: &mut Command) -> Result<Self> {
+        let child = qemu
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", shown(qemu)))?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing to do where it has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Read in a thread of their own, so that silence does not hold up the timeout.
@@ -86,32 +111,10 @@ fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
     Ok(lines)
 }
 
-/// One that is not held back, one that is, and one with a file system; as `-drive` options and
-/// serial numbers.
-fn disks(dir: &Path) -> Result<[(String, &'static str); 3]> {
-    let made = |serial: &'static str, more: String| {
-        let file: PathBuf = dir.join(format!("{serial}.raw"));
-        File::create(&file)
-            .and_then(|file| file.set_len(DISK_BYTES))
-            .with_context(|| format!("cannot make {}", file.display()))?;
-        let file = file.display();
-        let drive = format!("if=none,id={serial},file={file},format=raw,discard=unmap{more}");
-        anyhow::Ok((drive, serial))
-    };
-    let disks = [
-        made("fast", String::new())?,
-        made("slow", format!(",throttling.iops-total={SLOW_REQUESTS}"))?,
-        made("ext4", String::new())?,
-    ];
-    let mut mkfs = command(on_path(MAKE_EXT4).unwrap_or_else(|| MAKE_EXT4.into()));
-    run(mkfs
-        .args(["-q", "-F", "-t", "ext4"])
-        .arg(dir.join("ext4.raw")))?;
-    Ok(disks)
-}
-
-fn command_line(vmlinuz: &Path, initramfs: &Path, disks: &[(String, &str)]) -> Command {
-    let mut qemu = command(PROGRAM);
+fn command_line(vmlinuz: &Path, initramfs: &Path, socket: &Path) -> Command {
+    // Of util-linux, which every Debian has.
+    let mut qemu = command("setpriv");
+    qemu.args(["--pdeathsig", "KILL", PROGRAM]);
     qemu.args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "768"])
         .args([
             "-nographic",
@@ -125,9 +128,7 @@ fn command_line(vmlinuz: &Path, initramfs: &Path, disks: &[(String, &str)]) -> C
         .arg("-initrd")
         .arg(initramfs)
         .args(["-append", KERNEL_LINE]);
-    for (drive, serial) in disks {
-        qemu.args(["-drive", drive, "-device"]);
-        qemu.arg(format!("nvme,drive={serial},serial={serial}"));
-    }
+    qemu.arg("-qmp")
+        .arg(format!("unix:{},server=on,wait=off", socket.display()));
     qemu
 }

@@ -1,0 +1,137 @@
+//! A disk that takes requests and does not finish them, one that cannot read a block, and one that
+//! comes and goes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use agent_common::DiskEntry;
+use nix::errno::Errno;
+use nodepulse::event::{Event, Side};
+
+use super::ask::{self, ask};
+use super::{disk, watched};
+use crate::eventually;
+use crate::loaded::Loaded;
+use crate::loaded::disks::Disk;
+use crate::provoke::disk::DirectFile;
+
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// While it hangs nothing is completed, and so nothing is told; once it is released the kernel tells
+/// that it was slow.
+pub(super) async fn hung(
+    loaded: &mut Loaded,
+    hang: Disk<'_>,
+    slow: Disk<'_>,
+) -> io::Result<String> {
+    let watch = DiskEntry::new(25 * MILLISECOND_NS, 1000 * MILLISECOND_NS);
+    loaded.kernel.watch_disk(hang.device, watch)?;
+    let released = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (file, released) = (DirectFile::device(hang.node)?, Arc::clone(&released));
+        // One after the other: some pass before the disk hangs.
+        thread::spawn(move || {
+            let mut written = 0;
+            while !released.load(Ordering::Relaxed) {
+                file.write(1)?;
+                written += 1;
+            }
+            io::Result::Ok(written)
+        })
+    };
+    ask("hang", "hang");
+    eventually("request in flight, and none completed meanwhile", || {
+        let before = completed(loaded, hang)?;
+        // A second of another disk's time.
+        DirectFile::device(slow.node)?.write(20)?;
+        match (in_flight(hang.node)?, completed(loaded, hang)? - before) {
+            (1.., 0) => Ok(()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    })
+    .await;
+    released.store(true, Ordering::Relaxed);
+    assert!(!writer.is_finished(), "it waits for the disk");
+    ask("release", "hang");
+    let (side, max) = loaded
+        .next("state of the disk that hung", |event| match event {
+            Event::DiskState {
+                device, side, max, ..
+            } if *device == hang.device => Some((*side, *max)),
+            _ => None,
+        })
+        .await;
+    assert_eq!(side, Side::Over);
+    let written: u64 = writer.join().expect("the writer does not panic")?;
+    assert_eq!(completed(loaded, hang)?, written, "none is lost");
+    assert_eq!(in_flight(hang.node)?, 0);
+    loaded.kernel.end_disk_state(hang.device)?;
+    Ok(format!(
+        "the last of {written} requests took {} ms",
+        max.as_millis()
+    ))
+}
+
+fn completed(loaded: &Loaded, disk: Disk<'_>) -> io::Result<u64> {
+    Ok(entry(loaded, disk)?.completed)
+}
+
+fn entry(loaded: &Loaded, disk: Disk<'_>) -> io::Result<DiskEntry> {
+    let entry = loaded.kernel.disk(disk.device);
+    entry.ok_or_else(|| io::Error::other("the disk is not watched"))
+}
+
+/// A block that cannot be read is an error of the disk, and its neighbours are none.
+pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    let watch = DiskEntry::new(1000 * MILLISECOND_NS, 1000 * MILLISECOND_NS);
+    loaded.kernel.watch_disk(disk.device, watch)?;
+    let file = fs::File::open(disk.node)?;
+    let mut block = [0; 512];
+    file.read_exact_at(&mut block, 0)?;
+    let before = entry(loaded, disk)?.errors;
+    assert_eq!(before, 0, "the first block can be read");
+    let read = file.read_exact_at(&mut block, ask::BAD_BLOCK);
+    let error = read.expect_err("it cannot be read").raw_os_error();
+    assert!(
+        error.is_some_and(|error| error == Errno::EIO as i32 || error == Errno::ENODATA as i32)
+    );
+    let errors = entry(loaded, disk)?.errors;
+    assert!(errors > 0, "the error is counted");
+    Ok(format!("errno {error:?}, {errors} failed requests"))
+}
+
+/// It comes when asked for, can be written to, and goes.
+pub(super) async fn plugged() -> io::Result<String> {
+    assert!(disk("later").is_err(), "nobody asked for it yet");
+    ask("plug", "later");
+    let node = eventually("disk that is plugged in", || {
+        let node = disk("later")?;
+        // The node under /dev is made a moment after the directory.
+        watched(&node)?;
+        io::Result::Ok(node)
+    })
+    .await;
+    DirectFile::device(&node)?.write(1)?;
+    ask("unplug", "later");
+    eventually("end of the disk", || match disk("later") {
+        Err(_) => Ok(()),
+        Ok(there) => Err(there),
+    })
+    .await;
+    Ok(format!("it was {}", node.display()))
+}
+
+/// Reads and writes that were sent and are not finished.
+fn in_flight(node: &Path) -> io::Result<u64> {
+    let name = node.file_name().unwrap_or_default();
+    let text = fs::read_to_string(Path::new("/sys/block").join(name).join("inflight"))?;
+    let numbers = text.split_whitespace().map(str::parse::<u64>);
+    numbers
+        .sum::<Result<u64, _>>()
+        .map_err(|_| io::Error::other(text.clone()))
+}

@@ -1,0 +1,127 @@
+//! The machine's disks, and what is done to them while it runs. Inside they are told apart by their
+//! serial numbers.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::repo::{command, on_path, run};
+
+pub const MAKE_EXT4: &str = "mke2fs";
+
+/// Sparse: only what the checks write takes space.
+const BYTES: u64 = 64 << 20;
+
+/// One disk.
+struct Disk {
+    serial: &'static str,
+    /// More options of its drive.
+    drive: &'static str,
+    /// There from the start, or asked for later.
+    plugged: bool,
+}
+
+const DISKS: [Disk; 6] = [
+    disk("fast", ""),
+    // Requests a second: few enough to be found slow.
+    disk("slow", ",throttling.iops-total=20"),
+    disk("ext4", ""),
+    disk("hang", ""),
+    // Reads of the block at 4 MiB fail, always; `tests/src/vm/ask.rs` says so to those inside.
+    disk(
+        "error",
+        ",file.inject-error.0.event=none,file.inject-error.0.iotype=read,\
+         file.inject-error.0.errno=5,file.inject-error.0.sector=8192",
+    ),
+    Disk {
+        serial: "later",
+        drive: "",
+        plugged: false,
+    },
+];
+
+const fn disk(serial: &'static str, drive: &'static str) -> Disk {
+    Disk {
+        serial,
+        drive,
+        plugged: true,
+    }
+}
+
+/// Makes them anew in `dir`; gives QEMU's options.
+pub fn options(dir: &Path) -> Result<Vec<String>> {
+    let mut options = Vec::new();
+    for disk in &DISKS {
+        let Disk { serial, drive, .. } = disk;
+        let file = file(dir, serial);
+        File::create(&file)
+            .and_then(|file| file.set_len(BYTES))
+            .with_context(|| format!("cannot make {}", file.display()))?;
+        let file = file.display();
+        options.push("-drive".to_owned());
+        options.push(format!(
+            "if=none,id={serial},format=raw,discard=unmap,file.driver=blkdebug,\
+             file.image.driver=file,file.image.filename={file}{drive}"
+        ));
+        if disk.plugged {
+            options.push("-device".to_owned());
+            options.push(format!("nvme,id={serial},drive={serial},serial={serial}"));
+        }
+    }
+    let mut mkfs = command(on_path(MAKE_EXT4).unwrap_or_else(|| MAKE_EXT4.into()));
+    run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(file(dir, "ext4")))?;
+    Ok(options)
+}
+
+fn file(dir: &Path, serial: &str) -> PathBuf {
+    dir.join(format!("{serial}.raw"))
+}
+
+/// What the machine asked for (`tests/src/vm/ask.rs`) → a command of QEMU.
+pub fn asked(words: &str) -> Result<(&'static str, Value)> {
+    let (verb, serial) = words.split_once(' ').unwrap_or((words, ""));
+    if DISKS.iter().all(|disk| disk.serial != serial) {
+        bail!("asked to {verb} {serial:?}, which is no disk");
+    }
+    Ok(match verb {
+        "hang" => ("block_set_io_throttle", throttle(serial, 1)),
+        "release" => ("block_set_io_throttle", throttle(serial, 0)),
+        "plug" => (
+            "device_add",
+            json!({"driver": "nvme", "id": serial, "drive": serial, "serial": serial}),
+        ),
+        "unplug" => ("device_del", json!({"id": serial})),
+        _ => bail!("asked to {verb}, which is unknown"),
+    })
+}
+
+/// Bytes a second: with one, the first request passes and the next takes an hour. None is no limit,
+/// and lets go what waits.
+fn throttle(serial: &str, bytes: u64) -> Value {
+    json!({"device": serial, "bps": bytes, "bps_rd": 0, "bps_wr": 0,
+           "iops": 0, "iops_rd": 0, "iops_wr": 0})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_becomes_a_command_and_nonsense_does_not() {
+        let table = [
+            ("hang slow", Some("block_set_io_throttle")),
+            ("release slow", Some("block_set_io_throttle")),
+            ("plug later", Some("device_add")),
+            ("unplug later", Some("device_del")),
+            ("plug", None),
+            ("plug /etc/passwd", None),
+            ("quit fast", None),
+        ];
+        for (words, expected) in table {
+            let command = asked(words).ok().map(|(command, _)| command);
+            assert_eq!(command, expected, "{words}");
+        }
+    }
+}
