@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::repo::{Repo, command, output, run, toml_strings};
@@ -12,6 +12,7 @@ mod apt;
 mod mirrors;
 
 use apt::{Apt, Package};
+use mirrors::Mirrors;
 
 /// One entry of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +80,17 @@ impl Kernel {
         }
     }
 
-    /// Which package the mirror has now.
+    /// Which package the mirror has now; the archive, once the suites have left the mirror.
     fn resolve(&self, dir: &Path) -> Result<(Apt, Package)> {
-        let apt = Apt::new(&dir.join("apt"), &self.suites)?;
+        let mirror = self.resolve_at(dir, &mirrors::configured());
+        mirror.or_else(|err| {
+            let archive = self.resolve_at(dir, &mirrors::archive());
+            archive.map_err(|archived| anyhow!("{err:#}; nor in the archive: {archived:#}"))
+        })
+    }
+
+    fn resolve_at(&self, dir: &Path, mirrors: &Mirrors) -> Result<(Apt, Package)> {
+        let apt = Apt::new(&dir.join("apt"), &self.suites, mirrors)?;
         let meta = apt.show(&self.package)?;
         let image = meta.depends_on("linux-image-");
         let image = image.with_context(|| format!("{} names no image", self.package))?;

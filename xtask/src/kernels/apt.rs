@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{mirrors, sha256};
+use super::mirrors::{self, Mirrors};
+use super::sha256;
 use crate::repo::{command, on_path, output};
 
 /// Of the package `debian-archive-keyring`.
@@ -32,8 +33,8 @@ pub struct Package {
 }
 
 impl Apt {
-    /// With what `suites` have today.
-    pub fn new(dir: &Path, suites: &[String]) -> Result<Self> {
+    /// With what `suites` have today on these mirrors.
+    pub fn new(dir: &Path, suites: &[String], mirrors: &Mirrors) -> Result<Self> {
         if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
             bail!("no apt-get or dpkg-deb here: Debian's kernels are fetched with them");
         }
@@ -48,12 +49,12 @@ impl Apt {
         let apt = Self {
             dir: dir.to_owned(),
         };
-        apt.update(suites)?;
+        apt.update(suites, mirrors)?;
         Ok(apt)
     }
 
-    fn update(&self, suites: &[String]) -> Result<()> {
-        let sources = mirrors::sources(suites, KEYRING, &mirrors::configured());
+    fn update(&self, suites: &[String], mirrors: &Mirrors) -> Result<()> {
+        let sources = mirrors::sources(suites, KEYRING, mirrors);
         let file = self.dir.join("sources.list");
         let stamp = self.dir.join("updated");
         let same = std::fs::read_to_string(&file).is_ok_and(|text| text == sources);
@@ -110,6 +111,7 @@ impl Apt {
             "APT::Architectures=amd64".to_owned(),
             "Acquire::Languages=none".to_owned(),
             "Acquire::Retries=2".to_owned(),
+            "Acquire::http::Timeout=30".to_owned(),
             // The user `_apt` cannot write to a directory of ours; without root there is no change.
             "APT::Sandbox::User=".to_owned(),
         ];

@@ -6,6 +6,10 @@ use std::path::Path;
 const MAIN: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
+/// Suites that have left the mirrors. Their indexes are signed, and have long expired.
+const ARCHIVE: &str = "http://archive.debian.org/debian";
+const ARCHIVE_SECURITY: &str = "http://archive.debian.org/debian-security";
+
 /// What a source of Debian's own is recognised by; others, Ubuntu's included, have other suites.
 const RELEASES: &[&str] = &[
     "bullseye",
@@ -25,6 +29,8 @@ const RELEASES: &[&str] = &[
 pub struct Mirrors {
     main: String,
     security: String,
+    /// More options of each source.
+    options: &'static str,
 }
 
 /// A sources file for `suites`, checked with the keys of `keyring`.
@@ -36,7 +42,10 @@ pub fn sources(suites: &[String], keyring: &str, mirrors: &Mirrors) -> String {
             &mirrors.main
         };
         // `target`: no descriptions for software centres, which are as large as the index.
-        format!("deb [arch=amd64 target=Packages signed-by={keyring}] {mirror} {suite} main\n")
+        format!(
+            "deb [arch=amd64 target=Packages signed-by={keyring}{}] {mirror} {suite} main\n",
+            mirrors.options
+        )
     };
     suites.iter().map(line).collect()
 }
@@ -58,6 +67,15 @@ pub fn configured() -> Mirrors {
     chosen(&found)
 }
 
+/// Where suites go that have left the mirrors.
+pub fn archive() -> Mirrors {
+    Mirrors {
+        main: ARCHIVE.to_owned(),
+        security: ARCHIVE_SECURITY.to_owned(),
+        options: " check-valid-until=no",
+    }
+}
+
 /// Mirror and suite.
 type Source = (String, String);
 
@@ -75,6 +93,7 @@ fn chosen(sources: &[Source]) -> Mirrors {
     Mirrors {
         main: first(false, MAIN),
         security: first(true, SECURITY),
+        options: "",
     }
 }
 
@@ -116,6 +135,7 @@ mod tests {
         Mirrors {
             main: main.to_owned(),
             security: security.to_owned(),
+            options: "",
         }
     }
 
@@ -159,5 +179,13 @@ mod tests {
             sources(&suites, "/k", &mirrors("http://m", "http://s")),
             expected
         );
+    }
+
+    #[test]
+    fn indexes_of_the_archive_are_signed_and_may_be_old() {
+        let expected = "deb [arch=amd64 target=Packages signed-by=/k check-valid-until=no] \
+                        http://archive.debian.org/debian-security bullseye-security main\n";
+        let suites = ["bullseye-security".to_owned()];
+        assert_eq!(sources(&suites, "/k", &archive()), expected);
     }
 }
