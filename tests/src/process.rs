@@ -3,7 +3,7 @@
 //! Runs without privileges: give `--kernel-tier files` where probes are not the subject.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -51,7 +51,20 @@ impl Process {
     /// Where the program has not been built, and where it cannot be started.
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
-        let mut command = Command::new(program());
+        Self::start_program(&program(), args)
+    }
+
+    /// The same with a program that lies elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// Where it cannot be started.
+    #[must_use]
+    pub fn start_program<Arg: AsRef<OsStr>>(
+        program: &Path,
+        args: impl IntoIterator<Item = Arg>,
+    ) -> Self {
+        let mut command = Command::new(program);
         command.args(args);
         Self::spawn(command, true)
     }

@@ -68,6 +68,21 @@ impl Provoke {
         stays(self.command().arg("crowd").arg(count.to_string()))
     }
 
+    /// Begins `count` threads and waits for their end, `rounds` times. Returns when all are gone.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started or fails.
+    pub fn storm(&self, count: u32, rounds: u32) -> io::Result<()> {
+        let mut storm = self.command();
+        let status = storm
+            .arg("storm")
+            .args([count.to_string(), rounds.to_string()])
+            .status()?;
+        let failed = || Err(io::Error::other(format!("the storm ended with {status}")));
+        if status.success() { Ok(()) } else { failed() }
+    }
+
     /// A process inside `cgroup` that does nothing, until the result is dropped.
     ///
     /// # Errors
@@ -75,6 +90,20 @@ impl Provoke {
     /// When it cannot be started.
     pub fn stay_in(&self, cgroup: &Path) -> io::Result<Crowd> {
         stays(self.command().arg("stay").arg(cgroup))
+    }
+
+    /// A process inside `cgroup` that holds `bytes` of memory, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub fn hold_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
+        stays(
+            self.command()
+                .arg("hold")
+                .arg(cgroup)
+                .arg(bytes.to_string()),
+        )
     }
 
     fn command(&self) -> Command {

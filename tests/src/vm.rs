@@ -27,6 +27,9 @@ use crate::provoke::Provoke;
 use crate::provoke::disk::{DirectFile, disk_of_node};
 
 pub mod ask;
+mod daemon;
+mod loopback;
+pub mod rights;
 mod unwell;
 
 /// A check, in the order in which they run.
@@ -39,6 +42,7 @@ enum Check {
     OomGlobal,
     PidCrossing,
     PidTrend,
+    ForkStorm,
     DiskLimit,
     DiskThrottled,
     DiskFlushZero,
@@ -48,6 +52,11 @@ enum Check {
     DiskComesAndGoes,
     NoLosses,
     Detach,
+    FewRights,
+    FewRightsAndHandles,
+    Daemon,
+    DaemonFiles,
+    DaemonBare,
 }
 
 /// What is left to the checks after the first.
@@ -67,11 +76,20 @@ enum Found {
 /// Nothing else forks here, and every fork is slow under emulation.
 const CROWD: u32 = 100;
 
+/// On cgroup v1, where the kernel may have been built without its memory controller.
+const NO_MEMORY_CGROUPS: &str = "this kernel has no memory controller on cgroup v1";
+
+fn no_memory_cgroups() -> bool {
+    let files = ["memory/memory.limit_in_bytes", "cgroup.controllers"];
+    let there = |file| Path::new("/sys/fs/cgroup").join(file).exists();
+    !files.into_iter().any(there)
+}
+
 /// Where the last panic was and what it said: a task that panics gives only its payload.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 21] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -79,6 +97,7 @@ impl Check {
         Self::OomGlobal,
         Self::PidCrossing,
         Self::PidTrend,
+        Self::ForkStorm,
         Self::DiskLimit,
         Self::DiskThrottled,
         Self::DiskFlushZero,
@@ -88,7 +107,32 @@ impl Check {
         Self::DiskComesAndGoes,
         Self::NoLosses,
         Self::Detach,
+        Self::FewRights,
+        Self::FewRightsAndHandles,
+        Self::Daemon,
+        Self::DaemonFiles,
     ];
+
+    /// What is asked where there are no pressure files, and cgroup v1.
+    const BARE: [Self; 8] = [
+        Self::Load,
+        Self::OomNested,
+        Self::OomGone,
+        Self::OomGlobal,
+        Self::PidCrossing,
+        Self::NoLosses,
+        Self::Detach,
+        Self::DaemonBare,
+    ];
+
+    /// By the name that the command line of the kernel gives it.
+    fn plan(name: &str) -> io::Result<&'static [Self]> {
+        match name {
+            "full" => Ok(&Self::ALL),
+            "bare" => Ok(&Self::BARE),
+            _ => Err(io::Error::other(format!("no plan {name:?}"))),
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -99,6 +143,7 @@ impl Check {
             Self::OomGlobal => "oom-global",
             Self::PidCrossing => "pid-crossing",
             Self::PidTrend => "pid-trend",
+            Self::ForkStorm => "fork-storm",
             Self::DiskLimit => "disk-limit",
             Self::DiskThrottled => "disk-throttled",
             Self::DiskFlushZero => "disk-flush-zero",
@@ -108,6 +153,11 @@ impl Check {
             Self::DiskComesAndGoes => "disk-comes-and-goes",
             Self::NoLosses => "no-losses",
             Self::Detach => "detach",
+            Self::FewRights => "few-rights",
+            Self::FewRightsAndHandles => "few-rights-and-handles",
+            Self::Daemon => "daemon",
+            Self::DaemonFiles => "daemon-files",
+            Self::DaemonBare => "daemon-bare",
         }
     }
 
@@ -117,23 +167,45 @@ impl Check {
             Self::OomNested | Self::OomGone | Self::OomGroup | Self::OomGlobal => {
                 Some(Probe::OomVictim)
             }
-            Self::PidCrossing | Self::PidTrend => Some(Probe::PidFork),
+            Self::PidCrossing | Self::PidTrend | Self::ForkStorm => Some(Probe::PidFork),
             Self::DiskLimit
             | Self::DiskThrottled
             | Self::DiskFlushZero
             | Self::DiskDiscard
             | Self::DiskHung
             | Self::DiskBadBlock => Some(Probe::DiskComplete),
-            Self::DiskComesAndGoes | Self::Load | Self::NoLosses | Self::Detach => None,
+            Self::DiskComesAndGoes
+            | Self::Load
+            | Self::NoLosses
+            | Self::Detach
+            | Self::FewRights
+            | Self::FewRightsAndHandles
+            | Self::Daemon
+            | Self::DaemonFiles
+            | Self::DaemonBare => None,
         }
     }
 
     async fn run(self, lab: Arc<Lab>) -> io::Result<Found> {
         let mut guard = lab.loaded.lock().await;
-        match self {
+        let provoke = &lab.provoke;
+        let unloaded = match self {
             Self::Load => return load(&mut guard),
             Self::Detach => return detach(guard.take(), &lab.before).await,
-            _ => {}
+            Self::OomNested | Self::OomGone | Self::OomGlobal | Self::DaemonBare
+                if no_memory_cgroups() =>
+            {
+                return Ok(Found::Skipped(NO_MEMORY_CGROUPS.to_owned()));
+            }
+            Self::FewRights => Some(rights::few(provoke, false)),
+            Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
+            Self::Daemon => Some(daemon::conditions(provoke).await),
+            Self::DaemonFiles => Some(daemon::files(provoke).await),
+            Self::DaemonBare => Some(daemon::bare(provoke).await),
+            _ => None,
+        };
+        if let Some(detail) = unloaded {
+            return detail.map(Found::Good);
         }
         let loaded = guard
             .as_mut()
@@ -141,14 +213,19 @@ impl Check {
         if let Some(why) = missing(loaded, self.probe()) {
             return Ok(Found::Skipped(why));
         }
-        let provoke = &lab.provoke;
-        let detail = match self {
+        self.sees(loaded, provoke).await.map(Found::Good)
+    }
+
+    /// With the programs loaded, and the one that it looks at attached.
+    async fn sees(self, loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
+        match self {
             Self::OomNested => kills::nested(loaded, provoke).await,
             Self::OomGone => kills::removed_at_once(loaded, provoke).await,
             Self::OomGroup => kills::group(loaded, provoke).await,
             Self::OomGlobal => kills::global(loaded, provoke).await,
             Self::PidCrossing => pids::crossing(loaded, provoke, CROWD).await,
             Self::PidTrend => pids::trend(loaded, provoke, CROWD).await,
+            Self::ForkStorm => pids::storm(loaded, provoke, CROWD).await,
             Self::DiskLimit => {
                 let node = disk("fast")?;
                 let fast = watched(&node)?;
@@ -178,21 +255,29 @@ impl Check {
                 unwell::bad_block(loaded, watched(&error)?)
             }
             Self::DiskComesAndGoes => unwell::plugged().await,
-            Self::NoLosses | Self::Load | Self::Detach => {
+            Self::NoLosses => {
                 loaded.assert_nothing_lost();
                 Ok("every counter is 0".to_owned())
             }
-        };
-        detail.map(Found::Good)
+            Self::Load
+            | Self::Detach
+            | Self::FewRights
+            | Self::FewRightsAndHandles
+            | Self::Daemon
+            | Self::DaemonFiles
+            | Self::DaemonBare => Err(io::Error::other("it loads the programs itself")),
+        }
     }
 }
 
-/// Runs all checks and says what they found. Never fails itself: whoever reads the console counts.
+/// Runs the checks of a plan and says what they found. Never fails itself: whoever reads the console
+/// counts.
 ///
 /// # Errors
 ///
-/// When there is no runtime or no provoking program.
-pub fn run() -> io::Result<()> {
+/// When there is no such plan, no runtime or no provoking program.
+pub fn run(plan: &str) -> io::Result<()> {
+    let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -204,9 +289,10 @@ pub fn run() -> io::Result<()> {
         loaded: tokio::sync::Mutex::new(None),
         before: programs(),
     });
-    println!("vm-plan: {}", Check::ALL.map(Check::name).join(" "));
+    let names: Vec<_> = plan.iter().map(|check| check.name()).collect();
+    println!("vm-plan: {}", names.join(" "));
     runtime.block_on(async {
-        for check in Check::ALL {
+        for check in plan.iter().copied() {
             let start = now();
             let done = tokio::spawn(check.run(Arc::clone(&lab))).await;
             let (verdict, detail) = match done {

@@ -25,6 +25,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 const VM_PROGRAMS: &[(&str, &str)] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
     (disks::MAKE_EXT4, "e2fsprogs"),
+    ("setpriv", "util-linux"),
 ];
 
 #[derive(clap::Args)]

@@ -11,13 +11,16 @@ use crate::kernels::{self, Image, Kernel};
 use crate::repo::{MUSL_TARGET, Repo, run};
 use crate::{build_ebpf, setup};
 
+mod boots;
 mod console;
 pub mod disks;
+mod features;
 mod initramfs;
 pub mod qemu;
 mod qmp;
 mod report;
 
+use boots::{BOOTS, Boot};
 use console::Check;
 pub use report::{counts, skipped, table};
 
@@ -50,10 +53,13 @@ pub struct Report {
 pub enum Outcome {
     /// It cannot be had.
     Skipped(String),
-    Ran(Ran),
+    /// One entry a boot.
+    Ran(Vec<Ran>),
 }
 
 pub struct Ran {
+    /// Which boot it was.
+    plan: &'static str,
     /// `uname -r`, or of the package where it did not come so far.
     release: String,
     /// From the kernel's start to PID 1.
@@ -103,7 +109,11 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<Report>> {
                 println!("SKIPPED vm {}: {why}", kernel.name);
                 Outcome::Skipped(why)
             }
-            Ok(image) => Outcome::Ran(ran(&kernel.name, &image, &initramfs, &work.0)?),
+            Ok(image) => {
+                let boots = BOOTS.iter();
+                let ran = boots.map(|boot| ran(&kernel.name, boot, &image, &initramfs, &work.0));
+                Outcome::Ran(ran.collect::<Result<_>>()?)
+            }
         };
         reports.push(Report {
             kernel: kernel.name.clone(),
@@ -154,34 +164,49 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
     ends
 }
 
-/// Builds PID 1 and the program that provokes, static, and packs them.
+/// Builds PID 1, the program that provokes and the agent, static, and packs them.
 fn archive(repo: &Repo) -> Result<Vec<u8>> {
-    eprintln!("build: init and provoke for {MUSL_TARGET}, profile {PROFILE}");
+    const PROGRAMS: [&str; 3] = ["init", "provoke", "nodepulse"];
+    eprintln!(
+        "build: {} for {MUSL_TARGET}, profile {PROFILE}",
+        PROGRAMS.join(", ")
+    );
     let mut build = repo.cargo();
     build.args(["build", "--profile", PROFILE, "--target", MUSL_TARGET]);
-    build.args(["--package", "nodepulse-tests"]);
-    run(build.args(["--bin", "init", "--bin", "provoke"]))?;
+    build.args(["--package", "nodepulse-tests", "--package", "nodepulse"]);
+    for name in PROGRAMS {
+        build.args(["--bin", name]);
+    }
+    run(&mut build)?;
     let dir = repo.target_dir.join(MUSL_TARGET).join(PROFILE);
-    let program = |name: &str| {
+    let mut programs = Vec::new();
+    for name in PROGRAMS {
         let file = dir.join(name);
-        std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
-    };
-    Ok(initramfs::pack(&program("init")?, &program("provoke")?))
+        let program =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        programs.push((name, program));
+    }
+    Ok(initramfs::pack(&programs))
 }
 
-fn ran(name: &str, image: &Image, initramfs: &Path, work: &Path) -> Result<Ran> {
-    eprintln!("\nvm: {name}: {}", image.version);
+fn ran(name: &str, boot: &Boot, image: &Image, initramfs: &Path, work: &Path) -> Result<Ran> {
+    let plan = boot.plan;
+    eprintln!("\nvm: {name}, {plan}: {}", image.version);
     let start = Instant::now();
-    let (console, why) = qemu::boot(&image.vmlinuz, initramfs, work)?;
+    let (console, why) = qemu::boot(boot, &image.vmlinuz, initramfs, work)?;
     let took = start.elapsed();
     if !console.done {
-        eprintln!("vm: {name}: {why}; the last lines:\n{}", console.others());
+        eprintln!(
+            "vm: {name}, {plan}: {why}; the last lines:\n{}",
+            console.others()
+        );
     }
     let (release, boot) = console
         .kernel
         .clone()
         .unwrap_or_else(|| (image.version.clone(), Duration::ZERO));
     Ok(Ran {
+        plan,
         release,
         boot,
         took,

@@ -2,26 +2,51 @@
 
 use std::fs;
 use std::io;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nodepulse_tests::vm;
+use nodepulse_tests::vm::rights::{NOBODY, nobody};
 
-/// What is mounted: kind of file system, and where.
-const MOUNTS: &[(&str, &str)] = &[
-    ("proc", "/proc"),
-    ("sysfs", "/sys"),
-    ("devtmpfs", "/dev"),
-    ("tracefs", "/sys/kernel/tracing"),
-    ("cgroup2", "/sys/fs/cgroup"),
-    ("tmpfs", "/tmp"),
+/// What is mounted: kind of file system, where, and with which options.
+type Mount = (&'static str, &'static str, Option<&'static str>);
+
+const MOUNTS: &[Mount] = &[
+    ("proc", "/proc", None),
+    ("sysfs", "/sys", None),
+    ("devtmpfs", "/dev", None),
+    ("tracefs", "/sys/kernel/tracing", None),
+    ("tmpfs", "/tmp", None),
 ];
 
-fn main() {
+/// One hierarchy, as on a node of today.
+const UNIFIED: &[Mount] = &[("cgroup2", "/sys/fs/cgroup", None)];
+
+/// One for each controller, as systemd has them on an old node.
+const HYBRID: &[Mount] = &[
+    ("tmpfs", "/sys/fs/cgroup", None),
+    ("cgroup2", "/sys/fs/cgroup/unified", None),
+    ("cgroup", "/sys/fs/cgroup/pids", Some("pids")),
+    ("cgroup", "/sys/fs/cgroup/memory", Some("memory")),
+];
+
+/// Before 5.11 a limit bounds the cgroups below only with this; systemd sets it.
+const HIERARCHY: &str = "/sys/fs/cgroup/memory/memory.use_hierarchy";
+
+/// On the command line of the kernel; followed by the plan's name.
+const PLAN: &str = "nodepulse.plan=";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
     if std::process::id() != 1 {
+        if args.first().is_some_and(|arg| arg == NOBODY) {
+            let done = nobody(args.get(1).map(String::as_str));
+            return ExitCode::from(u8::from(done.is_err()));
+        }
         eprintln!("init: I am PID 1 of a virtual machine: run `cargo xtask vm`");
-        std::process::exit(2);
+        return ExitCode::from(2);
     }
     // Whatever happens, the machine must end: without PID 1 the kernel would panic instead.
     if let Err(err) = checks() {
@@ -29,25 +54,38 @@ fn main() {
     }
     let Err(err) = reboot(RebootMode::RB_POWER_OFF);
     println!("vm-error: cannot power off: {err}");
-    std::process::exit(1);
+    ExitCode::FAILURE
 }
 
 fn checks() -> io::Result<()> {
-    for (kind, at) in MOUNTS {
-        fs::create_dir_all(at)?;
-        mount(
-            Some(*kind),
-            *at,
-            Some(*kind),
-            MsFlags::empty(),
-            None::<&str>,
-        )
-        .map_err(|err| io::Error::other(format!("mounting {kind} on {at}: {err}")))?;
+    mounted(MOUNTS)?;
+    let line = fs::read_to_string("/proc/cmdline")?;
+    let plan = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(PLAN));
+    let plan = plan.ok_or_else(|| io::Error::other(format!("no {PLAN} in {line}")))?;
+    if plan == "bare" {
+        // A kernel without the old memory controller refuses the last; the checks say so.
+        let old = mounted(HYBRID).and_then(|()| fs::write(HIERARCHY, "1"));
+        if let Err(err) = old {
+            println!("{err}");
+        }
+    } else {
+        mounted(UNIFIED)?;
+        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
     }
-    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     println!("vm-kernel: {} {}", release.trim(), uptime()?.as_millis());
-    vm::run()
+    vm::run(plan)
+}
+
+fn mounted(mounts: &[Mount]) -> io::Result<()> {
+    for (kind, at, options) in mounts {
+        fs::create_dir_all(at)?;
+        mount(Some(*kind), *at, Some(*kind), MsFlags::empty(), *options)
+            .map_err(|err| io::Error::other(format!("mounting {kind} on {at}: {err}")))?;
+    }
+    Ok(())
 }
 
 /// Since the kernel started.

@@ -2,7 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::{env, fs};
+use std::sync::Barrier;
+use std::{env, fs, thread};
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
 const STEP: usize = 64 * 1024;
@@ -12,11 +13,14 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
         ["eat", cgroup, bytes] => eat(cgroup, bytes),
+        ["hold", cgroup, bytes] => hold(cgroup, bytes),
         ["crowd", count] => crowd(count),
+        ["storm", count, rounds] => storm(count, rounds),
         ["stand"] => stand(),
         ["stay", cgroup] => stay(cgroup),
         _ => Err(io::Error::other(
-            "usage: provoke eat CGROUP BYTES | crowd COUNT | stay CGROUP",
+            "usage: provoke eat CGROUP BYTES | hold CGROUP BYTES | crowd COUNT | storm COUNT ROUNDS | \
+             stay CGROUP",
         )),
     };
     if let Err(err) = done {
@@ -28,6 +32,20 @@ fn main() -> ExitCode {
 
 /// Moves into `cgroup` and fills `bytes` of memory.
 fn eat(cgroup: &str, bytes: &str) -> io::Result<()> {
+    let eaten = eaten(cgroup, bytes)?;
+    println!("still alive after {} steps", eaten.len());
+    Ok(())
+}
+
+/// The same, says so with one byte, and stands there.
+fn hold(cgroup: &str, bytes: &str) -> io::Result<()> {
+    let _eaten = eaten(cgroup, bytes)?;
+    io::stdout().write_all(b".")?;
+    io::stdout().flush()?;
+    stand()
+}
+
+fn eaten(cgroup: &str, bytes: &str) -> io::Result<Vec<Vec<u8>>> {
     let bytes: usize = bytes.parse().map_err(io::Error::other)?;
     join(cgroup)?;
     let mut eaten: Vec<Vec<u8>> = Vec::new();
@@ -35,8 +53,7 @@ fn eat(cgroup: &str, bytes: &str) -> io::Result<()> {
         // Not all the same, so that no page is shared with another.
         eaten.push(vec![u8::try_from(step % 251).unwrap_or(1) | 1; STEP]);
     }
-    println!("still alive after {} steps", eaten.len());
-    Ok(())
+    Ok(eaten)
 }
 
 fn join(cgroup: &str) -> io::Result<()> {
@@ -73,6 +90,27 @@ fn crowd(count: &str) -> io::Result<()> {
     stand()?;
     for child in &mut children {
         child.wait()?;
+    }
+    Ok(())
+}
+
+/// Begins `count` threads that are there together, and ends them; `rounds` times.
+fn storm(count: &str, rounds: &str) -> io::Result<()> {
+    let count: usize = count.parse().map_err(io::Error::other)?;
+    let rounds: usize = rounds.parse().map_err(io::Error::other)?;
+    for _ in 0..rounds {
+        let all = Barrier::new(count + 1);
+        let all = &all;
+        thread::scope(|scope| {
+            for _ in 0..count {
+                scope.spawn(move || all.wait());
+            }
+            all.wait();
+        });
+        // A thread can be joined before the kernel has taken back its id.
+        while fs::read_dir("/proc/self/task")?.count() > 1 {
+            thread::yield_now();
+        }
     }
     Ok(())
 }

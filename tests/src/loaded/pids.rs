@@ -42,6 +42,43 @@ pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io:
     Ok(format!("over at {first}, then at {high}"))
 }
 
+/// Forks over the level and ends below it, again and again: every crossing is told, over and under in
+/// turn, and each one over at exactly the level. On a machine where nobody else forks.
+pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
+    const ROUNDS: u32 = 20;
+    let high = tasks()? + crowd / 2;
+    let settings = PidSettings {
+        high,
+        low: high - crowd / 3,
+        trend_step: 0,
+        pad: 0,
+    };
+    loaded.kernel.set_pid_settings(settings)?;
+    provoke.storm(crowd, ROUNDS)?;
+    // The last end is seen at the next fork.
+    provoke.storm(1, 1)?;
+    let mut told = Vec::new();
+    loaded
+        .next("crossings of every round", |event| {
+            if let Event::PidCrossing { side, value, .. } = event {
+                told.push((*side, *value));
+            }
+            (told.len() == 2 * ROUNDS as usize).then_some(())
+        })
+        .await;
+    for (n, (side, value)) in told.iter().enumerate() {
+        match side {
+            Side::Over => assert_eq!((n % 2, *value), (0, high), "{told:?}"),
+            Side::Under => assert!(n % 2 == 1 && *value <= settings.low, "{told:?}"),
+        }
+    }
+    loaded.kernel.set_pid_settings(PidSettings::default())?;
+    loaded.kernel.end_pid_state()?;
+    Ok(format!(
+        "{ROUNDS} times over at {high}, and under in between"
+    ))
+}
+
 /// The count is reported as it moves, with a third of the `crowd` as room.
 pub async fn trend(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     let settings = PidSettings {

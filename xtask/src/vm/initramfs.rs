@@ -1,8 +1,9 @@
 //! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
-/// Packs PID 1, what it starts, and the console that the kernel opens before PID 1 runs.
-pub fn pack(init: &[u8], provoke: &[u8]) -> Vec<u8> {
+/// Packs programs, of which `init` becomes PID 1, and the console that the kernel opens before it
+/// runs.
+pub fn pack(programs: &[(&str, Vec<u8>)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
     const CHARACTER_DEVICE: u32 = 0o020_600;
@@ -11,8 +12,9 @@ pub fn pack(init: &[u8], provoke: &[u8]) -> Vec<u8> {
         archive.add(directory, DIRECTORY, (0, 0), &[]);
     }
     archive.add("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
-    archive.add("init", PROGRAM, (0, 0), init);
-    archive.add("provoke", PROGRAM, (0, 0), provoke);
+    for (name, program) in programs {
+        archive.add(name, PROGRAM, (0, 0), program);
+    }
     archive.add("TRAILER!!!", 0, (0, 0), &[]);
     archive.bytes
 }
@@ -79,7 +81,7 @@ mod tests {
 
     #[test]
     fn an_archive_holds_the_programs_and_a_console_and_ends_with_the_trailer() {
-        let bytes = pack(b"one", b"two");
+        let bytes = pack(&[("init", b"one".to_vec()), ("provoke", b"two".to_vec())]);
         assert_eq!(
             names(&bytes),
             [

@@ -10,23 +10,31 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use super::boots::Boot;
 use super::console::Console;
 use super::{disks, qmp};
 use crate::repo::{command, shown};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Kernels take 20 to 40 s here on a quiet machine.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A boot takes 10 to 60 s here on a quiet machine.
+const LIMIT: Duration = Duration::from_secs(240);
 
-/// `mitigations=off`, since emulation is slow enough; `psi=1`, since Debian leaves it off in 5.10;
-/// `panic=-1` with `-no-reboot` ends the machine at once.
-const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 psi=1 panic=-1 mitigations=off";
+/// `mitigations=off`, since emulation is slow enough; `panic=-1` with `-no-reboot` ends the machine
+/// at once.
+const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off";
 
 /// Boots it and listens until it is off or the time is over; the text says why it ended.
-pub fn boot(vmlinuz: &Path, initramfs: &Path, dir: &Path) -> Result<(Console, String)> {
+pub fn boot(
+    boot: &Boot,
+    vmlinuz: &Path,
+    initramfs: &Path,
+    dir: &Path,
+) -> Result<(Console, String)> {
     let socket = dir.join("qmp");
-    let mut qemu = command_line(vmlinuz, initramfs, &socket);
+    let mut qemu = command_line(boot, vmlinuz, initramfs);
+    qemu.arg("-qmp")
+        .arg(format!("unix:{},server=on,wait=off", socket.display()));
     qemu.args(disks::options(dir)?);
     let mut child = Running::start(&mut qemu)?;
     let lines = lines_of(&mut child.0)?;
@@ -111,7 +119,7 @@ fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
     Ok(lines)
 }
 
-fn command_line(vmlinuz: &Path, initramfs: &Path, socket: &Path) -> Command {
+fn command_line(boot: &Boot, vmlinuz: &Path, initramfs: &Path) -> Command {
     // Of util-linux, which every Debian has.
     let mut qemu = command("setpriv");
     qemu.args(["--pdeathsig", "KILL", PROGRAM]);
@@ -127,8 +135,11 @@ fn command_line(vmlinuz: &Path, initramfs: &Path, socket: &Path) -> Command {
         .arg(vmlinuz)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", KERNEL_LINE]);
-    qemu.arg("-qmp")
-        .arg(format!("unix:{},server=on,wait=off", socket.display()));
+        .arg("-append")
+        .arg(format!(
+            "{KERNEL_LINE} {} nodepulse.plan={}",
+            boot.kernel_line, boot.plan
+        ));
+    qemu.args(boot.machine);
     qemu
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use super::boots::{BOOTS, Boot};
 use super::console::{Check, Verdict};
+use super::features::FEATURES;
 use super::{Outcome, Ran, Report};
 use crate::test::Counts;
 
@@ -16,37 +18,41 @@ const END: &str = "<!-- written by `cargo xtask vm --all`: end -->";
 const PAGE: &str = "\
 # Kernels
 
-What each probe does on the kernels that are tried, in virtual machines, without hardware support.
-`cargo xtask vm` boots the oldest and the newest; `cargo xtask vm --all` boots all and writes this.
+What works on the kernels that are tried, in virtual machines, without hardware support. `cargo
+xtask vm` boots the oldest and the newest; `cargo xtask vm --all` boots all and writes this.
+
+Each kernel is booted twice: `full` has cgroup v2, pressure files and two memory nodes; `bare` has
+cgroup v1 and no pressure files. Which checks stand behind a row is said in
+`xtask/src/vm/features.rs`; *in part* means that some of them were skipped.
 
 ";
 
-/// One kernel a block, one check a line.
+/// One boot a block, one check a line.
 pub fn table(reports: &[Report]) -> String {
     let mut lines = Vec::new();
     for Report { kernel, outcome } in reports {
-        let ran = match outcome {
-            Outcome::Skipped(why) => {
-                lines.push(format!("SKIPPED {kernel}: {why}\n"));
-                continue;
-            }
-            Outcome::Ran(ran) => ran,
-        };
-        let (boot, took) = (ran.boot.as_secs_f64(), ran.took.as_secs_f64());
-        let release = &ran.release;
-        lines.push(format!(
-            "{kernel}: {release}, PID 1 after {boot:.1} s, off after {took:.1} s"
-        ));
-        lines.extend(ran.note.iter().map(|note| format!("  {note}")));
-        for check in &ran.checks {
-            let (name, took) = (&check.name, check.took.as_secs_f64());
-            let verdict = word(check.verdict);
-            let detail = &check.detail;
-            lines.push(format!("  {name:<19} {verdict:<8} {took:>5.1} s  {detail}"));
+        match outcome {
+            Outcome::Skipped(why) => lines.push(format!("SKIPPED {kernel}: {why}\n")),
+            Outcome::Ran(boots) => boots.iter().for_each(|ran| block(kernel, ran, &mut lines)),
         }
-        lines.push(String::new());
     }
     lines.join("\n")
+}
+
+fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
+    let (boot, took) = (ran.boot.as_secs_f64(), ran.took.as_secs_f64());
+    let (plan, release) = (ran.plan, &ran.release);
+    lines.push(format!(
+        "{kernel}, {plan}: {release}, PID 1 after {boot:.1} s, off after {took:.1} s"
+    ));
+    lines.extend(ran.note.iter().map(|note| format!("  {note}")));
+    for check in &ran.checks {
+        let (name, took) = (&check.name, check.took.as_secs_f64());
+        let verdict = word(check.verdict);
+        let detail = &check.detail;
+        lines.push(format!("  {name:<22} {verdict:<8} {took:>5.1} s  {detail}"));
+    }
+    lines.push(String::new());
 }
 
 /// Each check is a test, and so is a kernel that could not be had.
@@ -55,7 +61,7 @@ pub fn counts(reports: &[Report]) -> Counts {
         skipped: u32::try_from(skipped(reports).len()).unwrap_or(u32::MAX),
         ..Counts::default()
     };
-    for check in reports.iter().filter_map(ran).flat_map(|ran| &ran.checks) {
+    for (_, check) in reports.iter().flat_map(checks) {
         match check.verdict {
             Verdict::Ok => counts.passed += 1,
             Verdict::Failed => counts.failed += 1,
@@ -74,11 +80,25 @@ pub fn skipped(reports: &[Report]) -> Vec<String> {
     reports.iter().filter_map(reason).collect()
 }
 
-fn ran(report: &Report) -> Option<&Ran> {
+fn boots(report: &Report) -> &[Ran] {
     match &report.outcome {
-        Outcome::Ran(ran) => Some(ran),
-        Outcome::Skipped(_) => None,
+        Outcome::Ran(boots) => boots,
+        Outcome::Skipped(_) => &[],
     }
+}
+
+/// Every check, by the name that [`FEATURES`] gives it.
+fn checks(report: &Report) -> Vec<(String, &Check)> {
+    let mut checks = Vec::new();
+    for ran in boots(report) {
+        let prefix = match ran.plan {
+            "full" => String::new(),
+            plan => format!("{plan}/"),
+        };
+        let named = ran.checks.iter();
+        checks.extend(named.map(|check| (format!("{prefix}{}", check.name), check)));
+    }
+    checks
 }
 
 const fn word(verdict: Verdict) -> &'static str {
@@ -106,40 +126,78 @@ fn replaced(page: &str, section: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}\n\n{section}\n{END}{after}"))
 }
 
-/// Kernels across, checks down; then why something is not `ok`.
+/// Kernels across, features down; then why something is not `ok`.
 fn section(reports: &[Report]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for check in reports.iter().filter_map(ran).flat_map(|ran| &ran.checks) {
-        if !names.contains(&check.name.as_str()) {
-            names.push(&check.name);
-        }
-    }
     let row = |first: &str, cell: &dyn Fn(&Report) -> String| {
         let cells: Vec<_> = reports.iter().map(cell).collect();
         format!("| {first} | {} |\n", cells.join(" | "))
     };
-    let of_run = |cell: fn(&Ran) -> String| {
-        move |report: &Report| ran(report).map_or("SKIPPED".to_owned(), cell)
-    };
     let mut text = row("kernel", &|report| report.kernel.clone());
     text += &format!("|---|{}\n", "---|".repeat(reports.len()));
-    text += &row("release", &of_run(|ran| ran.release.clone()));
-    for name in names {
-        text += &row(&format!("`{name}`"), &|report| cell(report, name));
+    text += &row("release", &|report| {
+        let release = boots(report).first().map(|ran| ran.release.clone());
+        release.unwrap_or_else(|| "SKIPPED".to_owned())
+    });
+    for (feature, names) in rows(reports) {
+        text += &row(&feature, &|report| cell(report, &names));
     }
-    text += &row("PID 1 after", &of_run(|ran| seconds(ran.boot)));
-    text += &row("off after", &of_run(|ran| seconds(ran.took)));
+    for Boot { plan, .. } in BOOTS {
+        text += &row(&format!("boot `{plan}`: PID 1, off"), &|report| {
+            let ran = boots(report).iter().find(|ran| ran.plan == plan);
+            let times = |ran: &Ran| format!("{}, {}", seconds(ran.boot), seconds(ran.took));
+            ran.map_or_else(|| "-".to_owned(), times)
+        });
+    }
     text + &reasons(reports)
+}
+
+/// Features of which there is a check, and then each check that belongs to none.
+fn rows(reports: &[Report]) -> Vec<(String, Vec<String>)> {
+    let mut there: Vec<String> = Vec::new();
+    for (name, _) in reports.iter().flat_map(checks) {
+        if !there.contains(&name) {
+            there.push(name);
+        }
+    }
+    let mut rows = Vec::new();
+    for (feature, names) in FEATURES {
+        let names = names.iter().map(|name| (*name).to_owned());
+        let names: Vec<_> = names.filter(|name| there.contains(name)).collect();
+        if !names.is_empty() {
+            rows.push(((*feature).to_owned(), names));
+        }
+    }
+    let told = |name: &String| {
+        FEATURES
+            .iter()
+            .any(|(_, names)| names.contains(&name.as_str()))
+    };
+    let others = there.into_iter().filter(|name| !told(name));
+    rows.extend(others.map(|name| (format!("`{name}`"), vec![name])));
+    rows
 }
 
 fn seconds(time: std::time::Duration) -> String {
     format!("{:.0} s", time.as_secs_f64())
 }
 
-fn cell(report: &Report, name: &str) -> String {
-    let mut checks = ran(report).into_iter().flat_map(|ran| &ran.checks);
-    let check = checks.find(|check| check.name == name);
-    check.map_or("-", |check| word(check.verdict)).to_owned()
+/// One verdict for all checks of a feature.
+fn cell(report: &Report, names: &[String]) -> String {
+    let all = checks(report);
+    let verdicts: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| names.contains(name))
+        .map(|(_, check)| check.verdict)
+        .collect();
+    let skipped = verdicts.iter().filter(|v| **v == Verdict::Skipped).count();
+    match verdicts.len() {
+        0 => "-",
+        _ if verdicts.contains(&Verdict::Failed) => word(Verdict::Failed),
+        all if skipped == all => word(Verdict::Skipped),
+        _ if skipped > 0 => "in part",
+        _ => word(Verdict::Ok),
+    }
+    .to_owned()
 }
 
 fn reasons(reports: &[Report]) -> String {
@@ -150,15 +208,11 @@ fn reasons(reports: &[Report]) -> String {
             reasons += &format!("- {kernel}: SKIPPED: {why}\n");
         }
         let mut told: Vec<&str> = Vec::new();
-        let worth = |check: &&Check| check.verdict != Verdict::Ok;
-        for check in ran(report)
-            .into_iter()
-            .flat_map(|r| r.checks.iter().filter(worth))
-        {
-            if !told.contains(&check.detail.as_str()) {
+        for (name, check) in checks(report) {
+            if check.verdict != Verdict::Ok && !told.contains(&check.detail.as_str()) {
                 told.push(&check.detail);
                 let verdict = word(check.verdict);
-                reasons += &format!("- {kernel}: `{}` {verdict}: {}\n", check.name, check.detail);
+                reasons += &format!("- {kernel}: `{name}` {verdict}: {}\n", check.detail);
             }
         }
     }
@@ -181,21 +235,31 @@ mod tests {
             detail: detail.to_owned(),
         };
         let ran = Ran {
+            plan: "full",
             release: "5.10.0-1".to_owned(),
             boot: Duration::from_secs(2),
             took: Duration::from_secs(20),
             checks: vec![
                 check("load", Verdict::Ok, "all"),
-                check("oom", Verdict::Skipped, "no task"),
-                check("group", Verdict::Skipped, "no task"),
-                check("pid", Verdict::Failed, "left: 1"),
+                check("oom-nested", Verdict::Skipped, "no task"),
+                check("oom-group", Verdict::Skipped, "no task"),
+                check("pid-crossing", Verdict::Failed, "left: 1"),
+                check("other", Verdict::Ok, ""),
             ],
+            note: None,
+        };
+        let bare = Ran {
+            plan: "bare",
+            release: "5.10.0-1".to_owned(),
+            boot: Duration::from_secs(3),
+            took: Duration::from_secs(10),
+            checks: vec![check("load", Verdict::Skipped, "no task")],
             note: None,
         };
         [
             Report {
                 kernel: "5.10".to_owned(),
-                outcome: Outcome::Ran(ran),
+                outcome: Outcome::Ran(vec![ran, bare]),
             },
             Report {
                 kernel: "newest".to_owned(),
@@ -210,10 +274,12 @@ mod tests {
         let expected = format!(
             "Above.\n\n{BEGIN}\n\n\
              | kernel | 5.10 | newest |\n|---|---|---|\n| release | 5.10.0-1 | SKIPPED |\n\
-             | `load` | ok | - |\n| `oom` | skipped | - |\n| `group` | skipped | - |\n\
-             | `pid` | FAILED | - |\n| PID 1 after | 2 s | SKIPPED |\n\
-             | off after | 20 s | SKIPPED |\n\n\
-             - 5.10: `oom` skipped: no task\n- 5.10: `pid` FAILED: left: 1\n\
+             | probes are attached | in part | - |\n| OOM kill in a cgroup | skipped | - |\n\
+             | OOM scope | skipped | - |\n| pid crossing exact | FAILED | - |\n\
+             | `other` | ok | - |\n| boot `full`: PID 1, off | 2 s, 20 s | - |\n\
+             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\n\
+             - 5.10: `oom-nested` skipped: no task\n\
+             - 5.10: `pid-crossing` FAILED: left: 1\n\
              - newest: SKIPPED: the mirror is gone\n\n{END}\n\nBelow.\n"
         );
         assert_eq!(replaced(&page, &section(&reports())), Some(expected));
@@ -223,7 +289,7 @@ mod tests {
     #[test]
     fn checks_are_counted_as_tests_and_a_missing_kernel_as_one_skipped() {
         let counts = counts(&reports());
-        assert_eq!((counts.passed, counts.failed, counts.skipped), (1, 1, 3));
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (2, 1, 4));
     }
 
     #[test]
@@ -234,7 +300,7 @@ mod tests {
             "{table}"
         );
         assert!(
-            table.contains("  pid                 FAILED     1.5 s  left: 1"),
+            table.contains("  pid-crossing           FAILED     1.5 s  left: 1"),
             "{table}"
         );
     }

@@ -1,0 +1,223 @@
+//! The real program on a real kernel, up to what the API server holds.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::api_server::ApiServer;
+use crate::process::Process;
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::{Provoke, tasks};
+use crate::view::{EVENTS, View};
+
+const MIB: u64 = 1 << 20;
+const NODE: &str = "vm";
+/// The program in the initramfs.
+const PROGRAM: &str = "/nodepulse";
+/// Everything is slow under emulation.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// More than there is.
+const ALL_MEMORY: u64 = 1 << 36;
+
+const POD: &str = "kubepods/besteffort/pod9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b";
+const CONTAINER: &str = concat!(
+    "kubepods/besteffort/pod9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b/",
+    "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c"
+);
+
+/// A running agent, and what it works with.
+struct Node {
+    api: ApiServer,
+    agent: Process,
+    tree: CgroupTree,
+    /// Its threshold on pids is crossed by this many forks more.
+    crowd: u32,
+    _dir: tempfile::TempDir,
+}
+
+/// A kill asked for by sysrq and one at a cpuset's limit are told and leave the node alone; forks
+/// over the threshold are pressure, and so is a kill for want of memory.
+pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
+    let node = Node::start("auto").await?;
+    let container = node.tree.dir(CONTAINER);
+
+    let holder = {
+        let (provoke, container) = (provoke.clone(), container.clone());
+        beside(move || provoke.hold_in(&container, 128 * MIB)).await?
+    };
+    fs::write("/proc/sysrq-trigger", "f")?;
+    node.told(holder.id()).await;
+    assert_eq!(node.view().status("MemoryPressure"), "False", "sysrq");
+    drop(holder);
+
+    let cpuset = match confine(&node.tree) {
+        Ok(()) => {
+            let pid = node.eats(provoke, ALL_MEMORY).await?;
+            node.told(pid).await;
+            assert_eq!(node.view().status("MemoryPressure"), "False", "cpuset");
+            free(&node.tree)?;
+            "none at a cpuset's limit".to_owned()
+        }
+        Err(why) => format!("cpuset not tried: {why}"),
+    };
+
+    let (forker, count) = (provoke.clone(), node.crowd);
+    let crowd = beside(move || forker.crowd(count)).await?;
+    node.view().becomes("PIDPressure", "True", PATIENCE).await;
+    drop(crowd);
+    assert_eq!(node.view().status("MemoryPressure"), "False", "forks");
+
+    let pid = node.eats(provoke, ALL_MEMORY).await?;
+    node.told(pid).await;
+    node.view()
+        .becomes("MemoryPressure", "True", PATIENCE)
+        .await;
+    node.stop().await;
+    Ok(format!(
+        "pressure by forks and by a kill; none by sysrq, {cpuset}"
+    ))
+}
+
+/// Without programs in the kernel the condition comes from what the files say.
+pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
+    let node = Node::start("files").await?;
+    node.eats(provoke, ALL_MEMORY).await?;
+    let (memory, _) = node
+        .view()
+        .becomes("MemoryPressure", "True", PATIENCE)
+        .await;
+    node.stop().await;
+    Ok(memory["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// On cgroup v1 and without pressure files a kill is told with the victim's path and the limit's.
+pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
+    let node = Node::start("auto").await?;
+    node.tree.limit(POD, 32 * MIB)?;
+    let pid = node.eats(provoke, 256 * MIB).await?;
+    let event = node.told(pid).await;
+    for path in [node.tree.path(CONTAINER), node.tree.path(POD)] {
+        assert!(event.contains(&path), "{path}: {event}");
+    }
+    assert_eq!(node.view().status("MemoryPressure"), "False");
+    node.stop().await;
+    Ok(event)
+}
+
+impl Node {
+    /// Starts the agent and waits for its Node. No node address is found on a machine without a
+    /// network, so it is given.
+    async fn start(tier: &str) -> io::Result<Self> {
+        super::loopback::up()?;
+        let api = ApiServer::start().await;
+        let dir = tempfile::tempdir()?;
+        let kubeconfig = api.node_kubeconfig(dir.path(), NODE);
+        let mut tree = CgroupTree::new("daemon")?;
+        tree.add(CONTAINER)?;
+        let crowd = 120;
+        let thresholds = format!(
+            "memory.available<100Mi,pid.available<{}",
+            most_pids()?.saturating_sub(tasks()? + crowd / 2)
+        );
+        let args = [
+            "run",
+            "--mode",
+            "node",
+            "--node-name",
+            NODE,
+            "--node-ip",
+            "127.0.0.1",
+            "--allow-ready-without-runtime",
+            "--kernel-tier",
+            tier,
+            "--cgroup-root",
+            "/daemon",
+            "--eviction-hard",
+            &thresholds,
+            "--kubeconfig",
+        ];
+        let mut args: Vec<&std::ffi::OsStr> = args.map(AsRef::as_ref).to_vec();
+        args.push(kubeconfig.as_os_str());
+        let agent = Process::start_program(Path::new(PROGRAM), args);
+        let node = Self {
+            api,
+            agent,
+            tree,
+            crowd,
+            _dir: dir,
+        };
+        node.view().becomes("Ready", "True", PATIENCE).await;
+        node.view().settled(PATIENCE).await;
+        Ok(node)
+    }
+
+    /// Fills memory in the container until the kernel kills what does it; gives its pid.
+    async fn eats(&self, provoke: &Provoke, bytes: u64) -> io::Result<u32> {
+        let (provoke, container) = (provoke.clone(), self.tree.dir(CONTAINER));
+        let (pid, status) = beside(move || provoke.eat_in(&container, bytes)).await?;
+        assert!(!status.success(), "it was killed");
+        Ok(pid)
+    }
+
+    fn view(&self) -> View<'_> {
+        View::of(&self.api, NODE)
+    }
+
+    /// Waits for the Event that names this victim; gives its message.
+    async fn told(&self, pid: u32) -> String {
+        let naming = [format!("process {pid} "), format!("pid: {pid}")];
+        let message = |api: &ApiServer| {
+            let events = api.list(EVENTS).into_iter();
+            let mut messages = events.filter_map(|e| Some(e["message"].as_str()?.to_owned()));
+            messages.find(|text| naming.iter().any(|name| text.contains(name.as_str())))
+        };
+        self.agent.says(&format!("victim={pid} "), PATIENCE).await;
+        self.api
+            .wait_for(PATIENCE, "an event of the kill", message)
+            .await
+    }
+
+    async fn stop(self) {
+        self.agent.terminate();
+        assert_eq!(self.agent.ends(PATIENCE).await.code, Some(0));
+    }
+}
+
+/// In another thread: the API server lives in this one, and has to go on answering.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// Lets the container have memory of the second memory node only.
+fn confine(tree: &CgroupTree) -> io::Result<()> {
+    if !Path::new("/sys/devices/system/node/node1").exists() {
+        return Err(io::Error::other("this machine has one memory node"));
+    }
+    let container = tree.dir(CONTAINER);
+    let above: Vec<_> = container.ancestors().skip(1).collect();
+    let hierarchy = above
+        .iter()
+        .rev()
+        .filter(|dir| dir.starts_with("/sys/fs/cgroup"));
+    for dir in hierarchy {
+        fs::write(dir.join("cgroup.subtree_control"), "+cpuset")?;
+    }
+    fs::write(container.join("cpuset.mems"), "1")
+}
+
+fn free(tree: &CgroupTree) -> io::Result<()> {
+    fs::write(tree.dir(CONTAINER).join("cpuset.mems"), "0-1")
+}
+
+fn most_pids() -> io::Result<u32> {
+    let number = |path| {
+        let text = fs::read_to_string(path)?;
+        text.trim().parse::<u32>().map_err(io::Error::other)
+    };
+    Ok(number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?))
+}

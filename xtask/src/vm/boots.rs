@@ -1,0 +1,38 @@
+//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each serves as many checks
+//! as go together.
+
+/// One way to boot a kernel.
+pub struct Boot {
+    /// What PID 1 is told to run, by `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
+    pub plan: &'static str,
+    /// More of the kernel's command line.
+    pub kernel_line: &'static str,
+    /// More of QEMU's.
+    pub machine: &'static [&'static str],
+}
+
+/// Everything that a node can have, and one that lacks pressure files and has cgroup v1.
+pub const BOOTS: [Boot; 2] = [
+    Boot {
+        plan: "full",
+        // Debian leaves pressure files off in 5.10.
+        kernel_line: "psi=1",
+        // With two memory nodes a cpuset can be full while the machine is not. `numa=fake=2` is
+        // not in Debian's cloud kernels.
+        machine: &[
+            "-object",
+            "memory-backend-ram,id=near,size=384M",
+            "-object",
+            "memory-backend-ram,id=far,size=384M",
+            "-numa",
+            "node,nodeid=0,memdev=near,cpus=0",
+            "-numa",
+            "node,nodeid=1,memdev=far",
+        ],
+    },
+    Boot {
+        plan: "bare",
+        kernel_line: "psi=0",
+        machine: &[],
+    },
+];

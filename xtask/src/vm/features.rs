@@ -1,0 +1,60 @@
+//! What a reader of docs/kernels.md wants to know of a kernel → the checks that tell.
+
+/// A row of the page, and the names of its checks; those of the plan `bare` begin with `bare/`. A
+/// check that stands nowhere here has a row of its own.
+pub const FEATURES: &[(&str, &[&str])] = &[
+    ("probes are attached", &["load", "bare/load"]),
+    (
+        "OOM kill in a cgroup",
+        &["oom-nested", "oom-cgroup-gone", "oom-group"],
+    ),
+    ("OOM kill of the node", &["oom-global"]),
+    (
+        "OOM scope",
+        &[
+            "oom-nested",
+            "oom-global",
+            "oom-exact",
+            "oom-cpuset",
+            "bare/oom-global",
+        ],
+    ),
+    ("OOM kill without the task", &["oom-fentry", "oom-exit"]),
+    (
+        "victim on cgroup v1",
+        &[
+            "bare/oom-nested",
+            "bare/oom-cgroup-gone",
+            "bare/daemon-bare",
+        ],
+    ),
+    (
+        "pid crossing exact",
+        &["pid-crossing", "fork-storm", "bare/pid-crossing"],
+    ),
+    (
+        "slow disk",
+        &[
+            "disk-limit",
+            "disk-throttled",
+            "disk-flush-zero",
+            "disk-discard",
+            "disk-stat",
+        ],
+    ),
+    ("hung disk", &["disk-hung"]),
+    ("failing disk", &["disk-bad-block", "disk-error"]),
+    ("disk plugged in", &["disk-comes-and-goes", "disk-plugged"]),
+    ("pressure files", &["psi-io", "psi-memory", "bare/psi-off"]),
+    ("tier kmsg", &["tier-kmsg"]),
+    ("tier files", &["tier-files", "daemon-files"]),
+    ("conditions by the daemon", &["daemon"]),
+    (
+        "two capabilities",
+        &["few-rights", "few-rights-and-handles"],
+    ),
+    (
+        "nothing lost or left",
+        &["no-losses", "detach", "bare/no-losses", "bare/detach"],
+    ),
+];
