@@ -56,6 +56,7 @@ enum Check {
     FewRightsAndHandles,
     Daemon,
     DaemonFiles,
+    DaemonCpuset,
     DaemonBare,
 }
 
@@ -89,7 +90,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -111,6 +112,7 @@ impl Check {
         Self::FewRightsAndHandles,
         Self::Daemon,
         Self::DaemonFiles,
+        Self::DaemonCpuset,
     ];
 
     /// What is asked where there are no pressure files, and cgroup v1.
@@ -157,6 +159,7 @@ impl Check {
             Self::FewRightsAndHandles => "few-rights-and-handles",
             Self::Daemon => "daemon",
             Self::DaemonFiles => "daemon-files",
+            Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
         }
     }
@@ -182,6 +185,7 @@ impl Check {
             | Self::FewRightsAndHandles
             | Self::Daemon
             | Self::DaemonFiles
+            | Self::DaemonCpuset
             | Self::DaemonBare => None,
         }
     }
@@ -197,10 +201,16 @@ impl Check {
             {
                 return Ok(Found::Skipped(NO_MEMORY_CGROUPS.to_owned()));
             }
+            Self::DaemonCpuset if !Path::new("/sys/devices/system/node/node1").exists() => {
+                return Ok(Found::Skipped(
+                    "this machine has one memory node".to_owned(),
+                ));
+            }
             Self::FewRights => Some(rights::few(provoke, false)),
             Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
             Self::Daemon => Some(daemon::conditions(provoke).await),
             Self::DaemonFiles => Some(daemon::files(provoke).await),
+            Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
             _ => None,
         };
@@ -265,6 +275,7 @@ impl Check {
             | Self::FewRightsAndHandles
             | Self::Daemon
             | Self::DaemonFiles
+            | Self::DaemonCpuset
             | Self::DaemonBare => Err(io::Error::other("it loads the programs itself")),
         }
     }
@@ -305,6 +316,8 @@ pub fn run(plan: &str) -> io::Result<()> {
             println!("{}", line(check.name(), verdict, took, &detail));
         }
     });
+    // A child that nobody kills is left behind.
+    runtime.shutdown_background();
     println!("vm-done");
     Ok(())
 }

@@ -36,10 +36,10 @@ struct Node {
     _dir: tempfile::TempDir,
 }
 
-/// A kill asked for by sysrq and one at a cpuset's limit are told and leave the node alone; forks
-/// over the threshold are pressure, and so is a kill for want of memory.
+/// A kill asked for by sysrq is told and leaves the node alone; forks over the threshold are pressure,
+/// and so is a kill for want of memory.
 pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
-    let node = Node::start("auto").await?;
+    let node = Node::start("auto", 100).await?;
     let container = node.tree.dir(CONTAINER);
 
     let holder = {
@@ -50,17 +50,6 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     node.told(holder.id()).await;
     assert_eq!(node.view().status("MemoryPressure"), "False", "sysrq");
     drop(holder);
-
-    let cpuset = match confine(&node.tree) {
-        Ok(()) => {
-            let pid = node.eats(provoke, ALL_MEMORY).await?;
-            node.told(pid).await;
-            assert_eq!(node.view().status("MemoryPressure"), "False", "cpuset");
-            free(&node.tree)?;
-            "none at a cpuset's limit".to_owned()
-        }
-        Err(why) => format!("cpuset not tried: {why}"),
-    };
 
     let (forker, count) = (provoke.clone(), node.crowd);
     let crowd = beside(move || forker.crowd(count)).await?;
@@ -74,26 +63,40 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
     node.stop().await;
-    Ok(format!(
-        "pressure by forks and by a kill; none by sysrq, {cpuset}"
-    ))
+    Ok("pressure by forks and by a kill, none by sysrq".to_owned())
 }
 
-/// Without programs in the kernel the condition comes from what the files say.
+/// One memory node is full, and the machine is not.
+pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
+    let node = Node::start("auto", 100).await?;
+    confine(&node.tree)?;
+    let pid = node.eats(provoke, ALL_MEMORY).await?;
+    let told = node.told(pid).await;
+    assert_eq!(node.view().status("MemoryPressure"), "False");
+    node.stop().await;
+    Ok(told)
+}
+
+/// Without programs in the kernel the condition comes from what the files say. The memory stays taken:
+/// a dip that a kill ends may lie between two looks. What the kernel keeps for itself is available by
+/// the kubelet's arithmetic and not by `MemAvailable`, hence the distance to the threshold.
 pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
-    let node = Node::start("files").await?;
-    node.eats(provoke, ALL_MEMORY).await?;
+    let node = Node::start("files", 200).await?;
+    let bytes = available()?.saturating_sub(50 * MIB);
+    let (holder, container) = (provoke.clone(), node.tree.dir(CONTAINER));
+    let held = beside(move || holder.hold_in(&container, bytes)).await?;
     let (memory, _) = node
         .view()
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
+    drop(held);
     node.stop().await;
     Ok(memory["message"].as_str().unwrap_or_default().to_owned())
 }
 
 /// On cgroup v1 and without pressure files a kill is told with the victim's path and the limit's.
 pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
-    let node = Node::start("auto").await?;
+    let node = Node::start("auto", 100).await?;
     node.tree.limit(POD, 32 * MIB)?;
     let pid = node.eats(provoke, 256 * MIB).await?;
     let event = node.told(pid).await;
@@ -108,7 +111,7 @@ pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
 impl Node {
     /// Starts the agent and waits for its Node. No node address is found on a machine without a
     /// network, so it is given.
-    async fn start(tier: &str) -> io::Result<Self> {
+    async fn start(tier: &str, least_mib: u64) -> io::Result<Self> {
         super::loopback::up()?;
         let api = ApiServer::start().await;
         let dir = tempfile::tempdir()?;
@@ -117,7 +120,7 @@ impl Node {
         tree.add(CONTAINER)?;
         let crowd = 120;
         let thresholds = format!(
-            "memory.available<100Mi,pid.available<{}",
+            "memory.available<{least_mib}Mi,pid.available<{}",
             most_pids()?.saturating_sub(tasks()? + crowd / 2)
         );
         let args = [
@@ -155,7 +158,10 @@ impl Node {
     /// Fills memory in the container until the kernel kills what does it; gives its pid.
     async fn eats(&self, provoke: &Provoke, bytes: u64) -> io::Result<u32> {
         let (provoke, container) = (provoke.clone(), self.tree.dir(CONTAINER));
-        let (pid, status) = beside(move || provoke.eat_in(&container, bytes)).await?;
+        let eaten = beside(move || provoke.eat_in(&container, bytes));
+        let (pid, status) = tokio::time::timeout(PATIENCE * 2, eaten)
+            .await
+            .map_err(|_| io::Error::other("the kernel killed nobody"))??;
         assert!(!status.success(), "it was killed");
         Ok(pid)
     }
@@ -195,9 +201,6 @@ async fn beside<T: Send + 'static>(
 
 /// Lets the container have memory of the second memory node only.
 fn confine(tree: &CgroupTree) -> io::Result<()> {
-    if !Path::new("/sys/devices/system/node/node1").exists() {
-        return Err(io::Error::other("this machine has one memory node"));
-    }
     let container = tree.dir(CONTAINER);
     let above: Vec<_> = container.ancestors().skip(1).collect();
     let hierarchy = above
@@ -210,8 +213,15 @@ fn confine(tree: &CgroupTree) -> io::Result<()> {
     fs::write(container.join("cpuset.mems"), "1")
 }
 
-fn free(tree: &CgroupTree) -> io::Result<()> {
-    fs::write(tree.dir(CONTAINER).join("cpuset.mems"), "0-1")
+/// `MemAvailable`, in bytes.
+fn available() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| io::Error::other(text.clone()))
 }
 
 fn most_pids() -> io::Result<u32> {

@@ -16,6 +16,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "oom-global",
             "oom-exact",
             "oom-cpuset",
+            "daemon-cpuset",
             "bare/oom-global",
         ],
     ),
