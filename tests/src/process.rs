@@ -25,6 +25,8 @@ pub struct Process {
     child: Child,
     lines: Lines,
     reading: JoinHandle<()>,
+    /// What it remembers, unless it is told where.
+    _state: tempfile::TempDir,
 }
 
 /// How a process ended.
@@ -102,12 +104,14 @@ impl Process {
     }
 
     fn spawn(mut command: Command, take_over: bool) -> Self {
+        let state = tempfile::tempdir().expect("a temporary directory");
         command
             .env_clear()
             .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
             .env("NODEPULSE_TAKE_OVER", take_over.to_string())
             // Several run at a time. A flag turns it on.
             .env("NODEPULSE_SERVE_ADDRESS", "off")
+            .env("NODEPULSE_STATE_DIRECTORY", state.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -123,6 +127,7 @@ impl Process {
             child,
             lines,
             reading,
+            _state: state,
         }
     }
 

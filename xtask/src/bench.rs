@@ -91,6 +91,8 @@ impl Running {
             .args(["run", "--mode", "node", "--take-over", "--node-name", NODE])
             .args(["--allow-ready-without-runtime", "--kubeconfig"])
             .arg(kubeconfig)
+            .arg("--state-directory")
+            .arg(log.with_extension("state"))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)

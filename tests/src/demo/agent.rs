@@ -37,6 +37,8 @@ impl Agent {
             .arg(config)
             .arg("--kubeconfig")
             .arg(kubeconfig)
+            .arg("--state-directory")
+            .arg(config.with_file_name("state"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
