@@ -82,6 +82,8 @@ const EXAMPLES: &[(&str, &str)] = &[
 
 /// As much of a value as an error line repeats.
 const LONGEST_VALUE: usize = 80;
+/// As much of a key or of an explanation, both of which can repeat what was written.
+const LONGEST_TEXT: usize = 256;
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -141,9 +143,20 @@ impl ConfigError {
     pub(super) fn value(key: &str, origin: &str, value: &str, why: &str) -> Self {
         Self::Value {
             origin: one_line(origin),
-            value: shortened(value),
+            value: shortened(value, LONGEST_VALUE),
             why: one_line(why),
             example: example(key),
+        }
+    }
+
+    /// A key that nobody knows.
+    pub(super) fn unknown_key(path: &Path, line: u64, key: &str, known: &[&'static str]) -> Self {
+        let key = shortened(key, LONGEST_VALUE);
+        Self::UnknownKey {
+            path: path.to_owned(),
+            line,
+            nearest: nearest(&key, known),
+            key,
         }
     }
 
@@ -154,7 +167,7 @@ impl ConfigError {
         Self::Syntax {
             path: path.to_owned(),
             line,
-            text: shortened(text.trim()),
+            text: shortened(text.trim(), LONGEST_VALUE),
             why: one_line(why),
             example: example(key),
         }
@@ -176,12 +189,15 @@ fn example(key: &str) -> &'static str {
         )
 }
 
-/// Keys are text from outside too: a line break in one must not look like a second message.
+/// Keys are text from outside too: a line break in one must not look like a second message, nor may
+/// a mark that turns the reading direction make it look like another.
 fn one_line(text: &str) -> String {
+    let text = shortened(text, LONGEST_TEXT);
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
+        // What has no shape of its own is escaped, as `{:?}` does; quotes and backslashes stay.
+        if c.is_control() || c.escape_debug().len() > 2 {
+            line.extend(c.escape_debug());
         } else {
             line.push(c);
         }
@@ -189,8 +205,8 @@ fn one_line(text: &str) -> String {
     line
 }
 
-fn shortened(text: &str) -> String {
-    let mut cut: String = text.chars().take(LONGEST_VALUE).collect();
+fn shortened(text: &str, limit: usize) -> String {
+    let mut cut: String = text.chars().take(limit).collect();
     if cut.len() < text.len() {
         cut.push('…');
     }
@@ -198,7 +214,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// The known key that takes the fewest edits to reach from `key`, letter case aside.
-pub(super) fn nearest(key: &str, known: &[&'static str]) -> &'static str {
+fn nearest(key: &str, known: &[&'static str]) -> &'static str {
     known
         .iter()
         .min_by_key(|candidate| distance(&key.to_lowercase(), &candidate.to_lowercase()))
@@ -243,6 +259,18 @@ mod tests {
         ];
         for (a, b, expected) in rows {
             assert_eq!(distance(a, b), expected, "{a:?} to {b:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_bounded_whatever_a_key_is_called() {
+        let key = "\u{202e}\n\u{1}'k".repeat(1000);
+        let value = ConfigError::value(&key, &key, &key, &key);
+        let unknown = ConfigError::unknown_key(Path::new("/f"), 1, &key, &["mode"]);
+        for line in [value, unknown].map(|err| err.to_string()) {
+            let shown = line.chars().all(|c| !c.is_control() && c != '\u{202e}');
+            assert!(shown && line.contains("'k"), "{line}");
+            assert!(line.len() < 4000, "{}", line.len());
         }
     }
 

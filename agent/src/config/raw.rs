@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::error::{ConfigError, nearest};
+use super::error::ConfigError;
 use super::{API_VERSION, KIND};
 
 /// The file, key by key. All values are checked elsewhere, together with flags and environment.
@@ -132,12 +132,7 @@ fn refused(err: &serde_saphyr::Error, text: &str, path: &Path) -> ConfigError {
         field, expected, ..
     } = err
     {
-        return ConfigError::UnknownKey {
-            path: path.to_owned(),
-            line,
-            key: field.clone(),
-            nearest: nearest(field, expected),
-        };
+        return ConfigError::unknown_key(path, line, field, expected);
     }
     let at = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let there = text.lines().nth(at).unwrap_or_default();
