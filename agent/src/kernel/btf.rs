@@ -26,6 +26,11 @@ const KIND_ENUM64: u32 = 19;
 /// How many typedefs, qualifiers or anonymous members may nest. The kernel's own types need five.
 const MAX_NESTING: u32 = 16;
 
+/// How many members are looked at for one path. The longest struct on the way of any, `task_struct`,
+/// has about 270, those of its anonymous members included; a file that names a struct as its own
+/// nameless members could keep us for years.
+const MAX_MEMBERS: u32 = 1 << 16;
+
 /// BTF that is not BTF.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a BTF file: {0}")]
@@ -191,12 +196,13 @@ impl Btf {
             bits: 0,
             type_: self.id_of(start)?,
         };
+        let mut left = MAX_MEMBERS;
         for part in parts {
             let (name, element) = match part.split_once('[') {
                 Some((name, rest)) => (name, Some(rest.strip_suffix(']')?.parse::<u32>().ok()?)),
                 None => (part, None),
             };
-            let found = self.member(self.plain(here.type_)?, name, MAX_NESTING)?;
+            let found = self.member(self.plain(here.type_)?, name, MAX_NESTING, &mut left)?;
             here = Member {
                 bits: here.bits.checked_add(found.bits)?,
                 type_: found.type_,
@@ -216,12 +222,13 @@ impl Btf {
         Some((here.bits, here.type_))
     }
 
-    fn member(&self, of: u32, name: &str, nesting: u32) -> Option<Member> {
+    fn member(&self, of: u32, name: &str, nesting: u32, left: &mut u32) -> Option<Member> {
         let type_ = self.type_(of)?;
         if !matches!(type_.kind, KIND_STRUCT | KIND_UNION) {
             return None;
         }
         (0..type_.members).find_map(|n| {
+            *left = left.checked_sub(1)?;
             let at = type_
                 .at
                 .checked_add(12)?
@@ -238,8 +245,8 @@ impl Btf {
             };
             match word(&self.data, at)? {
                 0 => {
-                    let inner =
-                        self.member(self.plain(here.type_)?, name, nesting.checked_sub(1)?)?;
+                    let inner = self.plain(here.type_)?;
+                    let inner = self.member(inner, name, nesting.checked_sub(1)?, left)?;
                     Some(Member {
                         bits: bits.checked_add(inner.bits)?,
                         type_: inner.type_,
@@ -381,13 +388,17 @@ mod tests {
             0, info(2, 0), 9,                                            // 10 pointer to it
             paint, info(8, 0), 10,                                       // 11 typedef
         ];
+        file(&words, &strings)
+    }
+
+    fn file(words: &[u32], strings: &[u8]) -> Vec<u8> {
         let types: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let mut file = vec![0x9f, 0xeb, 1, 0];
         for n in [24, 0, types.len(), types.len(), strings.len()] {
             file.extend_from_slice(&u32::try_from(n).unwrap().to_le_bytes());
         }
         file.extend_from_slice(&types);
-        file.extend_from_slice(&strings);
+        file.extend_from_slice(strings);
         file
     }
 
@@ -428,6 +439,15 @@ mod tests {
             None,
             "it has one argument"
         );
+    }
+
+    #[test]
+    fn a_struct_that_is_all_its_own_nameless_members_is_given_up() {
+        const MEMBERS: u32 = 64;
+        let mut words = vec![1, 4 << 24 | MEMBERS, 8];
+        words.extend([0, 1, 0].repeat(64));
+        let btf = Btf::parse(file(&words, b"\0outer\0"), NAMES).unwrap();
+        assert_eq!(btf.offset("outer.a"), None);
     }
 
     #[test]
