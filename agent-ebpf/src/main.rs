@@ -20,6 +20,8 @@ mod maps;
 mod offsets;
 mod oom;
 mod task;
+#[cfg(feature = "testing")]
+mod testing;
 
 /// The helpers that read kernel memory are for GPL-compatible programs only.
 #[unsafe(link_section = "license")]

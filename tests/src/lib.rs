@@ -12,6 +12,7 @@
 //! Tests look at what the server holds and was asked ([`view::View`]), and wait with a deadline.
 
 pub mod api_server;
+pub mod cost;
 pub mod demo;
 pub mod host_root;
 pub mod http1;

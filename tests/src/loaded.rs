@@ -12,8 +12,10 @@ use tokio::sync::mpsc;
 use crate::SOON;
 
 pub mod disks;
+pub mod flood;
 pub mod kills;
 pub mod pids;
+pub mod testing;
 
 /// The attached programs, and what they say.
 pub struct Loaded {

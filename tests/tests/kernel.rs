@@ -11,7 +11,7 @@ use std::path::Path;
 use nodepulse::kernel::{Probe, loader, object};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
-use nodepulse_tests::loaded::{Loaded, disks, kills, pids, programs};
+use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{DirectFile, disk_of};
 
@@ -119,6 +119,22 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
         );
         Ok(loaded)
     });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    println!(
+        "{}",
+        runtime.block_on(flood::beside_kills(&provoke())).unwrap()
+    );
 }
 
 #[cfg_attr(feature = "kernel", test)]

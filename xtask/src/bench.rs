@@ -1,4 +1,4 @@
-//! What the agent costs when nothing happens: the shipped binary in node mode, against an API
+//! What the agent costs. When nothing happens: the shipped binary in node mode, against an API
 //! server of our own, sampled from `/proc`.
 
 use std::fs::File;
@@ -15,11 +15,12 @@ use crate::repo::{Repo, command};
 use crate::run;
 
 mod api;
+mod kernel;
 mod report;
 mod sample;
 
 use api::Api;
-use report::Figures;
+use report::{Figures, Section};
 use sample::Sample;
 
 /// Start-up is not idling: the programs are loaded and the Node is registered before we look.
@@ -29,7 +30,23 @@ const SETTLE: Duration = Duration::from_secs(10);
 const NODE: &str = "bench";
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    idle: Idle,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// What the probes cost in the kernel.
+    Kernel(kernel::Args),
+}
+
+/// What an idle agent costs.
+#[derive(clap::Args)]
+struct Idle {
     /// How long to watch. CPU time comes in ticks of 10 ms: less than a minute says little.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -39,6 +56,13 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
+    match &args.what {
+        Some(What::Kernel(args)) => kernel::main(args),
+        None => idle(&args.idle),
+    }
+}
+
+fn idle(args: &Idle) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let agent = run::agent(&repo)?;
     let api = Api::start(
@@ -48,7 +72,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let figures = measure(&repo, &agent, &api, Duration::from_secs(args.seconds))?;
     print!("{}", report::table(&figures));
     if args.write {
-        report::write(&repo.root.join("OVERHEAD.md"), &figures)?;
+        let section = format!("{}\n\n{}", report::method(), report::table(&figures));
+        Section("bench").write(&repo.root.join("OVERHEAD.md"), &section)?;
     }
     let over = report::over_budget(&figures);
     for what in &over {

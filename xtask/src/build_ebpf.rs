@@ -14,9 +14,16 @@ const TARGET: &str = "bpfel-unknown-none";
 /// for `RUSTC_BOOTSTRAP`, and a shared directory would be built anew each time it changes.
 const DIRECTORY: &str = "ebpf";
 
+/// Likewise for an object with [`TESTING`], so that the agent's build script cannot find it.
+const TESTING_DIRECTORY: &str = "ebpf-testing";
+
+/// The feature of agent-ebpf that adds what tests and benchmarks load.
+pub const TESTING: &str = "testing";
+
 #[derive(clap::Args)]
 pub struct Args {
-    /// Features of agent-ebpf, comma-separated: `log` adds log lines to the programs.
+    /// Features of agent-ebpf, comma-separated: `log` adds log lines to the programs;
+    /// `testing` adds programs for tests, in a directory of its own.
     #[arg(long, default_value = "")]
     features: String,
 }
@@ -32,19 +39,25 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// Builds it and says where it is: where the agent's build script looks for it.
 pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
     eprintln!("build-ebpf: agent-ebpf for {TARGET}");
-    let mut build = cargo(repo, "build")?;
-    if !features.is_empty() {
-        build.args(["--features", features]);
-    }
-    run(&mut build)?;
-    let built = repo.target_dir.join(DIRECTORY).join(TARGET);
+    run(&mut cargo(repo, "build", features)?)?;
+    let built = repo.target_dir.join(directory(features)).join(TARGET);
     let object = built.join("release/agent-ebpf");
     eprintln!("build-ebpf: {}", described(&object)?);
     Ok(object)
 }
 
+/// Where an object with these features is built, below the target directory.
+fn directory(features: &str) -> &'static str {
+    let mut each = features.split([',', ' ']);
+    if each.any(|feature| feature == TESTING) {
+        TESTING_DIRECTORY
+    } else {
+        DIRECTORY
+    }
+}
+
 /// `cargo <verb>` of agent-ebpf. No other command gets `RUSTC_BOOTSTRAP`.
-pub fn cargo(repo: &Repo, verb: &str) -> Result<Command> {
+pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     let mut cargo = repo.cargo();
     cargo
         .current_dir(repo.root.join("agent-ebpf"))
@@ -55,9 +68,11 @@ pub fn cargo(repo: &Repo, verb: &str) -> Result<Command> {
             TARGET,
             "-Z",
             "build-std=core",
+            "--features",
+            features,
         ])
         .arg("--target-dir")
-        .arg(repo.target_dir.join(DIRECTORY))
+        .arg(repo.target_dir.join(directory(features)))
         .env("RUSTC_BOOTSTRAP", "1")
         .env(
             "CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER",
@@ -77,4 +92,23 @@ fn described(object: &Path) -> Result<String> {
     let sum = output(command("sha256sum").arg(object)).unwrap_or_default();
     let digest = sum.split_whitespace().next().unwrap_or("unknown");
     Ok(format!("{} {size} bytes sha256 {digest}", object.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_for_tests_is_built_where_the_agent_does_not_look() {
+        let rows = [
+            ("", DIRECTORY),
+            ("log", DIRECTORY),
+            ("testing", TESTING_DIRECTORY),
+            ("log,testing", TESTING_DIRECTORY),
+            ("log testing", TESTING_DIRECTORY),
+        ];
+        for (features, expected) in rows {
+            assert_eq!(directory(features), expected, "{features:?}");
+        }
+    }
 }

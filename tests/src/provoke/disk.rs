@@ -17,7 +17,7 @@ const LARGE: usize = 1 << 20;
 /// How many of them at once.
 const THREADS: u64 = 8;
 
-/// A file or a disk that is written past the page cache.
+/// A file or a disk that is written and read past the page cache.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -34,6 +34,7 @@ impl DirectFile {
     pub fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!("nodepulse-direct-io-{}", std::process::id()));
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(true)
@@ -89,6 +90,20 @@ impl DirectFile {
     /// As the disk says.
     pub fn write(&self, count: u64) -> io::Result<()> {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
+    }
+
+    /// Reads small block number `n`.
+    ///
+    /// # Errors
+    ///
+    /// As the disk says.
+    pub fn read(&self, n: u64) -> io::Result<()> {
+        let mut buffer = vec![0_u8; 2 * BLOCK];
+        let start = buffer.as_ptr().align_offset(BLOCK);
+        let block = buffer
+            .get_mut(start..start + BLOCK)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        self.file.read_exact_at(block, n * BLOCK as u64)
     }
 
     /// Writes large blocks from several threads at once, so that each waits for the others, and

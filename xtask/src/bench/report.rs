@@ -9,9 +9,6 @@ use anyhow::{Context as _, Result};
 use super::first_line;
 use super::sample::Sample;
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-
 /// 366 lease renewals, 12 status patches, and 13 times the watch on the Node is opened anew.
 const REQUESTS_AN_HOUR: f64 = 391.0;
 
@@ -135,27 +132,46 @@ pub fn table(figures: &Figures) -> String {
     text
 }
 
-/// Replaces what OVERHEAD.md holds between its markers.
-pub fn write(file: &Path, figures: &Figures) -> Result<()> {
-    let name = file.display();
-    let old = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-    let section = format!("{}\n\n{}", method(), table(figures));
-    let new = replaced(&old, &section)
-        .with_context(|| format!("{name} needs the lines `{BEGIN}` and `{END}`, in this order"))?;
-    std::fs::write(file, new).with_context(|| format!("cannot write {name}"))
-}
+/// A part of OVERHEAD.md between two comments: `<!-- name:begin -->` and `<!-- name:end -->`.
+pub struct Section(pub &'static str);
 
-fn replaced(text: &str, section: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!(
-        "{before}{BEGIN}\n{}\n{END}{after}",
-        section.trim_end()
-    ))
+impl Section {
+    /// Replaces what stands there.
+    pub fn write(&self, file: &Path, text: &str) -> Result<()> {
+        let name = file.display();
+        let old = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        let [begin, end] = self.markers();
+        let new = self.replaced(&old, text).with_context(|| {
+            format!("{name} needs the lines `{begin}` and `{end}`, in this order")
+        })?;
+        std::fs::write(file, new).with_context(|| format!("cannot write {name}"))
+    }
+
+    fn markers(&self) -> [String; 2] {
+        ["begin", "end"].map(|which| format!("<!-- {}:{which} -->", self.0))
+    }
+
+    fn replaced(&self, old: &str, text: &str) -> Option<String> {
+        let [begin, end] = self.markers();
+        let (before, rest) = old.split_once(&begin)?;
+        let (_, after) = rest.split_once(&end)?;
+        let text = text.trim_end();
+        Some(format!("{before}{begin}\n{text}\n{end}{after}"))
+    }
 }
 
 /// When, where and how.
-fn method() -> String {
+pub fn method() -> String {
+    format!(
+        "{} `cargo xtask bench --write`. The release binary (static, musl) in node mode against the \
+         test API server over TLS on loopback; sampled from `/proc` after 10 s of settling and \
+         again at the end.",
+        machine()
+    )
+}
+
+/// The beginning of a sentence that the command ends: when, and on what.
+pub fn machine() -> String {
     let date = first_line("date", &["-u", "+%F"]).unwrap_or_default();
     let kernel = first_line("uname", &["-srm"]).unwrap_or_default();
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -164,11 +180,7 @@ fn method() -> String {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model);
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    format!(
-        "Measured on {date} by `cargo xtask bench --write`: {cpus} × {model}, {kernel}. The release \
-         binary (static, musl) in node mode against the test API server over TLS on loopback; \
-         sampled from `/proc` after 10 s of settling and again at the end."
-    )
+    format!("Measured on {date} on {cpus} × {model}, {kernel}, by")
 }
 
 #[cfg(test)]
@@ -200,14 +212,17 @@ mod tests {
 
     #[test]
     fn only_what_stands_between_the_markers_is_replaced() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let expected = format!("a\n{BEGIN}\nnew\n{END}\nb\n");
-        assert_eq!(replaced(&text, "new\n"), Some(expected.clone()));
+        let section = Section("bench");
+        let other = "<!-- bench-kernel:begin -->\nother\n<!-- bench-kernel:end -->";
+        let with =
+            |text| format!("a\n{other}\n<!-- bench:begin -->\n{text}\n<!-- bench:end -->\nb\n");
+        let expected = Some(with("new"));
+        assert_eq!(section.replaced(&with("old"), "new\n"), expected);
         assert_eq!(
-            replaced(&expected, "new\n"),
-            Some(expected),
+            section.replaced(&with("new"), "new\n"),
+            expected,
             "twice is once"
         );
-        assert_eq!(replaced("no markers", "new"), None);
+        assert_eq!(section.replaced(other, "new"), None, "no markers");
     }
 }

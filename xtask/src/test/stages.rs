@@ -107,7 +107,7 @@ fn clippy(repo: &Repo) -> Result<Outcome> {
 
 fn clippy_ebpf(repo: &Repo) -> Result<Outcome> {
     done(run(
-        build_ebpf::cargo(repo, "clippy")?.args(["--", "-D", "warnings"])
+        build_ebpf::cargo(repo, "clippy", build_ebpf::TESTING)?.args(["--", "-D", "warnings"])
     ))
 }
 
@@ -129,6 +129,7 @@ fn doc(repo: &Repo) -> Result<Outcome> {
 
 fn kernel(repo: &Repo) -> Result<Outcome> {
     can_load_programs()?;
+    build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
     test.args(["--features", "nodepulse-tests/kernel"]);
     test.args(["--test", "kernel", "--test", "daemon"]);

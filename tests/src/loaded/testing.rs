@@ -1,0 +1,215 @@
+//! The object with the programs for tests, attached one by one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_common::settings::device_key;
+use agent_common::{DiskEntry, DropReason, PidSettings};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::RawTracePoint;
+use aya::programs::raw_trace_point::RawTracePointLinkId;
+use aya::{Ebpf, EbpfLoader};
+use nix::libc;
+use nodepulse::kernel::loader::BTF;
+use nodepulse::kernel::resolve::resolve;
+use nodepulse::units::DeviceNumber;
+use zerocopy::IntoBytes as _;
+
+/// Below the target directory.
+const OBJECT: &str = "ebpf-testing/bpfel-unknown-none/release/agent-ebpf";
+
+/// Answers each `getppid` of this process with a record.
+pub const FLOOD: &str = "flood";
+/// Does nothing at each fork.
+pub const EMPTY_FORK: &str = "empty_fork";
+/// Does nothing at each completed request.
+pub const EMPTY_COMPLETE: &str = "empty_complete";
+
+/// Programs in the kernel, none attached yet.
+#[derive(Debug)]
+pub struct Testing {
+    programs: Ebpf,
+}
+
+/// One attached program; for [`Testing::detach`].
+#[derive(Debug)]
+pub struct Link {
+    program: &'static str,
+    id: RawTracePointLinkId,
+}
+
+/// What the kernel counted of a program while statistics were on.
+#[derive(Debug, Clone, Copy)]
+pub struct Runs {
+    /// How often it ran.
+    pub count: u64,
+    /// For how long in all.
+    pub time: Duration,
+}
+
+impl Testing {
+    /// Loads the object that `cargo xtask build-ebpf --features testing` left.
+    ///
+    /// # Errors
+    ///
+    /// Where it was not built, and where the kernel refuses it.
+    pub fn load() -> io::Result<Self> {
+        let object = fs::read(object()?)?;
+        let resolved = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
+        let programs = EbpfLoader::new()
+            .btf(None)
+            .override_global("OFFSETS", resolved.offsets.as_bytes(), true)
+            .override_global("FLOOD_TGID", &std::process::id(), true)
+            .override_global("FLOOD_CALL", &libc::SYS_getppid.cast_unsigned(), true)
+            .load(&object)
+            .map_err(io::Error::other)?;
+        Ok(Self { programs })
+    }
+
+    /// Attaches a program.
+    ///
+    /// # Errors
+    ///
+    /// Where there is none, and where the kernel refuses it.
+    pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
+        let attached = self.program(program)?;
+        if attached.fd().is_err() {
+            attached.load().map_err(io::Error::other)?;
+        }
+        let id = attached.attach(tracepoint).map_err(io::Error::other)?;
+        Ok(Link { program, id })
+    }
+
+    /// Detaches it again.
+    ///
+    /// # Errors
+    ///
+    /// As the kernel says.
+    pub fn detach(&mut self, link: Link) -> io::Result<()> {
+        let program = self.program(link.program)?;
+        program.detach(link.id).map_err(io::Error::other)
+    }
+
+    /// What the kernel has counted of a program that was attached once.
+    ///
+    /// # Errors
+    ///
+    /// As the kernel says.
+    pub fn runs(&mut self, program: &'static str) -> io::Result<Runs> {
+        let info = self.program(program)?.info().map_err(io::Error::other)?;
+        Ok(Runs {
+            count: info.run_count(),
+            time: info.run_time(),
+        })
+    }
+
+    fn program(&mut self, name: &'static str) -> io::Result<&mut RawTracePoint> {
+        let program = self.programs.program_mut(name);
+        let program = program.ok_or_else(|| io::Error::other(format!("no program {name}")))?;
+        program.try_into().map_err(io::Error::other)
+    }
+
+    /// Takes a ring. It must be kept until everything is attached: what is loaded later refers to
+    /// it by its descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Where it is gone already.
+    pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
+        self.map(name)
+    }
+
+    /// Takes the counters of losses. To be kept as a ring is.
+    ///
+    /// # Errors
+    ///
+    /// Where they are taken already.
+    pub fn losses(&mut self) -> io::Result<Losses> {
+        self.map("DROPPED").map(Losses)
+    }
+
+    /// Sets the levels of the fork probe.
+    ///
+    /// # Errors
+    ///
+    /// As the kernel says.
+    pub fn set_pid_settings(&mut self, settings: PidSettings) -> io::Result<()> {
+        let map = self.programs.map_mut("PID_SETTINGS");
+        let map = map.ok_or(io::ErrorKind::NotFound)?;
+        let mut map: Array<_, [u8; size_of::<PidSettings>()]> =
+            map.try_into().map_err(io::Error::other)?;
+        let bytes: [u8; size_of::<PidSettings>()] = zerocopy::transmute!(settings);
+        map.set(0, bytes, 0).map_err(io::Error::other)
+    }
+
+    /// Has the completion probe watch a disk.
+    ///
+    /// # Errors
+    ///
+    /// As the kernel says.
+    pub fn watch_disk(&mut self, device: DeviceNumber, entry: DiskEntry) -> io::Result<()> {
+        let map = self.programs.map_mut("DISKS");
+        let map = map.ok_or(io::ErrorKind::NotFound)?;
+        let mut map: HashMap<_, u32, [u8; size_of::<DiskEntry>()]> =
+            map.try_into().map_err(io::Error::other)?;
+        let key = device_key(device.major, device.minor);
+        let bytes: [u8; size_of::<DiskEntry>()] = zerocopy::transmute!(entry);
+        map.insert(key, bytes, 0).map_err(io::Error::other)
+    }
+
+    fn map<T: TryFrom<Map, Error = MapError>>(&mut self, name: &'static str) -> io::Result<T> {
+        let map = self.programs.take_map(name);
+        let map = map.ok_or_else(|| io::Error::other(format!("no map {name}")))?;
+        T::try_from(map).map_err(io::Error::other)
+    }
+}
+
+/// What could not be said.
+pub struct Losses(PerCpuArray<MapData, u64>);
+
+impl Losses {
+    /// Over all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As the kernel says.
+    pub fn by(&self, reason: DropReason) -> io::Result<u64> {
+        let each = self.0.get(&reason.slot(), 0).map_err(io::Error::other)?;
+        Ok(each.iter().sum())
+    }
+}
+
+/// The object, in the target directory that the running program was built into.
+fn object() -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let found = own
+        .ancestors()
+        .map(|dir| dir.join(OBJECT))
+        .find(|file| file.is_file());
+    found.ok_or_else(|| {
+        io::Error::other(format!(
+            "no {OBJECT} in the target directory: run `cargo xtask build-ebpf --features testing`"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodepulse::kernel::object;
+
+    #[test]
+    fn the_object_that_is_shipped_has_no_programs_for_tests() {
+        let shipped = object::embedded().expect("the tests are built with the eBPF object");
+        let names = |name: &str| {
+            let name = format!("\0{name}\0");
+            shipped.windows(name.len()).any(|at| at == name.as_bytes())
+        };
+        assert!(names("pid_fork"), "names of programs are found this way");
+        for testing in [FLOOD, EMPTY_FORK, EMPTY_COMPLETE] {
+            assert!(!names(testing), "{testing}");
+        }
+    }
+}
