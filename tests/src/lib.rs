@@ -14,6 +14,7 @@
 pub mod api_server;
 pub mod cost;
 pub mod demo;
+pub mod fuzzing;
 pub mod host_root;
 pub mod http1;
 pub mod loaded;

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod build_ebpf;
 mod demo;
+mod fuzz;
 mod kernels;
 mod repo;
 mod run;
@@ -43,6 +44,8 @@ enum Task {
     Vm(vm::Args),
     /// Measure what the agent costs, and compare with the budget.
     Bench(bench::Args),
+    /// Feed the parsers with made-up input.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Tidy(args) => tidy::main(&args),
         Task::Vm(args) => vm::main(&args),
         Task::Bench(args) => bench::main(&args),
+        Task::Fuzz(args) => fuzz::main(&args),
     };
     done.unwrap_or_else(|err| {
         eprintln!("xtask: {err:#}");

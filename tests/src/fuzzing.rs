@@ -1,0 +1,31 @@
+//! What must hold whatever the bytes are: one function a parser, which panics where it does not.
+//!
+//! `cargo xtask fuzz` drives them with libFuzzer, `tests/corpus.rs` with the inputs that are kept.
+//! A new target is a function, a line in [`TARGETS`], a file of the same name in
+//! `tests/fuzz/src/bin/` and a directory of inputs in `tests/fuzz/corpus/`.
+
+mod files;
+mod kernel;
+mod settings;
+mod text;
+
+pub use files::{cgroup_path, host_files};
+pub use kernel::{kernel_types, ring_record};
+pub use settings::{config_text, flag, quantity, threshold};
+pub use text::{escape, safe};
+
+/// Takes any bytes, and panics where something that must hold does not.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("cgroup_path", cgroup_path),
+    ("config_text", config_text),
+    ("escape", escape),
+    ("flag", flag),
+    ("host_files", host_files),
+    ("kernel_types", kernel_types),
+    ("quantity", quantity),
+    ("ring_record", ring_record),
+    ("threshold", threshold),
+];

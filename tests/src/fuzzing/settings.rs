@@ -1,0 +1,164 @@
+//! What an operator writes: quantities, thresholds, durations, files of settings.
+
+use std::io;
+use std::path::Path;
+
+use nodepulse::config::{Config, ConfigError, Overrides};
+use nodepulse::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
+use nodepulse::units::quantity::Quantity;
+
+use super::text::safe;
+
+/// Longest line that an error may be.
+const LONGEST: usize = 4000;
+
+/// A quantity.
+///
+/// # Panics
+///
+/// Where its canonical spelling has another value, or that spelling another one. Two things are as
+/// in the Kubernetes library: the binary spelling rounds a part of a byte away from zero, and where
+/// it ends without a suffix it is read as a decimal one (`0.54Ti`, `593736279000`, `593736279k`).
+pub fn quantity(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else {
+        return;
+    };
+    let Ok(quantity) = text.parse::<Quantity>() else {
+        return;
+    };
+    let spelt = quantity.to_string();
+    let again: Quantity = spelt.parse().expect("its own spelling");
+    let same = again == quantity || text.ends_with('i');
+    assert!(same, "{text:?} is spelt {spelt:?}");
+    let respelt = again.to_string();
+    let last: Quantity = respelt.parse().expect("its own spelling");
+    assert_eq!((last, last.to_string()), (again, respelt), "of {text:?}");
+    assert!(
+        again.to_string() == spelt || text.ends_with('i'),
+        "{text:?}, {spelt:?}"
+    );
+    assert_eq!(again.value(), quantity.value());
+    let zero = quantity.saturating_sub(quantity);
+    assert!(zero.is_zero() && !quantity.less(quantity).is_negative());
+    assert_eq!(zero.saturating_add(quantity), quantity);
+}
+
+/// One threshold, and a list of them in the form of a flag.
+///
+/// # Panics
+///
+/// Where a threshold is not between nothing and all of the capacity, or a list loses a part.
+pub fn threshold(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else {
+        return;
+    };
+    for separator in ['<', '='] {
+        let Ok(pairs) = split_list(text, separator) else {
+            continue;
+        };
+        for (name, value) in pairs {
+            assert!(text.contains(name) && text.contains(value), "{text:?}");
+            let _ = parse_signal(name);
+            if let Ok(Some(threshold)) = Threshold::parse(name, value) {
+                amount(threshold.value);
+            }
+        }
+    }
+    let hard = ThresholdValue::parse(text).ok().flatten();
+    let reclaim = ThresholdValue::parse_reclaim(text).ok();
+    hard.into_iter().chain(reclaim).for_each(amount);
+}
+
+fn amount(value: ThresholdValue) {
+    for capacity in [0, 1, 1_000_000_000, 1 << 40] {
+        match value {
+            ThresholdValue::Quantity(n) => assert_eq!(value.amount(capacity), n),
+            ThresholdValue::Share(share) => {
+                assert!((0.0..=1.0).contains(&share), "{share}");
+                assert!(value.amount(capacity) <= capacity, "{share} of {capacity}");
+            }
+        }
+    }
+}
+
+/// A file of settings.
+///
+/// # Panics
+///
+/// Where the error is not one short line.
+pub fn config_text(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else {
+        return;
+    };
+    let read = |_: &Path| Ok(text.to_owned());
+    told(&Config::load(
+        &Overrides::default(),
+        &|_| None,
+        &read,
+        "node",
+    ));
+}
+
+/// The value of a flag, and of the environment's variable beside it: the first byte says which.
+/// Durations, counts, addresses, labels, taints, reservations.
+///
+/// # Panics
+///
+/// Where the error is not one short line.
+pub fn flag(input: &[u8]) {
+    let Some((which, Ok(text))) = input
+        .split_first()
+        .map(|(which, text)| (which, str::from_utf8(text)))
+    else {
+        return;
+    };
+    let mut overrides = Overrides {
+        mode: Some("node".to_owned()),
+        ..Overrides::default()
+    };
+    let flags = flags(&mut overrides);
+    let count = flags.len();
+    let chosen = flags.into_iter().nth(usize::from(*which) % count);
+    *chosen.expect("less than their number") = Some(text.to_owned());
+    let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    told(&Config::load(&overrides, &|_| None, &absent, "node"));
+
+    let hostname = Config::load(&Overrides::default(), &|_| None, &absent, text);
+    told(&hostname);
+}
+
+fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
+    [
+        &mut of.node_name,
+        &mut of.host_root,
+        &mut of.cgroup_root,
+        &mut of.enforce_node_allocatable,
+        &mut of.eviction_hard,
+        &mut of.eviction_soft,
+        &mut of.eviction_soft_grace_period,
+        &mut of.eviction_minimum_reclaim,
+        &mut of.merge_default_eviction_settings,
+        &mut of.eviction_pressure_transition_period,
+        &mut of.node_status_update_frequency,
+        &mut of.node_status_report_frequency,
+        &mut of.node_lease_duration_seconds,
+        &mut of.register_with_taints,
+        &mut of.node_labels,
+        &mut of.node_ip,
+        &mut of.provider_id,
+        &mut of.max_pods,
+        &mut of.system_reserved,
+        &mut of.kube_reserved,
+        &mut of.runtime_endpoint,
+        &mut of.kubernetes_version,
+        &mut of.log_level,
+    ]
+}
+
+fn told(loaded: &Result<Config, ConfigError>) {
+    if let Err(err) = loaded {
+        let line = err.to_string();
+        safe(&line);
+        assert!(line.len() <= LONGEST, "{} bytes: {line}", line.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! Feeds the parsers with what libFuzzer makes up: `tests/fuzz`, one program a target.
+//!
+//! The kept inputs stand in `tests/fuzz/corpus/<target>`; what is found on top of them, and inputs
+//! that crash, below the target directory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::repo::{Repo, command, run};
+use crate::{build_ebpf, setup};
+
+/// What cargo-fuzz passes, without a sanitizer: the parsers forbid unsafe code, and overflows and
+/// debug assertions panic by the profile. Coverage takes no unstable flag.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+     -Cllvm-args=-sanitizer-coverage-pc-table \
+     -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Named, so that the flags reach no build script.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The largest input: a page, which is more than any record, name or line that is parsed.
+const MAX_LEN: u32 = 4096;
+/// An input that takes longer than so many seconds counts as a crash.
+const TIMEOUT: u32 = 10;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How long each target runs.
+    #[arg(long, default_value_t = 180)]
+    seconds: u64,
+    /// Only these; all of them where none is named.
+    targets: Vec<String>,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    let package = repo.root.join("tests/fuzz");
+    let targets = chosen(&args.targets, &known(&package)?)?;
+    setup::all(&repo)?;
+    // The agent's build script wants the object.
+    build_ebpf::object(&repo, "")?;
+    let programs = build(&repo, &package)?;
+    let mut lines = Vec::new();
+    let mut crashed = false;
+    for target in &targets {
+        eprintln!("fuzz: {target} for {} s", args.seconds);
+        let report = one(&repo, &package, &programs, target, args.seconds)?;
+        crashed |= !report.good;
+        lines.push(format!("| {target} | {} |", report.cells()));
+    }
+    println!("| target | inputs tried | edges | features | result |");
+    println!("| --- | ---: | ---: | ---: | --- |");
+    println!("{}", lines.join("\n"));
+    Ok(ExitCode::from(u8::from(crashed)))
+}
+
+/// One for each program in the package.
+fn known(package: &Path) -> Result<Vec<String>> {
+    let dir = package.join("src/bin");
+    let mut names = Vec::new();
+    for entry in
+        std::fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?
+    {
+        let path = entry?.path();
+        names.extend(
+            path.file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned()),
+        );
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn chosen(asked: &[String], known: &[String]) -> Result<Vec<String>> {
+    if let Some(unknown) = asked.iter().find(|name| !known.contains(name)) {
+        bail!("no target {unknown}; there are {}", known.join(", "));
+    }
+    let all = asked.is_empty();
+    let wanted = |name: &&String| all || asked.contains(name);
+    Ok(known.iter().filter(wanted).cloned().collect())
+}
+
+/// Builds all of them, and says where they are.
+fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
+    // The versions that are shipped, and libFuzzer on top of them.
+    std::fs::copy(repo.root.join("Cargo.lock"), package.join("Cargo.lock"))
+        .context("cannot copy Cargo.lock")?;
+    eprintln!("build: tests/fuzz (several minutes the first time)");
+    let directory = repo.target_dir.join("fuzz");
+    let mut cargo = repo.cargo();
+    cargo
+        .current_dir(package)
+        .args(["build", "--release", "--bins", "--target", TARGET])
+        .arg("--target-dir")
+        .arg(&directory)
+        .env("RUSTFLAGS", FLAGS)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    run(&mut cargo)?;
+    Ok(directory.join(TARGET).join("release"))
+}
+
+/// What libFuzzer said at the end.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Report {
+    good: bool,
+    tried: u64,
+    edges: u64,
+    features: u64,
+    /// Where the input is, of a run that is not good.
+    input: Option<String>,
+}
+
+fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64) -> Result<Report> {
+    let found = repo.target_dir.join("fuzz/corpus").join(target);
+    let crashes = repo.target_dir.join("fuzz/crashes").join(target);
+    for dir in [&found, &crashes] {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
+    let mut fuzz: Command = command(programs.join(target));
+    fuzz.arg(&found)
+        .arg(package.join("corpus").join(target))
+        .arg(format!("-artifact_prefix={}/", crashes.display()))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={MAX_LEN}"))
+        .arg(format!("-timeout={TIMEOUT}"))
+        .arg("-print_final_stats=1")
+        .stderr(Stdio::piped());
+    let ended = fuzz
+        .output()
+        .with_context(|| format!("cannot start {target}"))?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let report = Report {
+        good: ended.status.success(),
+        ..read(&said)
+    };
+    if !report.good {
+        eprintln!("{said}");
+    }
+    Ok(report)
+}
+
+/// From libFuzzer's lines: `#12 DONE   cov: 34 ft: 56 …`, `stat::number_of_executed_units: 12`.
+fn read(said: &str) -> Report {
+    let mut report = Report::default();
+    for line in said.lines() {
+        let behind = |word: &str| {
+            let mut words = line.split_whitespace().skip_while(|found| *found != word);
+            words.nth(1).and_then(|number| number.parse().ok())
+        };
+        report.edges = behind("cov:").unwrap_or(report.edges);
+        report.features = behind("ft:").unwrap_or(report.features);
+        report.tried = behind("stat::number_of_executed_units:").unwrap_or(report.tried);
+        if let Some((_, path)) = line.split_once("Test unit written to ") {
+            report.input = Some(path.trim().to_owned());
+        }
+    }
+    report
+}
+
+impl Report {
+    fn cells(&self) -> String {
+        let result = match (&self.input, self.good) {
+            (_, true) => "no crash",
+            (Some(input), false) => input,
+            (None, false) => "failed",
+        };
+        let Self {
+            tried,
+            edges,
+            features,
+            ..
+        } = self;
+        format!("{tried} | {edges} | {features} | {result}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_each_kind_counts() {
+        let said = "INFO: seed corpus: files: 3\n#4\tINITED cov: 5 ft: 6 corp: 1/1b\n\
+             #99\tDONE   cov: 70 ft: 80 corp: 9/99b lim: 4096 exec/s: 3\n\
+             stat::number_of_executed_units: 99\n\
+             artifact_prefix='/a/'; Test unit written to /a/crash-1\n";
+        let expected = Report {
+            good: false,
+            tried: 99,
+            edges: 70,
+            features: 80,
+            input: Some("/a/crash-1".to_owned()),
+        };
+        assert_eq!(read(said), expected);
+        assert_eq!(expected.cells(), "99 | 70 | 80 | /a/crash-1");
+    }
+
+    #[test]
+    fn targets_are_named_or_all() {
+        let known = ["a", "b"].map(str::to_owned);
+        assert_eq!(chosen(&[], &known).unwrap(), known);
+        assert_eq!(chosen(&["b".to_owned()], &known).unwrap(), ["b"]);
+        let err = chosen(&["c".to_owned()], &known).unwrap_err();
+        assert_eq!(err.to_string(), "no target c; there are a, b");
+    }
+}
