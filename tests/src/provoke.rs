@@ -3,6 +3,7 @@
 //! Everything made here is undone on drop. The work itself is done by children running the
 //! `provoke` binary, so that whoever drives them is not the one that gets killed.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,14 +50,29 @@ impl Provoke {
     ///
     /// When the child cannot be started.
     pub fn eat_in(&self, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
-        let mut child = self
-            .command()
-            .arg("eat")
-            .arg(cgroup)
-            .arg(bytes.to_string())
-            .stdout(Stdio::null())
-            .spawn()?;
-        Ok((child.id(), child.wait()?))
+        killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
+    }
+
+    /// The same by a process that calls itself `name`, of which the kernel keeps 15 bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the child cannot be started.
+    pub fn eat_as(&self, name: &OsStr, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
+        let mut command = self.command();
+        command.arg("eat").arg(cgroup).arg(bytes.to_string());
+        killed(command.arg(name))
+    }
+
+    /// Forks without end inside `cgroup`, which must bound it, and which has to be emptied.
+    ///
+    /// # Errors
+    ///
+    /// When the child cannot be started.
+    pub fn bomb_in(&self, cgroup: &Path) -> io::Result<Child> {
+        let mut command = self.command();
+        command.arg("bomb").arg(cgroup).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 
     /// Forks `count` processes, which stay until the result is dropped. Returns once all exist.
@@ -109,6 +125,12 @@ impl Provoke {
     fn command(&self) -> Command {
         Command::new(&self.program)
     }
+}
+
+/// Runs it to its end. Gives its pid and how it ended.
+fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
+    let mut child = command.stdout(Stdio::null()).spawn()?;
+    Ok((child.id(), child.wait()?))
 }
 
 /// Starts it, and waits until it says that it is there.

@@ -1,26 +1,35 @@
 //! The children of `nodepulse_tests::provoke`: they eat memory, or they exist.
 
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Barrier;
 use std::{env, fs, thread};
+
+use nix::sys::prctl;
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
 const STEP: usize = 64 * 1024;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    // Cgroups and processes may be called anything.
+    let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let done = match args.as_slice() {
-        ["eat", cgroup, bytes] => eat(cgroup, bytes),
-        ["hold", cgroup, bytes] => hold(cgroup, bytes),
-        ["crowd", count] => crowd(count),
-        ["storm", count, rounds] => storm(count, rounds),
-        ["stand"] => stand(),
-        ["stay", cgroup] => stay(cgroup),
+        [b"eat", cgroup, bytes] => eat(cgroup, bytes),
+        [b"eat", cgroup, bytes, name] => called(name).and_then(|()| eat(cgroup, bytes)),
+        [b"hold", cgroup, bytes] => hold(cgroup, bytes),
+        [b"crowd", count] => crowd(count),
+        [b"storm", count, rounds] => storm(count, rounds),
+        [b"stand"] => stand(),
+        [b"stay", cgroup] => stay(cgroup),
+        [b"bomb"] => bomb(),
+        [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
         _ => Err(io::Error::other(
-            "usage: provoke eat CGROUP BYTES | hold CGROUP BYTES | crowd COUNT | storm COUNT ROUNDS | \
-             stay CGROUP",
+            "usage: provoke eat CGROUP BYTES [NAME] | hold CGROUP BYTES | crowd COUNT | \
+             storm COUNT ROUNDS | stay CGROUP | bomb CGROUP",
         )),
     };
     if let Err(err) = done {
@@ -31,22 +40,22 @@ fn main() -> ExitCode {
 }
 
 /// Moves into `cgroup` and fills `bytes` of memory.
-fn eat(cgroup: &str, bytes: &str) -> io::Result<()> {
+fn eat(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     let eaten = eaten(cgroup, bytes)?;
     println!("still alive after {} steps", eaten.len());
     Ok(())
 }
 
 /// The same, says so with one byte, and stands there.
-fn hold(cgroup: &str, bytes: &str) -> io::Result<()> {
+fn hold(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     let _eaten = eaten(cgroup, bytes)?;
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
     stand()
 }
 
-fn eaten(cgroup: &str, bytes: &str) -> io::Result<Vec<Vec<u8>>> {
-    let bytes: usize = bytes.parse().map_err(io::Error::other)?;
+fn eaten(cgroup: &[u8], bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let bytes: usize = number(bytes)?;
     join(cgroup)?;
     let mut eaten: Vec<Vec<u8>> = Vec::new();
     for step in 0..bytes / STEP {
@@ -56,15 +65,32 @@ fn eaten(cgroup: &str, bytes: &str) -> io::Result<Vec<Vec<u8>>> {
     Ok(eaten)
 }
 
-fn join(cgroup: &str) -> io::Result<()> {
-    fs::write(
-        format!("{cgroup}/cgroup.procs"),
-        std::process::id().to_string(),
-    )
+fn number<T: std::str::FromStr>(text: &[u8]) -> io::Result<T> {
+    let text = str::from_utf8(text).map_err(io::Error::other)?;
+    text.parse()
+        .map_err(|_| io::Error::other(format!("{text:?} is no number")))
+}
+
+fn called(name: &[u8]) -> io::Result<()> {
+    Ok(prctl::set_name(&CString::new(name)?)?)
+}
+
+fn join(cgroup: &[u8]) -> io::Result<()> {
+    let procs = Path::new(OsStr::from_bytes(cgroup)).join("cgroup.procs");
+    fs::write(procs, std::process::id().to_string())
+}
+
+/// Starts itself again and again, as each that is started does.
+fn bomb() -> io::Result<()> {
+    let me = env::current_exe()?;
+    let mut children = Vec::new();
+    loop {
+        children.extend(Command::new(&me).arg("bomb").spawn());
+    }
 }
 
 /// Moves into `cgroup`, says so with one byte, and stands there.
-fn stay(cgroup: &str) -> io::Result<()> {
+fn stay(cgroup: &[u8]) -> io::Result<()> {
     join(cgroup)?;
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
@@ -72,8 +98,8 @@ fn stay(cgroup: &str) -> io::Result<()> {
 }
 
 /// Forks `count` processes, says so with one byte, and goes with all of them when its input ends.
-fn crowd(count: &str) -> io::Result<()> {
-    let count: u32 = count.parse().map_err(io::Error::other)?;
+fn crowd(count: &[u8]) -> io::Result<()> {
+    let count: u32 = number(count)?;
     let me = env::current_exe()?;
     let children: io::Result<Vec<Child>> = (0..count)
         .map(|_| {
@@ -95,9 +121,9 @@ fn crowd(count: &str) -> io::Result<()> {
 }
 
 /// Begins `count` threads that are there together, and ends them; `rounds` times.
-fn storm(count: &str, rounds: &str) -> io::Result<()> {
-    let count: usize = count.parse().map_err(io::Error::other)?;
-    let rounds: usize = rounds.parse().map_err(io::Error::other)?;
+fn storm(count: &[u8], rounds: &[u8]) -> io::Result<()> {
+    let count: usize = number(count)?;
+    let rounds: usize = number(rounds)?;
     for _ in 0..rounds {
         let all = Barrier::new(count + 1);
         let all = &all;

@@ -104,6 +104,21 @@ impl Kernel {
 
     /// A process is killed because another, by its name and process id, asked for memory.
     pub async fn oom_kill_by(&self, kill: Kill<'_>, (trigger, by): (&str, u32)) {
+        self.oom_kill_with(kill, |record| {
+            record.trigger_tgid = by;
+            record.trigger_comm = field(trigger);
+        })
+        .await;
+    }
+
+    /// A process is killed, told by a record that the test changes before it is sent.
+    pub async fn oom_kill_with(&self, kill: Kill<'_>, change: impl FnOnce(&mut OomKill)) {
+        let mut record = self.record(kill);
+        change(&mut record);
+        self.send(&record).await;
+    }
+
+    fn record(&self, kill: Kill<'_>) -> OomKill {
         let (scope, limiting) = match kill.limit {
             Limit::Machine => (SCOPE_GLOBAL, 0),
             Limit::Of(cgroup) => (SCOPE_MEMCG, self.cgroup_id(cgroup)),
@@ -112,11 +127,11 @@ impl Kernel {
         let mut names = kill.cgroup.rsplit('/');
         let mut name = || field::<NAME_LEN>(names.next().unwrap_or_default());
         let (comm, pid) = kill.victim;
-        self.send(&OomKill {
+        OomKill {
             header: self.header::<OomKill>(EventKind::OomKill),
             tgid: pid,
             pid,
-            trigger_tgid: by,
+            trigger_tgid: pid,
             uid: 1000,
             cg_default: cgroup,
             cg_memory: cgroup,
@@ -137,15 +152,14 @@ impl Kernel {
             },
             order: ORDER_UNKNOWN,
             comm: field::<COMM_LEN>(comm),
-            trigger_comm: field::<COMM_LEN>(trigger),
+            trigger_comm: field::<COMM_LEN>(comm),
             leaf: name(),
             parent: name(),
             grandparent: name(),
             constraint: CONSTRAINT_UNKNOWN,
             via: VIA_TASK,
             pad: [0; 6],
-        })
-        .await;
+        }
     }
 
     fn header<Record>(&self, kind: EventKind) -> Header {

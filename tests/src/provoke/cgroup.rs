@@ -4,6 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// A tree of memory cgroups under one directory of ours.
 #[derive(Debug)]
 pub struct CgroupTree {
@@ -57,10 +60,10 @@ impl CgroupTree {
     /// # Errors
     ///
     /// As the file system says.
-    pub fn add(&mut self, below: &str) -> io::Result<()> {
-        let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
+    pub fn add(&mut self, below: impl AsRef<Path>) -> io::Result<()> {
+        let parts: Vec<_> = below.as_ref().components().collect();
         for depth in 0..=parts.len() {
-            let at = Path::new(&self.name).join(parts[..depth].join("/"));
+            let at = Path::new(&self.name).join(parts[..depth].iter().collect::<PathBuf>());
             let dir = self.mount.join(&at);
             if !dir.exists() {
                 fs::create_dir(&dir)?;
@@ -78,7 +81,7 @@ impl CgroupTree {
     /// # Errors
     ///
     /// As the file system says.
-    pub fn limit(&self, below: &str, bytes: u64) -> io::Result<()> {
+    pub fn limit(&self, below: impl AsRef<Path>, bytes: u64) -> io::Result<()> {
         let file = match self.version {
             Version::V1 => "memory.limit_in_bytes",
             Version::V2 => "memory.max",
@@ -102,7 +105,7 @@ impl CgroupTree {
     }
 
     /// Its directory.
-    pub fn dir(&self, below: &str) -> PathBuf {
+    pub fn dir(&self, below: impl AsRef<Path>) -> PathBuf {
         self.mount.join(&self.name).join(below)
     }
 }
@@ -110,18 +113,94 @@ impl CgroupTree {
 impl Drop for CgroupTree {
     fn drop(&mut self) {
         for made in self.made.iter().rev() {
-            let dir = self.mount.join(made);
-            // A killed process leaves its cgroup a moment after it was waited for.
-            let gone = (0..1000).any(|_| {
-                let left = fs::remove_dir(&dir).is_err() && dir.exists();
-                if left {
-                    std::thread::yield_now();
-                }
-                !left
-            });
-            if !gone {
-                eprintln!("could not remove {}", dir.display());
-            }
+            remove(&self.mount.join(made));
         }
+    }
+}
+
+/// A killed process leaves its cgroup a moment after it was waited for.
+fn remove(dir: &Path) {
+    let gone = (0..1000).any(|_| {
+        let left = fs::remove_dir(dir).is_err() && dir.exists();
+        if left {
+            std::thread::yield_now();
+        }
+        !left
+    });
+    if !gone {
+        eprintln!("could not remove {}", dir.display());
+    }
+}
+
+/// A cgroup that holds no more than so many processes. They end with it.
+#[derive(Debug)]
+pub struct Pen {
+    dir: PathBuf,
+}
+
+impl Pen {
+    /// Makes it, in the hierarchy of the pids controller.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or as the file system says.
+    pub fn new(name: &str, processes: u32) -> io::Result<Self> {
+        let v1 = Path::new("/sys/fs/cgroup/pids");
+        let v2 = Path::new("/sys/fs/cgroup");
+        let mount = if v1.join("cgroup.procs").exists() {
+            v1
+        } else {
+            fs::write(v2.join("cgroup.subtree_control"), "+pids")?;
+            v2
+        };
+        let pen = Self {
+            dir: mount.join(name),
+        };
+        fs::create_dir(&pen.dir)?;
+        fs::write(pen.dir.join("pids.max"), processes.to_string())?;
+        Ok(pen)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How often a fork was refused, ever.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn refused(&self) -> io::Result<u64> {
+        let events = fs::read_to_string(self.dir.join("pids.events"))?;
+        let count = events.trim().strip_prefix("max ").map(str::parse);
+        count
+            .and_then(Result::ok)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, events))
+    }
+
+    fn kill_all(&self) -> io::Result<()> {
+        fs::write(self.dir.join("pids.max"), "0")?;
+        loop {
+            let left = fs::read_to_string(self.dir.join("cgroup.procs"))?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            for pid in left.lines().filter_map(|line| line.parse().ok()) {
+                // One that has ended meanwhile is what is wanted.
+                let _: nix::Result<()> = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        if let Err(err) = self.kill_all() {
+            eprintln!("emptying {}: {err}", self.dir.display());
+        }
+        remove(&self.dir);
     }
 }
