@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DropReason {
-    /// The CRIT ring had no room for a kill.
+    /// There was no room for a kill, in the CRIT ring or among the threads that wait for their exit.
     CritFull = 0,
     /// The BULK ring had no room for a state change.
     BulkFull = 1,

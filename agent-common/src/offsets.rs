@@ -32,6 +32,8 @@ pub struct KernelOffsets {
     pub task_thread_pid: u32,
     /// `signal_struct.oom_score_adj`.
     pub signal_oom_score_adj: u32,
+    /// `signal_struct.oom_mm`: set once a thread of the process was marked, and until it is gone.
+    pub signal_oom_mm: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
     /// `mm_struct.rss_stat[0].count` (6.2 and newer) or `mm_struct.rss_stat.count[0]`.
@@ -82,8 +84,22 @@ pub struct KernelOffsets {
     pub disk_major: u32,
     /// `gendisk.first_minor`.
     pub disk_first_minor: u32,
+    /// `mem_cgroup.css`.
+    pub memcg_css: u32,
+    /// `oom_control.memcg`.
+    pub oc_memcg: u32,
+    /// `oom_control.constraint`.
+    pub oc_constraint: u32,
+    /// `oom_control.order`.
+    pub oc_order: u32,
+    /// `oom_control.totalpages`.
+    pub oc_totalpages: u32,
+    /// No offset: 1 where argument 0 of `mark_victim` is the task, 0 where it is a pid.
+    pub mark_victim_has_task: u32,
+    /// Always zero.
+    pub pad: u32,
 }
-layout!(KernelOffsets, 136);
+layout!(KernelOffsets, 168);
 
 impl KernelOffsets {
     /// This kernel has no such field.
@@ -103,6 +119,7 @@ impl KernelOffsets {
             task_cgroups: M,
             task_thread_pid: M,
             signal_oom_score_adj: M,
+            signal_oom_mm: M,
             cred_uid: M,
             mm_rss: M,
             mm_rss_stride: M,
@@ -128,6 +145,13 @@ impl KernelOffsets {
             queue_disk: M,
             disk_major: M,
             disk_first_minor: M,
+            memcg_css: M,
+            oc_memcg: M,
+            oc_constraint: M,
+            oc_order: M,
+            oc_totalpages: M,
+            mark_victim_has_task: 0,
+            pad: 0,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+
+use crate::oom::choice::Choice;
 
 /// Kills only, so that a flood of anything else cannot drop one. Holds about 130 kills.
 #[map]
@@ -31,3 +33,15 @@ pub static PID_STATE: Array<PidState> = Array::with_max_entries(1, 0);
 /// The disks to watch. User space fills it; a disk that is not in it is ignored.
 #[map]
 pub static DISKS: HashMap<u32, DiskEntry> = HashMap::with_max_entries(256, 0);
+
+/// Where the `oom_control` of an `out_of_memory` that is running stands, by
+/// `bpf_get_current_pid_tgid`: by task and not by CPU, since the path sleeps. The programs alone use
+/// it. Made in full at load, since nothing can be allocated when it is written; one slot where the
+/// pair is not wanted.
+#[map]
+pub static SCOPES: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
+
+/// Threads that were marked and have not exited yet. The programs alone use it; one slot unless kills
+/// are told at the exit.
+#[map]
+pub static VICTIMS: LruHashMap<u32, Choice> = LruHashMap::with_max_entries(1024, 0);

@@ -1,183 +1,125 @@
-//! `mark_victim`: who was killed, in which cgroup, against which limit.
+//! Kills: who was killed, in which cgroup, against which limit. A ladder of three ways to learn of
+//! one, of which user space attaches the best that this kernel has, and a pair that adds the kernel's
+//! own word on what was short of memory.
+//!
+//! All of it but `oom_exit` runs in the context of whoever hit the limit: `current` is the trigger,
+//! not the victim.
 
-use core::ffi::c_void;
-
-use agent_common::event::{
-    CONSTRAINT_UNKNOWN, ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_INFERRED,
-    VIA_TASK,
-};
+use agent_common::event::{OomKill, VIA_EXIT, VIA_FENTRY, VIA_TASK};
 use agent_common::{DropReason, EventKind};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel_str};
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::helpers::generated::bpf_get_current_task;
+use aya_ebpf::macros::{fentry, fexit, raw_tracepoint};
+use aya_ebpf::programs::{FEntryContext, FExitContext, RawTracePointContext};
 
 use crate::emit;
+use crate::maps::{SCOPES, VICTIMS};
 use crate::offsets::{Address, offset};
 
-/// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES` (`include/linux/mm_types_task.h`).
-const FILE_PAGES: u32 = 0;
-const ANON_PAGES: u32 = 1;
-const SHMEM_PAGES: u32 = 3;
+mod cgroup;
+pub mod choice;
+mod victim;
 
-/// Ancestors that are looked at, the victim's own cgroup included.
-const MAX_DEPTH: u32 = 10;
-/// How close to its limit a cgroup has to be to be the one that was hit. The kernel charges in
-/// batches per CPU and gives back what did not fit, so that the use at the moment of the kill can
-/// be some pages short of the limit.
-const LIMIT_SLACK_PAGES: u64 = 512;
+use choice::Choice;
 
 /// `mark_victim(task, uid)`: attached only where the kernel's BTF says that argument 0 is the task.
-/// Runs in the context of whoever hit the limit: `current` is the trigger, not the victim.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(&ctx, "a victim is marked");
-    emit::crit(EventKind::OomKill, |record: &mut OomKill| {
-        record.order = ORDER_UNKNOWN;
-        record.constraint = CONSTRAINT_UNKNOWN;
-        record.via = VIA_TASK;
-        trigger(record);
-        // Both, whatever the first comes to.
-        if victim(record, task).is_none() | cgroups(record, task).is_none() {
-            // The record goes out with what there is: a kill half described is still a kill.
-            emit::dropped(DropReason::Unreadable);
-        }
-    });
+    tell(task, &Choice::now(task), VIA_TASK);
     0
 }
 
-#[inline(always)]
-fn trigger(record: &mut OomKill) {
-    record.trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let comm = &mut record.trigger_comm;
-    // SAFETY: the helper writes at most the given number of bytes, NUL included.
-    unsafe { bpf_get_current_comm(comm.as_mut_ptr().cast::<c_void>(), comm.len() as u32) };
-}
-
-/// Ids, names and memory of the victim; `None` as soon as something cannot be read.
-#[inline(always)]
-fn victim(record: &mut OomKill, task: Address) -> Option<()> {
-    // SAFETY: all offsets in this function come from `table`.
-    unsafe {
-        record.pid = task.at(offset!(task_pid)).read()?;
-        record.tgid = task.at(offset!(task_tgid)).read()?;
-        record.comm = task.at(offset!(task_comm)).read()?;
-        let signal = task.at(offset!(task_signal)).follow()?;
-        record.oom_score_adj = signal.at(offset!(signal_oom_score_adj)).read()?;
-        let cred = task.at(offset!(task_real_cred)).follow()?;
-        record.uid = cred.at(offset!(cred_uid)).read()?;
-        let mm = task.at(offset!(task_mm)).follow()?;
-        record.total_vm_pages = mm.at(offset!(mm_total_vm)).read()?;
-        record.pgtable_bytes = mm.at(offset!(mm_pgtables_bytes)).read()?;
-        record.anon_pages = resident(mm, ANON_PAGES)?;
-        record.file_pages = resident(mm, FILE_PAGES)?;
-        record.shmem_pages = resident(mm, SHMEM_PAGES)?;
+/// `mark_oom_victim(task)`. Entered again and again for a victim that takes long to die; only the
+/// first time is news.
+#[fentry(function = "mark_oom_victim")]
+pub fn oom_fentry(ctx: FEntryContext) -> i32 {
+    let task = Address::new(ctx.arg::<u64>(0));
+    if victim::is_marked(task) != Some(true) {
+        tell(task, &Choice::now(task), VIA_FENTRY);
     }
-    Some(())
+    0
 }
 
-/// One resident-set counter. They are signed, and a lagging one can be below zero.
-#[inline(always)]
-fn resident(mm: Address, index: u32) -> Option<u64> {
+/// `mark_victim`, where it hands out only the thread's id: keeps what the moment shows until that
+/// thread exits. The thread that is marked need not be the leader, which may have exited before.
+/// Nothing leads from the id to the task here, so that the limit is looked for above the trigger,
+/// which is below it too.
+#[raw_tracepoint(tracepoint = "mark_victim")]
+pub fn oom_pid(ctx: RawTracePointContext) -> i32 {
     // SAFETY: both offsets come from `table`.
-    let (base, stride) = unsafe { (offset!(mm_rss), offset!(mm_rss_stride)) };
-    let pages = mm
-        .at(base.wrapping_add(stride.wrapping_mul(index)))
-        .read::<i64>()?;
-    Some(if pages < 0 { 0 } else { pages as u64 })
-}
-
-/// Both cgroup ids, the names of the memory cgroup's last three levels, and the limiting one.
-#[inline(always)]
-fn cgroups(record: &mut OomKill, task: Address) -> Option<()> {
-    // SAFETY: all offsets in this function come from `table`.
-    unsafe {
-        let set = task.at(offset!(task_cgroups)).follow()?;
-        let unified = set.at(offset!(css_set_dfl_cgrp)).follow()?;
-        let node = unified.at(offset!(cgroup_kn)).follow()?;
-        record.cg_default = node.at(offset!(kernfs_id)).read()?;
-        let css = set.at(offset!(css_set_memory)).follow()?;
-        record.cg_memory = id(css)?;
-        names(record, css);
-        limiting(record, css);
+    let (has_task, pid_at) = unsafe { (offset!(mark_victim_has_task), offset!(task_pid)) };
+    let pid = if has_task == 0 {
+        Some(ctx.arg::<u32>(0))
+    } else {
+        Address::new(ctx.arg::<u64>(0)).at(pid_at).read::<u32>()
+    };
+    let Some(pid) = pid else {
+        emit::dropped(DropReason::Unreadable);
+        return 0;
+    };
+    // SAFETY: takes nothing, gives the address of the running task.
+    let trigger = Address::new(unsafe { bpf_get_current_task() });
+    if VICTIMS.insert(pid, Choice::now(trigger), 0).is_err() {
+        emit::dropped(DropReason::CritFull);
     }
-    Some(())
+    0
 }
 
-/// Id of the cgroup that a controller's state belongs to.
-#[inline(always)]
-fn id(css: Address) -> Option<u64> {
-    // SAFETY: all offsets come from `table`.
-    let (cgroup, kn, id) = unsafe { (offset!(css_cgroup), offset!(cgroup_kn), offset!(kernfs_id)) };
-    css.at(cgroup).follow()?.at(kn).follow()?.at(id).read()
-}
-
-/// The last three names of the path, for when the cgroup is gone before user space looks.
-#[inline(always)]
-fn names(record: &mut OomKill, css: Address) -> Option<()> {
-    // SAFETY: all offsets come from `table`.
-    let (cgroup, kn, parent) = unsafe {
-        (
-            offset!(css_cgroup),
-            offset!(cgroup_kn),
-            offset!(kernfs_parent),
-        )
+/// `sched_process_exit(task)`: runs at each exit of a thread on the node, in that thread. All but
+/// victims leave after one look-up.
+///
+/// Up to 6.15 the hook comes after the memory was given back, which waits for the lock that the
+/// kernel holds while it marks: a victim is never here before its id. Since then it comes earlier,
+/// but those kernels hand out the task.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub fn oom_exit(ctx: RawTracePointContext) -> i32 {
+    let pid = bpf_get_current_pid_tgid() as u32;
+    // SAFETY: only this thread removes the entry of its id. Another CPU can take the slot for a new
+    // victim when more than 1024 are dying: then what is copied is that one's.
+    let Some(choice) = (unsafe { VICTIMS.get(pid) }).copied() else {
+        return 0;
     };
-    let node = css.at(cgroup).follow()?.at(kn).follow()?;
-    name(&mut record.leaf, node)?;
-    let node = node.at(parent).follow()?;
-    name(&mut record.parent, node)?;
-    let node = node.at(parent).follow()?;
-    name(&mut record.grandparent, node)
+    // Fails only where another CPU took the slot.
+    let _ = VICTIMS.remove(pid);
+    let task = Address::new(ctx.arg::<u64>(0));
+    // An id left by a thread that changed it by `exec` in the last moment: nobody's kill.
+    if victim::is_marked(task) != Some(false) {
+        tell(task, &choice, VIA_EXIT);
+    }
+    0
 }
 
-#[inline(always)]
-fn name(to: &mut [u8], node: Address) -> Option<()> {
-    // SAFETY: the offset comes from `table`.
-    let text = node.at(unsafe { offset!(kernfs_name) }).follow()?;
-    // SAFETY: the helper writes at most the given number of bytes, NUL included, and checks what
-    // it reads.
-    unsafe {
-        bpf_probe_read_kernel_str(
-            to.as_mut_ptr().cast::<c_void>(),
-            to.len() as u32,
-            text.get() as *const c_void,
-        )
-    };
-    Some(())
+/// `out_of_memory(oom_control)`: remembers where it stands.
+#[fentry(function = "out_of_memory")]
+pub fn scope_enter(ctx: FEntryContext) -> i32 {
+    // Full only with 1024 tasks in there at once: their scope is inferred.
+    let _ = SCOPES.insert(bpf_get_current_pid_tgid(), ctx.arg::<u64>(0), 0);
+    0
 }
 
-/// The first ancestor at its limit. None at its limit: a global kill, or one for a reason that the
-/// counters do not show (cpuset, memory policy, sysrq, v1 swap): user space confirms.
+/// The end of `out_of_memory`: what was remembered is on a stack that is being left.
+#[fexit(function = "out_of_memory")]
+pub fn scope_leave(_ctx: FExitContext) -> i32 {
+    // Fails only where there was no room at the entry.
+    let _ = SCOPES.remove(bpf_get_current_pid_tgid());
+    0
+}
+
+/// Writes the record. It goes out with what there is: a kill half described is still a kill.
 #[inline(always)]
-fn limiting(record: &mut OomKill, victim: Address) -> Option<()> {
-    // SAFETY: all offsets come from `table`.
-    let (usage_at, max_at, parent) = unsafe {
-        (
-            offset!(memcg_usage),
-            offset!(memcg_max),
-            offset!(css_parent),
-        )
-    };
-    record.scope_source = SOURCE_INFERRED;
-    let mut css = victim;
-    for _ in 0..MAX_DEPTH {
-        let usage = css.at(usage_at).read::<u64>()?;
-        let max = css.at(max_at).read::<u64>()?;
-        if usage.saturating_add(LIMIT_SLACK_PAGES) >= max {
-            record.scope = SCOPE_MEMCG;
-            record.cg_limiting = id(css)?;
-            record.limit_usage_pages = usage;
-            record.limit_max_pages = max;
-            return Some(());
+fn tell(task: Address, choice: &Choice, via: u8) {
+    emit::crit(EventKind::OomKill, |record: &mut OomKill| {
+        choice.put(record);
+        record.via = via;
+        // All three, whatever the first comes to. What exits may have given its memory back.
+        let sizes = victim::memory(record, task).is_some() || via == VIA_EXIT;
+        let identity = victim::identity(record, task).is_some();
+        let cgroups = cgroup::fill(record, task).is_some();
+        if !(sizes & identity & cgroups) {
+            emit::dropped(DropReason::Unreadable);
         }
-        let Some(next) = css.at(parent).follow() else {
-            record.scope = SCOPE_GLOBAL;
-            return Some(());
-        };
-        css = next;
-    }
-    None
+    });
 }

@@ -4,6 +4,7 @@
 //! probe that cannot be attached is an answer ([`support::Support`]), not an error: the agent runs
 //! on files instead and says so.
 
+mod attach;
 pub mod btf;
 pub mod confine;
 pub mod figures;
@@ -16,6 +17,8 @@ pub mod object;
 pub mod resolve;
 pub mod ring;
 pub mod support;
+pub mod wanted;
 
 pub use loader::{Kernel, Loaded};
 pub use support::{Probe, ProbeState, Support};
+pub use wanted::{Rung, Wanted};

@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nodepulse::clock::{BootNanos, Clock};
-use nodepulse::kernel::support::Missing;
-use nodepulse::kernel::{Probe, ProbeState, loader, object};
+use nodepulse::kernel::{Probe, ProbeState, Rung, Wanted};
 use nodepulse::units::DeviceNumber;
 
 use crate::eventually;
@@ -28,6 +27,7 @@ use crate::provoke::disk::{DirectFile, disk_of_node};
 
 pub mod ask;
 mod daemon;
+mod ladder;
 mod loopback;
 pub mod rights;
 mod unwell;
@@ -40,6 +40,11 @@ enum Check {
     OomGone,
     OomGroup,
     OomGlobal,
+    OomFentry,
+    OomExit,
+    OomExact,
+    OomCpuset,
+    OomStorm,
     PidCrossing,
     PidTrend,
     ForkStorm,
@@ -76,6 +81,8 @@ enum Found {
 
 /// Nothing else forks here, and every fork is slow under emulation.
 const CROWD: u32 = 100;
+/// More of the same would only be slower.
+const KILLS: usize = 40;
 
 /// On cgroup v1, where the kernel may have been built without its memory controller.
 const NO_MEMORY_CGROUPS: &str = "this kernel has no memory controller on cgroup v1";
@@ -90,12 +97,17 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 27] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
         Self::OomGroup,
         Self::OomGlobal,
+        Self::OomFentry,
+        Self::OomExit,
+        Self::OomExact,
+        Self::OomCpuset,
+        Self::OomStorm,
         Self::PidCrossing,
         Self::PidTrend,
         Self::ForkStorm,
@@ -143,6 +155,11 @@ impl Check {
             Self::OomGone => "oom-cgroup-gone",
             Self::OomGroup => "oom-group",
             Self::OomGlobal => "oom-global",
+            Self::OomFentry => "oom-fentry",
+            Self::OomExit => "oom-exit",
+            Self::OomExact => "oom-exact",
+            Self::OomCpuset => "oom-cpuset",
+            Self::OomStorm => "oom-storm",
             Self::PidCrossing => "pid-crossing",
             Self::PidTrend => "pid-trend",
             Self::ForkStorm => "fork-storm",
@@ -164,12 +181,9 @@ impl Check {
         }
     }
 
-    /// The probe that it looks at; `None` for those that look at all of them.
+    /// The probe that it cannot do without. Kills are told by one of several, and on every kernel.
     const fn probe(self) -> Option<Probe> {
         match self {
-            Self::OomNested | Self::OomGone | Self::OomGroup | Self::OomGlobal => {
-                Some(Probe::OomVictim)
-            }
             Self::PidCrossing | Self::PidTrend | Self::ForkStorm => Some(Probe::PidFork),
             Self::DiskLimit
             | Self::DiskThrottled
@@ -177,16 +191,7 @@ impl Check {
             | Self::DiskDiscard
             | Self::DiskHung
             | Self::DiskBadBlock => Some(Probe::DiskComplete),
-            Self::DiskComesAndGoes
-            | Self::Load
-            | Self::NoLosses
-            | Self::Detach
-            | Self::FewRights
-            | Self::FewRightsAndHandles
-            | Self::Daemon
-            | Self::DaemonFiles
-            | Self::DaemonCpuset
-            | Self::DaemonBare => None,
+            _ => None,
         }
     }
 
@@ -201,11 +206,16 @@ impl Check {
             {
                 return Ok(Found::Skipped(NO_MEMORY_CGROUPS.to_owned()));
             }
-            Self::DaemonCpuset if !Path::new("/sys/devices/system/node/node1").exists() => {
+            Self::OomCpuset | Self::DaemonCpuset
+                if !Path::new("/sys/devices/system/node/node1").exists() =>
+            {
                 return Ok(Found::Skipped(
                     "this machine has one memory node".to_owned(),
                 ));
             }
+            Self::OomFentry => return ladder::fentry(provoke).await,
+            Self::OomExit => return ladder::exit(provoke).await,
+            Self::OomExact => return ladder::exact(provoke).await,
             Self::FewRights => Some(rights::few(provoke, false)),
             Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
             Self::Daemon => Some(daemon::conditions(provoke).await),
@@ -220,7 +230,8 @@ impl Check {
         let loaded = guard
             .as_mut()
             .ok_or_else(|| io::Error::other("nothing is loaded"))?;
-        if let Some(why) = missing(loaded, self.probe()) {
+        let support = loaded.kernel.support();
+        if let Some(why) = self.probe().and_then(|p| ladder::missing(support, p)) {
             return Ok(Found::Skipped(why));
         }
         self.sees(loaded, provoke).await.map(Found::Good)
@@ -233,6 +244,8 @@ impl Check {
             Self::OomGone => kills::removed_at_once(loaded, provoke).await,
             Self::OomGroup => kills::group(loaded, provoke).await,
             Self::OomGlobal => kills::global(loaded, provoke).await,
+            Self::OomCpuset => kills::cpuset(loaded, provoke).await,
+            Self::OomStorm => kills::storm(loaded, provoke, KILLS).await,
             Self::PidCrossing => pids::crossing(loaded, provoke, CROWD).await,
             Self::PidTrend => pids::trend(loaded, provoke, CROWD).await,
             Self::ForkStorm => pids::storm(loaded, provoke, CROWD).await,
@@ -271,6 +284,9 @@ impl Check {
             }
             Self::Load
             | Self::Detach
+            | Self::OomFentry
+            | Self::OomExit
+            | Self::OomExact
             | Self::FewRights
             | Self::FewRightsAndHandles
             | Self::Daemon
@@ -340,31 +356,27 @@ fn now() -> BootNanos {
     Clock::kernel().now().boot
 }
 
-/// Loads and attaches. The one probe that may stay off is that of kills, and only where the kernel's
-/// own description of the tracepoint says that it carries no task.
+/// Loads and attaches everything. The rung for kills is that which the kernel's own description of
+/// the tracepoint calls for.
 fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
-    let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
-    let loaded = loader::load(object).map_err(|why| io::Error::other(why.to_string()))?;
+    let loaded = ladder::load(&Wanted::ALL)?;
     let support = loaded.kernel.support().clone();
     *lab = Some(Loaded::start(loaded));
     let mut said = Vec::new();
     for (probe, state) in &support.probes {
         match state {
             ProbeState::Attached => said.push(probe.program().to_owned()),
-            ProbeState::Missing(Missing::Prototype) => {
-                said.push(format!("no {}: {}", probe.program(), Missing::Prototype));
-            }
-            ProbeState::Missing(why) => {
-                return Err(io::Error::other(format!("{}: {why}", probe.program())));
-            }
+            ProbeState::NotNeeded => {}
+            ProbeState::Missing(why) => said.push(format!("no {}: {why}", probe.program())),
         }
     }
-    let has_task = mark_victim_has_task()?;
-    assert_eq!(
-        support.attached(Probe::OomVictim),
-        has_task,
-        "{support:?}; by the format of the tracepoint the task is there: {has_task}"
-    );
+    let rung = if mark_victim_has_task()? {
+        Rung::Task
+    } else {
+        Rung::Fentry
+    };
+    let came_to = (support.kills(), support.tier(), support.exact_scope());
+    assert_eq!(came_to, (Some(rung), "btf", true), "{said:?}");
     Ok(Found::Good(said.join(", ")))
 }
 
@@ -372,16 +384,6 @@ fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
 fn mark_victim_has_task() -> io::Result<bool> {
     let format = std::fs::read_to_string("/sys/kernel/tracing/events/oom/mark_victim/format")?;
     Ok(format.contains("uid"))
-}
-
-/// Why the check of `probe` cannot run here.
-fn missing(loaded: &Loaded, probe: Option<Probe>) -> Option<String> {
-    let probes = &loaded.kernel.support().probes;
-    let state = probes.iter().find(|(p, _)| Some(*p) == probe);
-    match state {
-        Some((_, ProbeState::Missing(why))) => Some(why.to_string()),
-        _ => None,
-    }
 }
 
 async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<Found> {

@@ -18,17 +18,16 @@ use tokio::net::TcpStream;
 
 const MIB: u64 = 1 << 20;
 
-/// Waits for what says that every probe runs.
+/// What runs on every kernel that hands out the victim: not the pair, which can be refused.
+const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
+
+/// Waits for what says that these run.
 async fn all_attached(agent: &Process) {
-    for probe in Probe::ALL {
+    for probe in PROBES {
         agent
             .says(&format!("attached probe=\"{}\"", probe.program()), SOON)
             .await;
-        println!(
-            "probe {} on {}: attached",
-            probe.program(),
-            probe.tracepoint()
-        );
+        println!("probe {} on {}: attached", probe.program(), probe.hook());
     }
 }
 
@@ -110,7 +109,7 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
             .into_iter()
             .filter(|p| !before.contains(p))
             .collect();
-        assert_eq!(ours.len(), Probe::ALL.len(), "{name}: {ours:?}");
+        assert!(PROBES.len() <= ours.len(), "{name}: {ours:?}");
         match name {
             "SIGTERM" => agent.terminate(),
             _ => agent.kill(),

@@ -8,7 +8,8 @@ use std::future::Future;
 use std::io;
 use std::path::Path;
 
-use nodepulse::kernel::{Probe, loader, object};
+use nodepulse::event::Via;
+use nodepulse::kernel::{ProbeState, Rung, Support, Wanted, loader, object};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs};
@@ -17,22 +18,38 @@ use nodepulse_tests::provoke::disk::{DirectFile, disk_of};
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
+/// Kills of a storm: more than the ring for them holds.
+const KILLS: usize = 200;
+/// Where the ladder's last rung is only to be seen to keep up.
+const FEW: usize = 40;
 
-/// Hands the attached programs over, and looks for losses afterwards.
+/// Hands all programs over, attached, and looks for losses afterwards.
 fn with_probes<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
+    with(
+        &Wanted::ALL,
+        |support| assert_eq!(support.tier(), "btf"),
+        test,
+    );
+}
+
+/// Kills alone, by the exit of what was marked by its pid.
+fn with_exit_rung<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
+    let by_exit = |support: &Support| assert_eq!(support.kills(), Some(Rung::Exit));
+    with(&kills::only(Rung::Exit), by_exit, test);
+}
+
+fn with<F: Future<Output = io::Result<Loaded>>>(
+    wanted: &Wanted,
+    check: impl FnOnce(&Support),
+    test: impl FnOnce(Loaded) -> F,
+) {
     let object = object::embedded().expect("the tests are built with the eBPF object");
-    let loaded = loader::load(object).expect("load: run as root or with CAP_BPF and CAP_PERFMON");
+    let loaded =
+        loader::load(object, wanted).expect("load: run as root or with CAP_BPF and CAP_PERFMON");
     for (probe, state) in &loaded.kernel.support().probes {
-        println!(
-            "probe {} on {}: {state:?}",
-            probe.program(),
-            probe.tracepoint()
-        );
-        assert!(
-            loaded.kernel.support().attached(*probe),
-            "{probe:?} is attached"
-        );
+        println!("probe {} on {}: {state:?}", probe.program(), probe.hook());
     }
+    check(loaded.kernel.support());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -71,6 +88,60 @@ fn a_kill_whose_cgroup_is_removed_at_once_keeps_its_names() {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);
         Ok(loaded)
     });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn each_of_two_hundred_kills_has_its_record() {
+    with_probes(|mut loaded| async move {
+        println!("{}", kills::storm(&mut loaded, &provoke(), KILLS).await?);
+        Ok(loaded)
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_kill_told_at_the_exit_names_victim_cgroup_and_limit() {
+    with_exit_rung(|mut loaded| async move {
+        println!("{}", kills::by(&mut loaded, &provoke(), Via::Exit).await?);
+        println!("{}", kills::storm(&mut loaded, &provoke(), FEW).await?);
+        Ok(loaded)
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn only_what_is_wanted_is_loaded() {
+    let object = object::embedded().expect("the tests are built with the eBPF object");
+    let pids = Wanted {
+        scope: true,
+        pids: true,
+        ..Wanted::NOTHING
+    };
+    let rows: [(Wanted, &[&str]); 4] = [
+        (kills::only(Rung::Task), &["oom_victim"]),
+        (kills::only(Rung::Exit), &["oom_exit", "oom_pid"]),
+        (pids, &["pid_fork"]),
+        (Wanted::NOTHING, &[]),
+    ];
+    for (wanted, expected) in rows {
+        let before = programs();
+        let loaded = loader::load(object, &wanted).unwrap();
+        let mut ours = programs();
+        ours.retain(|program| !before.contains(program));
+        let mut names: Vec<_> = ours.iter().map(|(_, name)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, expected, "{wanted:?}: {:?}", loaded.kernel.support());
+    }
 }
 
 #[cfg_attr(feature = "kernel", test)]
@@ -148,9 +219,11 @@ fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
     with_probes(|loaded| async {
         ours = programs();
         ours.retain(|program| !before.contains(program));
-        for probe in Probe::ALL {
-            assert!(
-                ours.iter().any(|(_, name)| name == probe.program()),
+        for (probe, state) in &loaded.kernel.support().probes {
+            let there = ours.iter().any(|(_, name)| name == probe.program());
+            assert_eq!(
+                there,
+                *state == ProbeState::Attached,
                 "{probe:?} in {ours:?}"
             );
         }

@@ -65,6 +65,7 @@ impl Counts {
         let probes = support.probes.iter().map(|(probe, state)| {
             let told = match state {
                 ProbeState::Attached => "attached".to_owned(),
+                ProbeState::NotNeeded => "not needed".to_owned(),
                 ProbeState::Missing(why) => escape(why.to_string()),
             };
             (probe.program().to_owned(), told)

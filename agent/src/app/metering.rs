@@ -74,6 +74,7 @@ impl Metering {
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
+                ProbeState::NotNeeded => (0, "not_needed"),
                 ProbeState::Missing(missing) => (0, missing.token()),
             };
             let probe = metrics.kernel.probe_attached.of([probe.program(), reason]);

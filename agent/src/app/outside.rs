@@ -15,7 +15,7 @@ use crate::config::{Config, Mode};
 use crate::event::Received;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
-use crate::kernel::{Kernel, Loaded, Probe, Support, ring};
+use crate::kernel::{Kernel, Loaded, Support, ring};
 use crate::serve::Site;
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
@@ -162,7 +162,7 @@ pub(super) fn doors(
     let mut readers = tokio::task::JoinSet::new();
     let support = line.support();
     let kills = match &log {
-        _ if support.attached(Probe::OomVictim) => KillSource::Program,
+        _ if support.kills().is_some() => KillSource::Program,
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use agent_common::{DiskEntry, PidSettings};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::blocking::{InFlight, Question};
 use crate::clock::BootNanos;
@@ -343,18 +343,22 @@ impl Probes {
 
 fn tell(support: &Support) {
     info!(tier = support.tier(), "kernel line");
+    let lacking = support.lacking();
     for (probe, state) in &support.probes {
+        let (name, hook) = (probe.program(), probe.hook());
         match state {
-            ProbeState::Attached => {
-                info!(
-                    probe = probe.program(),
-                    tracepoint = probe.tracepoint(),
-                    "attached"
-                );
+            ProbeState::Attached => info!(probe = name, %hook, "attached"),
+            ProbeState::NotNeeded => debug!(probe = name, %hook, "not needed: a better one runs"),
+            ProbeState::Missing(why) if lacking.contains(&(*probe, why)) => {
+                warn!(probe = name, %why, "not attached; files are read instead");
             }
-            ProbeState::Missing(why) => {
-                warn!(probe = probe.program(), why = %why, "not attached; files are read instead");
+            // One line for the pair, and none where there are no kills to tell more of.
+            ProbeState::Missing(why)
+                if *probe == Probe::ScopeEnter && support.kills().is_some() =>
+            {
+                info!(probe = name, %why, "not attached; the scope of a kill is inferred");
             }
+            ProbeState::Missing(why) => debug!(probe = name, %why, "not attached"),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
 use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Sandbox, Tier};
 use crate::kernel::support::Missing;
-use crate::kernel::{Probe, Support, kmsg, loader, object};
+use crate::kernel::{Support, Wanted, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state;
 
@@ -277,7 +277,7 @@ fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
         return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
     }
     let loaded = match object::embedded() {
-        Some(object) => loader::load(object),
+        Some(object) => loader::load(object, &Wanted::ALL),
         None => Err(Missing::NotBuilt),
     };
     match loaded {
@@ -289,7 +289,7 @@ fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
 
 /// The kernel's log, where no program reports kills. Opened here, while we still may.
 fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
-    if config.tier == Tier::Files || kernel.support().attached(Probe::OomVictim) {
+    if config.tier == Tier::Files || kernel.support().kills().is_some() {
         return None;
     }
     let path = config.host_root.join(kmsg::PATH);

@@ -7,19 +7,17 @@ use std::time::Duration;
 use agent_common::settings::device_key;
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::attach::{self, explain};
 use super::resolve::{Resolved, resolve};
-use super::support::{Missing, Probe, ProbeState, Support};
+use super::support::{Missing, Probe, Support};
+use super::wanted::Wanted;
 use crate::units::DeviceNumber;
 
 /// Where the kernel shows its types.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
-
-/// How much of a verifier log is worth keeping: its end says what was refused.
-const VERIFIER_LOG_TAIL: usize = 2048;
 
 type Bytes<const N: usize> = [u8; N];
 type PidSettingsBytes = Bytes<{ size_of::<PidSettings>() }>;
@@ -67,7 +65,7 @@ pub struct Kernel {
     dropped: PerCpuArray<MapData, u64>,
 }
 
-/// Loads the embedded object and attaches what this kernel allows.
+/// Loads the embedded object and attaches what is wanted and this kernel allows.
 ///
 /// Call it before anything long-lived is allocated and before the runtime starts: aya parses the
 /// whole of the kernel's BTF, which takes about 20 MiB for that moment.
@@ -76,77 +74,32 @@ pub struct Kernel {
 ///
 /// [`Missing`] when not even the maps can be made: then no probe runs. A single probe that cannot
 /// be attached is not an error; [`Kernel::support`] tells.
-pub fn load(object: &[u8]) -> Result<Loaded, Missing> {
+pub fn load(object: &[u8], wanted: &Wanted) -> Result<Loaded, Missing> {
     let resolved = resolve(Path::new(BTF))?;
     let offsets = resolved.offsets;
-    let mut programs = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    loader
         .btf(None)
-        .override_global("OFFSETS", offsets.as_bytes(), true)
+        .override_global("OFFSETS", offsets.as_bytes(), true);
+    for map in idle_maps(&resolved, *wanted) {
+        loader.map_max_entries(map, 1);
+    }
+    let mut programs = loader
         .load(object)
         .map_err(|err| Missing::Refused { why: explain(&err) })?;
-    let support = Support {
-        probes: Probe::ALL
-            .map(|probe| (probe, start(&mut programs, probe, &resolved)))
-            .to_vec(),
-    };
+    let support = attach::all(&mut programs, &resolved, *wanted);
     open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
 }
 
-fn start(programs: &mut Ebpf, probe: Probe, resolved: &Resolved) -> ProbeState {
-    if let Some(missing) = resolved.missing(probe) {
-        return ProbeState::Missing(missing);
-    }
-    match attach(programs, probe) {
-        Ok(()) => ProbeState::Attached,
-        Err(why) => ProbeState::Missing(Missing::Refused { why }),
-    }
-}
-
-fn attach(programs: &mut Ebpf, probe: Probe) -> Result<(), String> {
-    let program = programs
-        .program_mut(probe.program())
-        .ok_or_else(|| format!("the eBPF object has no program {}", probe.program()))?;
-    let program: &mut RawTracePoint = program.try_into().map_err(|err| explain(&err))?;
-    program.load().map_err(|err| match &err {
-        ProgramError::LoadError {
-            io_error,
-            verifier_log,
-        } => {
-            let log = verifier_log.to_string();
-            let tail = log
-                .char_indices()
-                .rev()
-                .nth(VERIFIER_LOG_TAIL)
-                .map_or(0, |(at, _)| at);
-            format!(
-                "load: {io_error}: {}",
-                log.get(tail..).unwrap_or_default().trim()
-            )
-        }
-        other => format!("load: {}", explain(other)),
-    })?;
-    let tracepoint = probe.tracepoint();
-    program
-        .attach(tracepoint)
-        .map(drop)
-        .map_err(|err| format!("attach: {}", explain(&err)))
-}
-
-/// An error with all of its causes, in one line.
-fn explain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    if text.contains("os error 1)") {
-        text.push_str("; grant CAP_BPF and CAP_PERFMON, or set kernel.tier: files");
-    }
-    text
+/// Maps whose programs are not going to run: they are made, since the object has them, but small.
+fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
+    let idle = [
+        ("VICTIMS", !attach::by_pid(resolved, wanted)),
+        ("SCOPES", !wanted.scope || wanted.kills.is_none()),
+        ("DISKS", !wanted.disks),
+    ];
+    let idle = idle.into_iter().filter(|(_, idle)| *idle);
+    idle.map(|(map, _)| map).collect()
 }
 
 fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError> {

@@ -21,6 +21,7 @@ const NAMES: &[&str] = &[
     "cgroup_subsys_state",
     "kernfs_node",
     "mem_cgroup",
+    "oom_control",
     "pid",
     "pid_namespace",
     "request",
@@ -39,8 +40,6 @@ const RSS_COUNTER: u32 = 8;
 pub struct Resolved {
     /// For the programs.
     pub offsets: KernelOffsets,
-    /// Whether argument 0 of `mark_victim` is the task: so from 6.10, and in stable branches since.
-    pub mark_victim_has_task: bool,
 }
 
 /// Reads the BTF file at `path`, in the field `/sys/kernel/btf/vmlinux`.
@@ -61,8 +60,6 @@ pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
     let btf = Btf::parse(data, NAMES).map_err(|err| unusable(err.to_string()))?;
     Ok(Resolved {
         offsets: offsets(&btf),
-        mark_victim_has_task: btf.tracepoint_argument("mark_victim", 0).as_deref()
-            == Some("task_struct"),
     })
 }
 
@@ -86,6 +83,7 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         task_cgroups: at("task_struct.cgroups"),
         task_thread_pid: at("task_struct.thread_pid"),
         signal_oom_score_adj: at("signal_struct.oom_score_adj"),
+        signal_oom_mm: at("signal_struct.oom_mm"),
         cred_uid: at("cred.uid"),
         mm_rss: mm_rss.unwrap_or(KernelOffsets::MISSING),
         mm_rss_stride: mm_rss_stride.unwrap_or(KernelOffsets::MISSING),
@@ -113,7 +111,19 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         queue_disk: at("request_queue.disk"),
         disk_major: at("gendisk.major"),
         disk_first_minor: at("gendisk.first_minor"),
+        memcg_css: at("mem_cgroup.css"),
+        oc_memcg: at("oom_control.memcg"),
+        oc_constraint: at("oom_control.constraint"),
+        oc_order: at("oom_control.order"),
+        oc_totalpages: at("oom_control.totalpages"),
+        mark_victim_has_task: u32::from(mark_victim_has_task(btf)),
+        pad: 0,
     }
+}
+
+/// Whether argument 0 of `mark_victim` is the task: so from 6.10, and in stable branches since.
+fn mark_victim_has_task(btf: &Btf) -> bool {
+    btf.tracepoint_argument("mark_victim", 0).as_deref() == Some("task_struct")
 }
 
 /// First resident-set counter, and the distance to the next.
@@ -138,57 +148,86 @@ impl Resolved {
     #[must_use]
     pub fn missing(&self, probe: Probe) -> Option<Missing> {
         let o = &self.offsets;
-        let needed: &[(&'static str, u32)] = match probe {
-            Probe::OomVictim => {
-                if !self.mark_victim_has_task {
-                    return Some(Missing::Prototype);
-                }
-                &[
-                    ("task_struct.pid", o.task_pid),
-                    ("task_struct.tgid", o.task_tgid),
-                    ("task_struct.comm", o.task_comm),
-                    ("task_struct.mm", o.task_mm),
-                    ("task_struct.signal", o.task_signal),
-                    ("task_struct.real_cred", o.task_real_cred),
-                    ("task_struct.cgroups", o.task_cgroups),
-                    ("signal_struct.oom_score_adj", o.signal_oom_score_adj),
-                    ("cred.uid", o.cred_uid),
-                    ("mm_struct.rss_stat", o.mm_rss),
-                    ("mm_struct.total_vm", o.mm_total_vm),
-                    ("mm_struct.pgtables_bytes", o.mm_pgtables_bytes),
-                    ("css_set.dfl_cgrp", o.css_set_dfl_cgrp),
-                    ("css_set.subsys[memory_cgrp_id]", o.css_set_memory),
-                    ("cgroup.kn", o.cgroup_kn),
-                    ("kernfs_node.id", o.kernfs_id),
-                    ("kernfs_node.name", o.kernfs_name),
-                    ("kernfs_node.parent", o.kernfs_parent),
-                    ("cgroup_subsys_state.cgroup", o.css_cgroup),
-                    ("cgroup_subsys_state.parent", o.css_parent),
-                    ("mem_cgroup.memory.usage", o.memcg_usage),
-                    ("mem_cgroup.memory.max", o.memcg_max),
-                ]
+        if probe == Probe::OomVictim && o.mark_victim_has_task == 0 {
+            return Some(Missing::Prototype);
+        }
+        let needed = match probe {
+            Probe::OomVictim => victim(o).to_vec(),
+            Probe::OomFentry | Probe::OomPid | Probe::OomExit => {
+                let mut needed = victim(o).to_vec();
+                needed.push(("signal_struct.oom_mm", o.signal_oom_mm));
+                needed
             }
-            Probe::PidFork => &[
-                ("task_struct.thread_pid", o.task_thread_pid),
-                ("pid.numbers[0].ns", o.pid_ns),
-                ("pid_namespace.pid_allocated", o.pid_ns_allocated),
-            ],
-            Probe::DiskComplete => &[
-                ("request.start_time_ns", o.rq_start_time_ns),
-                ("request.cmd_flags", o.rq_cmd_flags),
-                ("request.__data_len", o.rq_data_len),
-                ("request.rq_disk or request.q", o.rq_disk.min(o.rq_q)),
-                (
-                    "request.rq_disk or request_queue.disk",
-                    o.rq_disk.min(o.queue_disk),
-                ),
-                ("gendisk.major", o.disk_major),
-                ("gendisk.first_minor", o.disk_first_minor),
-            ],
+            Probe::ScopeEnter | Probe::ScopeLeave => scope(o).to_vec(),
+            Probe::PidFork => pids(o).to_vec(),
+            Probe::DiskComplete => disks(o).to_vec(),
         };
         let absent = needed.iter().find(|(_, at)| *at == KernelOffsets::MISSING);
         absent.map(|(path, _)| Missing::Member { path })
     }
+}
+
+/// A member, and where it is.
+type Needed = (&'static str, u32);
+
+fn victim(o: &KernelOffsets) -> [Needed; 22] {
+    [
+        ("task_struct.pid", o.task_pid),
+        ("task_struct.tgid", o.task_tgid),
+        ("task_struct.comm", o.task_comm),
+        ("task_struct.mm", o.task_mm),
+        ("task_struct.signal", o.task_signal),
+        ("task_struct.real_cred", o.task_real_cred),
+        ("task_struct.cgroups", o.task_cgroups),
+        ("signal_struct.oom_score_adj", o.signal_oom_score_adj),
+        ("cred.uid", o.cred_uid),
+        ("mm_struct.rss_stat", o.mm_rss),
+        ("mm_struct.total_vm", o.mm_total_vm),
+        ("mm_struct.pgtables_bytes", o.mm_pgtables_bytes),
+        ("css_set.dfl_cgrp", o.css_set_dfl_cgrp),
+        ("css_set.subsys[memory_cgrp_id]", o.css_set_memory),
+        ("cgroup.kn", o.cgroup_kn),
+        ("kernfs_node.id", o.kernfs_id),
+        ("kernfs_node.name", o.kernfs_name),
+        ("kernfs_node.parent", o.kernfs_parent),
+        ("cgroup_subsys_state.cgroup", o.css_cgroup),
+        ("cgroup_subsys_state.parent", o.css_parent),
+        ("mem_cgroup.memory.usage", o.memcg_usage),
+        ("mem_cgroup.memory.max", o.memcg_max),
+    ]
+}
+
+fn scope(o: &KernelOffsets) -> [Needed; 5] {
+    [
+        ("oom_control.memcg", o.oc_memcg),
+        ("oom_control.constraint", o.oc_constraint),
+        ("oom_control.order", o.oc_order),
+        ("oom_control.totalpages", o.oc_totalpages),
+        ("mem_cgroup.css", o.memcg_css),
+    ]
+}
+
+fn pids(o: &KernelOffsets) -> [Needed; 3] {
+    [
+        ("task_struct.thread_pid", o.task_thread_pid),
+        ("pid.numbers[0].ns", o.pid_ns),
+        ("pid_namespace.pid_allocated", o.pid_ns_allocated),
+    ]
+}
+
+fn disks(o: &KernelOffsets) -> [Needed; 7] {
+    [
+        ("request.start_time_ns", o.rq_start_time_ns),
+        ("request.cmd_flags", o.rq_cmd_flags),
+        ("request.__data_len", o.rq_data_len),
+        ("request.rq_disk or request.q", o.rq_disk.min(o.rq_q)),
+        (
+            "request.rq_disk or request_queue.disk",
+            o.rq_disk.min(o.queue_disk),
+        ),
+        ("gendisk.major", o.disk_major),
+        ("gendisk.first_minor", o.disk_first_minor),
+    ]
 }
 
 #[cfg(test)]
@@ -196,30 +235,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_missing_member_turns_off_only_the_probe_that_needs_it() {
-        let mut resolved = Resolved {
-            offsets: KernelOffsets {
-                rq_disk: 8,
-                ..zeroed()
-            },
-            mark_victim_has_task: true,
+    fn one_missing_member_turns_off_only_the_probes_that_need_it() {
+        const M: u32 = KernelOffsets::MISSING;
+        use Probe::{OomExit, OomFentry, OomPid, OomVictim, PidFork, ScopeEnter, ScopeLeave};
+        let kernel = KernelOffsets {
+            rq_disk: 8,
+            mark_victim_has_task: 1,
+            ..zeroed()
         };
-        for probe in Probe::ALL {
-            assert_eq!(
-                resolved.missing(probe),
-                None,
-                "{probe:?}: everything is there"
-            );
+        //  what this kernel lacks, and what that turns off
+        let rows: [(KernelOffsets, &[Probe]); 6] = [
+            (kernel, &[]),
+            (
+                KernelOffsets {
+                    pid_ns: M,
+                    ..kernel
+                },
+                &[PidFork],
+            ),
+            (
+                KernelOffsets {
+                    cred_uid: M,
+                    ..kernel
+                },
+                &[OomVictim, OomFentry, OomPid, OomExit],
+            ),
+            (
+                KernelOffsets {
+                    signal_oom_mm: M,
+                    ..kernel
+                },
+                &[OomFentry, OomPid, OomExit],
+            ),
+            (
+                KernelOffsets {
+                    oc_totalpages: M,
+                    ..kernel
+                },
+                &[ScopeEnter, ScopeLeave],
+            ),
+            (
+                KernelOffsets {
+                    memcg_css: M,
+                    ..kernel
+                },
+                &[ScopeEnter, ScopeLeave],
+            ),
+        ];
+        for (n, (offsets, expected)) in rows.into_iter().enumerate() {
+            let resolved = Resolved { offsets };
+            let off = Probe::ALL.into_iter();
+            let off: Vec<_> = off.filter(|p| resolved.missing(*p).is_some()).collect();
+            assert_eq!(off, expected, "row {n}");
         }
-        resolved.offsets.pid_ns = KernelOffsets::MISSING;
-        assert_eq!(
-            resolved.missing(Probe::PidFork),
-            Some(Missing::Member {
-                path: "pid.numbers[0].ns"
-            })
-        );
-        assert_eq!(resolved.missing(Probe::OomVictim), None);
-        assert_eq!(resolved.missing(Probe::DiskComplete), None);
     }
 
     #[test]
@@ -238,10 +306,7 @@ mod tests {
                 queue_disk,
                 ..zeroed()
             };
-            let resolved = Resolved {
-                offsets,
-                mark_victim_has_task: true,
-            };
+            let resolved = Resolved { offsets };
             assert_eq!(
                 resolved.missing(Probe::DiskComplete).is_none(),
                 works,
@@ -251,12 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn the_old_prototype_of_mark_victim_carries_no_task() {
-        let resolved = Resolved {
-            offsets: zeroed(),
-            mark_victim_has_task: false,
-        };
+    fn the_old_prototype_of_mark_victim_leaves_the_lower_rungs() {
+        let resolved = Resolved { offsets: zeroed() };
         assert_eq!(resolved.missing(Probe::OomVictim), Some(Missing::Prototype));
+        assert_eq!(resolved.missing(Probe::OomFentry), None);
+        assert_eq!(resolved.missing(Probe::OomPid), None);
     }
 
     fn zeroed() -> KernelOffsets {

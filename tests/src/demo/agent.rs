@@ -83,12 +83,12 @@ impl Agent {
         tokio::time::timeout(limit, search).await.ok().flatten()
     }
 
-    /// Programs and tracepoints that were attached; others with the reason why not.
+    /// Programs, and what they were attached to; others with the reason why not.
     pub fn probes(&self) -> Vec<(String, String)> {
         let probe = |line: &Value| {
             let fields = line.get("fields")?;
             let text = |key| Some(fields.get(key)?.as_str()?.to_owned());
-            let state = text("tracepoint").map(|tp| format!("attached to {tp}"));
+            let state = text("hook").map(|hook| format!("attached to {hook}"));
             Some((text("probe")?, state.or_else(|| text("why"))?))
         };
         self.lines().iter().filter_map(probe).collect()

@@ -72,10 +72,9 @@ async fn kill_in(stage: &mut Stage, container: &str, limit: &str, pressure: &str
         !status.success(),
         "the kernel let process {pid} have {MORE} bytes"
     );
-    if !stage.attached("oom_victim") {
-        return Ok(Told::Skipped(
-            "the probe for kills is not attached".to_owned(),
-        ));
+    let rungs = ["oom_victim", "oom_fentry", "oom_exit"];
+    if !rungs.iter().any(|rung| stage.attached(rung)) {
+        return Ok(Told::Skipped("no probe for kills is attached".to_owned()));
     }
     let event = stage.event(pid).await?;
     let message = event

@@ -6,15 +6,30 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nodepulse::event::{Event, OomKill, OomScope};
+use nodepulse::event::{Event, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use nodepulse::kernel::handle::CgroupMount;
+use nodepulse::kernel::{Rung, Wanted};
 use nodepulse::units::Pid;
 
 use super::Loaded;
+
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
+mod storm;
+
+pub use storm::storm;
+
 const MIB: u64 = 1 << 20;
+
+/// Kills alone, by this rung or, where it cannot be had, a lower one.
+#[must_use]
+pub const fn only(rung: Rung) -> Wanted {
+    Wanted {
+        kills: Some(rung),
+        ..Wanted::NOTHING
+    }
+}
 
 /// A limit on the pod, a kill in the container below it.
 pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
@@ -26,7 +41,9 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert!(!status.success(), "it was killed");
     let kill = loaded.kill_of(pid).await;
 
-    assert_eq!(kill.comm, b"provoke");
+    assert_eq!((kill.victim, kill.trigger), (Pid(pid), Pid(pid)));
+    assert_eq!((kill.comm.as_slice(), kill.uid), (&b"provoke"[..], 0));
+    assert_eq!(kill.trigger_comm, b"provoke");
     assert_eq!(kill.names[0], b"container");
     assert_eq!(kill.names[1], b"pod");
     let OomScope::Memcg {
@@ -40,7 +57,8 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert_eq!(max_pages * page()?, 32 * MIB);
     assert!(usage_pages <= max_pages, "{usage_pages} of {max_pages}");
     let anon = kill.anon_pages * page()?;
-    assert!(anon > 16 * MIB, "{anon} bytes of anonymous memory");
+    let sizes = anon > 16 * MIB || kill.via == Via::Exit;
+    assert!(sizes, "{anon} bytes of anonymous memory");
 
     let below = tree.path("");
     let top = tree.dir("");
@@ -54,10 +72,31 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
         mount.path(limiting).is_err(),
         "a removed cgroup has no path"
     );
+    assert_source(loaded, &kill, OomConstraint::Memcg);
     Ok(format!(
-        "usage {usage_pages} of {max_pages} pages, {} MiB anonymous",
+        "{:?}, {:?}: usage {usage_pages} of {max_pages} pages, {} MiB anonymous",
+        kill.via,
+        kill.source,
         anon / MIB
     ))
+}
+
+/// A nested kill, told by this rung.
+pub async fn by(loaded: &mut Loaded, provoke: &Provoke, via: Via) -> io::Result<String> {
+    let said = nested(loaded, provoke).await?;
+    assert!(said.starts_with(&format!("{via:?}, ")), "{said}");
+    Ok(said)
+}
+
+/// Where the pair runs, a kill carries the kernel's own word; else it says that it is inferred.
+fn assert_source(loaded: &Loaded, kill: &OomKill, constraint: OomConstraint) {
+    let told = (kill.source, kill.constraint, kill.order.is_some());
+    let expected = if loaded.kernel.support().exact_scope() {
+        (ScopeSource::Exact, Some(constraint), true)
+    } else {
+        (ScopeSource::Inferred, None, false)
+    };
+    assert_eq!(told, expected);
 }
 
 /// The cgroup is gone before anyone looks: the names are in the record.
@@ -113,6 +152,23 @@ pub async fn global(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert_eq!(kill.scope, OomScope::Global);
     assert_eq!((kill.victim, kill.trigger), (Pid(pid), Pid(pid)));
     assert_eq!(kill.names[0], b"container");
+    assert_source(loaded, &kill, OomConstraint::None);
+    let mib = kill.anon_pages * page()? / MIB;
+    Ok(format!("at {mib} MiB, source {:?}", kill.source))
+}
+
+/// The memory node that a cpuset allows is short; the machine as a whole is not. Needs a second one
+/// and takes all of its memory: for a virtual machine only.
+pub async fn cpuset(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
+    fs::write("/proc/sys/vm/overcommit_memory", "1")?;
+    let mut tree = tree("cpuset")?;
+    tree.add("container")?;
+    tree.memory_node("container", 1)?;
+    let (pid, status) = provoke.eat_in(&tree.dir("container"), 1 << 36)?;
+    assert!(!status.success(), "it was killed");
+    let kill = loaded.kill_of(pid).await;
+    assert_eq!(kill.scope, OomScope::Global, "no memory cgroup is short");
+    assert_source(loaded, &kill, OomConstraint::Cpuset);
     let mib = kill.anon_pages * page()? / MIB;
     Ok(format!("at {mib} MiB, source {:?}", kill.source))
 }

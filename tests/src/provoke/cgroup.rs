@@ -98,6 +98,21 @@ impl CgroupTree {
         fs::write(self.dir(below).join("memory.oom.group"), "1")
     }
 
+    /// The cgroup `below` gets memory of this node only. Its hierarchy is cgroup v2.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn memory_node(&self, below: &str, node: u32) -> io::Result<()> {
+        let dir = self.dir(below);
+        let above: Vec<_> = dir.ancestors().skip(1).collect();
+        let hierarchy = above.iter().rev();
+        for dir in hierarchy.filter(|dir| dir.starts_with(&self.mount)) {
+            fs::write(dir.join("cgroup.subtree_control"), "+cpuset")?;
+        }
+        fs::write(dir.join("cpuset.mems"), node.to_string())
+    }
+
     /// Path of the cgroup `below` as the kernel names it, beginning with `/`.
     pub fn path(&self, below: &str) -> String {
         let path = Path::new("/").join(&self.name).join(below);

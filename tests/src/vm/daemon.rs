@@ -69,7 +69,7 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
 /// One memory node is full, and the machine is not.
 pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
-    confine(&node.tree)?;
+    node.tree.memory_node(CONTAINER, 1)?;
     let pid = node.eats(provoke, ALL_MEMORY).await?;
     let told = node.told(pid).await;
     assert_eq!(node.view().status("MemoryPressure"), "False");
@@ -197,20 +197,6 @@ async fn beside<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(io::Error::other)?
-}
-
-/// Lets the container have memory of the second memory node only.
-fn confine(tree: &CgroupTree) -> io::Result<()> {
-    let container = tree.dir(CONTAINER);
-    let above: Vec<_> = container.ancestors().skip(1).collect();
-    let hierarchy = above
-        .iter()
-        .rev()
-        .filter(|dir| dir.starts_with("/sys/fs/cgroup"));
-    for dir in hierarchy {
-        fs::write(dir.join("cgroup.subtree_control"), "+cpuset")?;
-    }
-    fs::write(container.join("cpuset.mems"), "1")
 }
 
 /// `MemAvailable`, in bytes.

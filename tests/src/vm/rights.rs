@@ -15,9 +15,10 @@ use nix::sys::prctl::{set_keepcaps, set_no_new_privs};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use nodepulse::event::OomKill;
+use nodepulse::kernel::Wanted;
 use nodepulse::kernel::handle::CgroupMount;
-use nodepulse::kernel::{loader, object};
 
+use super::ladder;
 use crate::loaded::Loaded;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
@@ -150,8 +151,7 @@ fn keep_only(handles: bool) -> io::Result<()> {
 }
 
 async fn sees() -> io::Result<()> {
-    let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
-    let loaded = loader::load(object).map_err(|why| io::Error::other(why.to_string()))?;
+    let loaded = ladder::load(&Wanted::ALL)?;
     let attached = loaded.kernel.support().tier();
     let mut loaded = Loaded::start(loaded);
     println!("loaded tier {attached}");

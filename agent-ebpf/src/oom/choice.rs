@@ -1,0 +1,160 @@
+//! What only the moment of the choice shows: who asked for memory, and what was short of it.
+
+use core::ffi::c_void;
+
+use agent_common::event::{
+    COMM_LEN, CONSTRAINT_UNKNOWN, ORDER_UNKNOWN, OomKill, SCOPE_GLOBAL, SCOPE_MEMCG, SCOPE_UNKNOWN,
+    SOURCE_EXACT, SOURCE_INFERRED,
+};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_ktime_get_boot_ns};
+
+use super::cgroup;
+use crate::maps::SCOPES;
+use crate::offsets::{Address, offset};
+
+/// Ancestors that are looked at, the first cgroup included.
+const MAX_DEPTH: u32 = 10;
+/// How close to its limit a cgroup has to be to be the one that was hit. The kernel charges in
+/// batches per CPU and gives back what did not fit, so that the use at the moment of the kill can
+/// be some pages short of the limit.
+const LIMIT_SLACK_PAGES: u64 = 512;
+
+/// The part of an [`OomKill`] that is gone when the victim exits. Fields as there.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Choice {
+    time: u64,
+    cg_limiting: u64,
+    limit_usage_pages: u64,
+    limit_max_pages: u64,
+    total_pages: u64,
+    trigger_tgid: u32,
+    order: i32,
+    trigger_comm: [u8; COMM_LEN],
+    scope: u8,
+    scope_source: u8,
+    constraint: u8,
+    /// Always zero: no byte of a map value may stay unwritten.
+    pad: [u8; 5],
+}
+
+impl Choice {
+    /// Must be called where the kernel chooses: `current` is the trigger, not the victim. Where the
+    /// kernel's own word on the scope is not to be had, it is inferred from the memory cgroups that
+    /// `task` is in.
+    #[inline(always)]
+    pub fn now(task: Address) -> Self {
+        let mut choice = Self {
+            // SAFETY: takes nothing and reads the clock.
+            time: unsafe { bpf_ktime_get_boot_ns() },
+            cg_limiting: 0,
+            limit_usage_pages: 0,
+            limit_max_pages: 0,
+            total_pages: 0,
+            trigger_tgid: (bpf_get_current_pid_tgid() >> 32) as u32,
+            order: ORDER_UNKNOWN,
+            trigger_comm: [0; COMM_LEN],
+            scope: SCOPE_UNKNOWN,
+            scope_source: SOURCE_INFERRED,
+            constraint: CONSTRAINT_UNKNOWN,
+            pad: [0; 5],
+        };
+        let comm = &mut choice.trigger_comm;
+        // SAFETY: the helper writes at most the given number of bytes, NUL included.
+        unsafe { bpf_get_current_comm(comm.as_mut_ptr().cast::<c_void>(), comm.len() as u32) };
+        if choice.exact().is_none() {
+            // Nothing found leaves the scope unknown, which says so.
+            let _ = choice.inferred(task);
+        }
+        choice
+    }
+
+    /// Puts it into the record.
+    #[inline(always)]
+    pub fn put(&self, record: &mut OomKill) {
+        record.header.time = self.time;
+        record.cg_limiting = self.cg_limiting;
+        record.limit_usage_pages = self.limit_usage_pages;
+        record.limit_max_pages = self.limit_max_pages;
+        record.total_pages = self.total_pages;
+        record.trigger_tgid = self.trigger_tgid;
+        record.order = self.order;
+        record.trigger_comm = self.trigger_comm;
+        record.scope = self.scope;
+        record.scope_source = self.scope_source;
+        record.constraint = self.constraint;
+    }
+
+    /// By the `oom_control` of the `out_of_memory` that `current` is in, where the pair runs. Read
+    /// now and not at its entry, since `out_of_memory` itself finds out the constraint.
+    #[inline(always)]
+    fn exact(&mut self) -> Option<()> {
+        // SAFETY: only `current` writes or removes the entry under its own id, and is here now.
+        let oc = Address::new(unsafe { *SCOPES.get(bpf_get_current_pid_tgid())? });
+        // SAFETY: all offsets come from `table`.
+        let (memcg, constraint, order, total_pages, css) = unsafe {
+            (
+                oc.at(offset!(oc_memcg)).read::<u64>()?,
+                oc.at(offset!(oc_constraint)).read::<u32>()?,
+                oc.at(offset!(oc_order)).read::<i32>()?,
+                oc.at(offset!(oc_totalpages)).read::<u64>()?,
+                offset!(memcg_css),
+            )
+        };
+        if memcg == 0 {
+            self.scope = SCOPE_GLOBAL;
+        } else {
+            self.limited_by(Address::new(memcg).at(css))?;
+        }
+        self.scope_source = SOURCE_EXACT;
+        self.order = order;
+        self.total_pages = total_pages;
+        // A trigger that is dying anyway is marked before the constraint is found out. The pages are
+        // counted with it, and are never 0 then.
+        if total_pages != 0 {
+            self.constraint = constraint as u8;
+        }
+        Some(())
+    }
+
+    /// By the first ancestor at its limit. None at its limit: a global kill, or one for a reason
+    /// that the counters do not show (cpuset, memory policy, sysrq, v1 swap): user space confirms.
+    #[inline(always)]
+    fn inferred(&mut self, task: Address) -> Option<()> {
+        // SAFETY: all offsets come from `table`.
+        let (usage_at, max_at, parent) = unsafe {
+            (
+                offset!(memcg_usage),
+                offset!(memcg_max),
+                offset!(css_parent),
+            )
+        };
+        let mut css = cgroup::memory(task)?;
+        for _ in 0..MAX_DEPTH {
+            let usage = css.at(usage_at).read::<u64>()?;
+            let max = css.at(max_at).read::<u64>()?;
+            if usage.saturating_add(LIMIT_SLACK_PAGES) >= max {
+                return self.limited_by(css);
+            }
+            let Some(next) = css.at(parent).follow() else {
+                self.scope = SCOPE_GLOBAL;
+                return Some(());
+            };
+            css = next;
+        }
+        None
+    }
+
+    /// The memory cgroup with this state was at its limit.
+    #[inline(always)]
+    fn limited_by(&mut self, css: Address) -> Option<()> {
+        // SAFETY: both offsets come from `table`.
+        let (usage_at, max_at) = unsafe { (offset!(memcg_usage), offset!(memcg_max)) };
+        self.limit_usage_pages = css.at(usage_at).read()?;
+        self.limit_max_pages = css.at(max_at).read()?;
+        self.cg_limiting = cgroup::id(css)?;
+        self.scope = SCOPE_MEMCG;
+        Some(())
+    }
+}

@@ -1,0 +1,169 @@
+//! From what is wanted to what runs: the ladder for kills, the pair beside it, and the rest.
+
+use aya::programs::{FEntry, FExit, Program, ProgramError, RawTracePoint};
+use aya::{Btf, BtfError, Ebpf};
+
+use super::resolve::Resolved;
+use super::support::{Hook, Missing, Probe, ProbeState, Support};
+use super::wanted::{Rung, SCOPE, Wanted};
+
+/// How much of a verifier log is worth keeping: its end says what was refused.
+const VERIFIER_LOG_TAIL: usize = 2048;
+
+/// Attaches what is wanted and tells what became of it.
+pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> Support {
+    let mut attacher = Attacher {
+        programs,
+        resolved,
+        types: None,
+    };
+    let mut support = Support::none(&Missing::TurnedOff);
+    let mut group = |support: &mut Support, wanted: bool, probes: &[Probe]| {
+        if wanted {
+            support.set(probes, &attacher.together(probes));
+        }
+    };
+    if let Some(best) = wanted.kills {
+        group(&mut support, wanted.scope, SCOPE);
+        for rung in Rung::ALL.into_iter().filter(|rung| best <= *rung) {
+            if support.kills().is_some() {
+                support.set(rung.probes(), &ProbeState::NotNeeded);
+            } else if rung == Rung::Exit && !by_pid(resolved, wanted) {
+                // The same tracepoint: what refused the first rung would refuse this one, whose map
+                // was made small.
+                let refused = support.state(Probe::OomVictim).clone();
+                support.set(rung.probes(), &refused);
+            } else {
+                group(&mut support, true, rung.probes());
+            }
+        }
+    }
+    group(&mut support, wanted.pids, &[Probe::PidFork]);
+    group(&mut support, wanted.disks, &[Probe::DiskComplete]);
+    support
+}
+
+/// Whether kills may have to be told by pid: where no task is to be had, or is not wanted.
+pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
+    match wanted.kills {
+        None => false,
+        Some(Rung::Task) => resolved.missing(Probe::OomVictim).is_some(),
+        Some(Rung::Fentry | Rung::Exit) => true,
+    }
+}
+
+struct Attacher<'a> {
+    programs: &'a mut Ebpf,
+    resolved: &'a Resolved,
+    /// The kernel's types as aya wants them for a function's entry or return; read for the first of
+    /// these, since they take 18 MiB.
+    types: Option<Result<Btf, BtfError>>,
+}
+
+impl Attacher<'_> {
+    /// All of `probes` or none, in their order.
+    fn together(&mut self, probes: &[Probe]) -> ProbeState {
+        let missing = probes.iter().find_map(|p| self.resolved.missing(*p));
+        if let Some(missing) = missing {
+            return ProbeState::Missing(missing);
+        }
+        for probe in probes {
+            if let Err(why) = self.attach(*probe) {
+                for probe in probes {
+                    self.unload(*probe);
+                }
+                return ProbeState::Missing(Missing::Refused { why });
+            }
+        }
+        ProbeState::Attached
+    }
+
+    fn attach(&mut self, probe: Probe) -> Result<(), String> {
+        let program = self
+            .programs
+            .program_mut(probe.program())
+            .ok_or_else(|| format!("the eBPF object has no program {}", probe.program()))?;
+        let types = &mut self.types;
+        match probe.hook() {
+            Hook::Tracepoint(name) => {
+                let program: &mut RawTracePoint = program.try_into().map_err(said)?;
+                program.load().map_err(refused)?;
+                program.attach(name).map(drop)
+            }
+            Hook::Entry(function) => {
+                let program: &mut FEntry = program.try_into().map_err(said)?;
+                program.load(function, of_kernel(types)?).map_err(refused)?;
+                program.attach().map(drop)
+            }
+            Hook::Return(function) => {
+                let program: &mut FExit = program.try_into().map_err(said)?;
+                program.load(function, of_kernel(types)?).map_err(refused)?;
+                program.attach().map(drop)
+            }
+        }
+        .map_err(|err| format!("attach: {}", explain(&err)))
+    }
+
+    /// Detaches, and leaves nothing in the kernel. One that was not loaded is well off as it is.
+    fn unload(&mut self, probe: Probe) {
+        let Some(program) = self.programs.program_mut(probe.program()) else {
+            return;
+        };
+        let unloaded = match program {
+            Program::RawTracePoint(program) => program.unload(),
+            Program::FEntry(program) => program.unload(),
+            Program::FExit(program) => program.unload(),
+            _ => Ok(()),
+        };
+        drop(unloaded);
+    }
+}
+
+fn of_kernel(types: &mut Option<Result<Btf, BtfError>>) -> Result<&Btf, String> {
+    let types = types.get_or_insert_with(Btf::from_sys_fs);
+    types.as_ref().map_err(|err| explain(err))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn said(err: ProgramError) -> String {
+    explain(&err)
+}
+
+/// Why a program was not loaded, with the end of the verifier's log.
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn refused(err: ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = &err
+    else {
+        return format!("load: {}", explain(&err));
+    };
+    let log = verifier_log.to_string();
+    let tail = log
+        .char_indices()
+        .rev()
+        .nth(VERIFIER_LOG_TAIL)
+        .map_or(0, |(at, _)| at);
+    match log.get(tail..).unwrap_or_default().trim() {
+        "" => format!("load: {io_error}"),
+        tail => format!("load: {io_error}: {tail}"),
+    }
+}
+
+/// An error with all of its causes, in one line.
+pub(super) fn explain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut cause = err.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    if text.contains("os error 1)") {
+        text.push_str("; grant CAP_BPF and CAP_PERFMON, or set kernel.tier: files");
+    }
+    text
+}

@@ -1,0 +1,58 @@
+//! Kills by programs of their own: each rung alone, and the pair for the exact scope.
+
+use std::io;
+
+use nodepulse::event::Via;
+use nodepulse::kernel::{Probe, ProbeState, Rung, Support, Wanted, loader, object};
+
+use super::Found;
+use crate::loaded::{Loaded, kills};
+use crate::provoke::Provoke;
+
+/// As much of `wanted` as this kernel allows.
+pub(super) fn load(wanted: &Wanted) -> io::Result<loader::Loaded> {
+    let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
+    loader::load(object, wanted).map_err(|why| io::Error::other(why.to_string()))
+}
+
+/// The entry of `mark_oom_victim` alone.
+pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
+    let mut loaded = Loaded::start(load(&kills::only(Rung::Fentry))?);
+    if let Some(why) = missing(loaded.kernel.support(), Probe::OomFentry) {
+        return Ok(Found::Skipped(why));
+    }
+    let said = kills::by(&mut loaded, provoke, Via::Fentry).await?;
+    loaded.assert_nothing_lost();
+    Ok(Found::Good(said))
+}
+
+/// The pid alone, and the exit.
+pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
+    let mut loaded = Loaded::start(load(&kills::only(Rung::Exit))?);
+    let said = kills::by(&mut loaded, provoke, Via::Exit).await?;
+    loaded.assert_nothing_lost();
+    Ok(Found::Good(said))
+}
+
+/// The best rung, and the pair.
+pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
+    let wanted = Wanted {
+        scope: true,
+        ..kills::only(Rung::Task)
+    };
+    let mut loaded = Loaded::start(load(&wanted)?);
+    if let Some(why) = missing(loaded.kernel.support(), Probe::ScopeEnter) {
+        return Ok(Found::Skipped(why));
+    }
+    let said = kills::nested(&mut loaded, provoke).await?;
+    loaded.assert_nothing_lost();
+    Ok(Found::Good(said))
+}
+
+/// Why `probe` does not run; `None` where it does, or where a better one does.
+pub(super) fn missing(support: &Support, probe: Probe) -> Option<String> {
+    match support.state(probe) {
+        ProbeState::Missing(why) => Some(why.to_string()),
+        ProbeState::Attached | ProbeState::NotNeeded => None,
+    }
+}
