@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -61,6 +61,19 @@ pub enum Tier {
     Kmsg,
     /// Files only.
     Files,
+}
+
+/// `kernel.probes`: what programs may be attached for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbeFor {
+    /// `oom`: kills.
+    Oom,
+    /// `scope`: the kernel's own word on what a kill was about.
+    Scope,
+    /// `pids`: the number of pids.
+    Pids,
+    /// `disks`: latency of disks.
+    Disks,
 }
 
 /// Whether rights are given up once the agent runs.
@@ -163,6 +176,8 @@ pub struct Config {
     pub runtime: Runtime,
     /// `kernel.tier`.
     pub tier: Tier,
+    /// `kernel.probes`.
+    pub probes: BTreeSet<ProbeFor>,
     /// `serve.address`; `None` where nothing is to be served.
     pub serve: Option<SocketAddr>,
     /// `sandbox`.

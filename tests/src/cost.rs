@@ -17,7 +17,7 @@ use nix::time::{ClockId, clock_gettime};
 use nodepulse::kernel::Probe;
 use nodepulse::units::DeviceNumber;
 
-use crate::loaded::testing::{EMPTY_COMPLETE, EMPTY_FORK, Testing};
+use crate::loaded::testing::{EMPTY_COMPLETE, EMPTY_FORK, Testing, tracepoint};
 use crate::provoke::disk::{DirectFile, disk_of};
 
 pub mod spread;
@@ -102,6 +102,9 @@ pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
     })
 }
 
+/// What runs on a kernel of today, but for the pair that waits for the kernel to look for a victim.
+const USUAL: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
+
 /// As on a node that is well: levels that are far, and a disk that is watched.
 fn prepare(testing: &mut Testing, disk: &(String, u32, u32)) -> io::Result<()> {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -123,7 +126,7 @@ fn net(
     effort: Effort,
     work: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<Net> {
-    let at = probe.tracepoint();
+    let at = tracepoint(probe)?;
     // Ends with this value, also where we fail: the kernel counts while somebody holds it.
     let _counting = enable_stats(Stats::RunTime).map_err(io::Error::other)?;
     let mut each = |program| {
@@ -169,9 +172,9 @@ fn paired(
         Ok((monotonic()? - before).as_secs_f64())
     };
     let attached = |testing: &mut Testing| -> io::Result<f64> {
-        let links: Vec<_> = Probe::ALL
+        let links: Vec<_> = USUAL
             .iter()
-            .map(|probe| testing.attach(probe.program(), probe.tracepoint()))
+            .map(|probe| testing.attach_probe(*probe))
             .collect::<io::Result<_>>()?;
         let took = timed()?;
         links

@@ -342,7 +342,7 @@ impl Probes {
 }
 
 fn tell(support: &Support) {
-    info!(tier = support.tier(), "kernel line");
+    info!(programs = support.tier(), "kernel line");
     let lacking = support.lacking();
     for (probe, state) in &support.probes {
         let (name, hook) = (probe.program(), probe.hook());

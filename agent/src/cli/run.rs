@@ -5,6 +5,7 @@
     reason = "what is wrong is said before there is a log"
 )]
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::future::Future;
@@ -26,9 +27,9 @@ use crate::api::backoff::Jitter;
 use crate::api::{Client, credentials};
 use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
-use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, Sandbox, Tier};
+use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
-use crate::kernel::{Support, Wanted, kmsg, loader, object};
+use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state;
 
@@ -135,7 +136,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     // Before anything that stays: parsing the kernel's types takes 20 MiB for a moment, which comes
     // back whole only from an empty heap.
-    let kernel = match kernel_line(config.tier) {
+    let kernel = match kernel_line(&config) {
         Ok(kernel) => kernel,
         Err(missing) => {
             return refuse(&format!(
@@ -270,20 +271,40 @@ fn configuration(overrides: &Overrides) -> Result<Config, String> {
     .map_err(|err| err.to_string())
 }
 
-/// Loads the programs, or says why files have to do. `Err` only where the configuration asks for
-/// the programs or nothing.
-fn kernel_line(tier: Tier) -> Result<KernelLine, Missing> {
-    if matches!(tier, Tier::Kmsg | Tier::Files) {
+/// Loads the programs, or says why files have to do. `Err`, with what is missing, only where the
+/// configuration asks for the programs or nothing.
+fn kernel_line(config: &Config) -> Result<KernelLine, String> {
+    if matches!(config.tier, Tier::Kmsg | Tier::Files) {
         return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
     }
     let loaded = match object::embedded() {
-        Some(object) => loader::load(object, &Wanted::ALL),
+        Some(object) => loader::load(object, &wanted(&config.probes)),
         None => Err(Missing::NotBuilt),
     };
-    match loaded {
-        Ok(loaded) => Ok(KernelLine::Attached(Box::new(loaded))),
-        Err(missing) if tier == Tier::Btf => Err(missing),
-        Err(missing) => Ok(KernelLine::None(Support::none(&missing))),
+    let line = match loaded {
+        Ok(loaded) => KernelLine::Attached(Box::new(loaded)),
+        Err(missing) => KernelLine::None(Support::none(&missing)),
+    };
+    let support = line.support();
+    if config.tier != Tier::Btf || support.tier() == "btf" {
+        return Ok(line);
+    }
+    let mut lacking = support.lacking();
+    lacking.dedup_by_key(|(_, why)| *why);
+    let lacking = lacking.iter();
+    let said: Vec<String> = lacking
+        .map(|(probe, why)| format!("{}: {why}", probe.program()))
+        .collect();
+    Err(said.join("; "))
+}
+
+fn wanted(probes: &BTreeSet<ProbeFor>) -> Wanted {
+    let wanted = |probe| probes.contains(&probe);
+    Wanted {
+        kills: wanted(ProbeFor::Oom).then_some(Rung::Task),
+        scope: wanted(ProbeFor::Scope),
+        pids: wanted(ProbeFor::Pids),
+        disks: wanted(ProbeFor::Disks),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use super::duration;
+use super::error::nearest;
 use crate::units::quantity::Quantity;
 
 /// One of a closed set of words.
@@ -14,6 +15,18 @@ pub(super) fn choice<T: Copy>(table: &[(&str, T)]) -> impl Fn(&str) -> Result<T,
         found.map(|(_, value)| *value).ok_or_else(|| {
             let words: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
             format!("is none of {}", words.join(", "))
+        })
+    }
+}
+
+/// As [`choice`]; what is refused is told the word that it may have meant.
+pub(super) fn nearest_of<T: Copy>(
+    table: &[(&'static str, T)],
+) -> impl Fn(&str) -> Result<T, String> {
+    move |text| {
+        choice(table)(text).map_err(|why| {
+            let words: Vec<&'static str> = table.iter().map(|(word, _)| *word).collect();
+            format!("{why}; the nearest is {}", nearest(text, &words))
         })
     }
 }

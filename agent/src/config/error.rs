@@ -68,6 +68,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("runtime", "runtime: {endpoint: none}"),
     ("kubernetesVersion", "kubernetesVersion: v1.33.0"),
     ("kernel", "kernel: {tier: auto}"),
+    ("kernel.probes", "kernel: {probes: [oom, pids, disks]}"),
     ("serve", "serve: {address: 127.0.0.1:20260}"),
     ("sandbox", "sandbox: auto"),
     ("log", "log: {level: info, format: text}"),
@@ -214,7 +215,7 @@ fn shortened(text: &str, limit: usize) -> String {
 }
 
 /// The known key that takes the fewest edits to reach from `key`, letter case aside.
-fn nearest(key: &str, known: &[&'static str]) -> &'static str {
+pub(super) fn nearest(key: &str, known: &[&'static str]) -> &'static str {
     known
         .iter()
         .min_by_key(|candidate| distance(&key.to_lowercase(), &candidate.to_lowercase()))

@@ -1,6 +1,6 @@
 //! From the layers to the checked value, key by key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::ConfigError;
 use super::layers::{Layers, Overrides, Setting};
 use super::raw::{RawConfig, RawDisk, RawDiskIo, RawTaint};
-use super::{Config, DiskIo, LogFormat, LogLevel, Mode, Runtime, Sandbox, Tier};
+use super::{Config, DiskIo, LogFormat, LogLevel, Mode, ProbeFor, Runtime, Sandbox, Tier};
 use super::{checks, defaults, eviction, labels};
 use crate::node_status::{Allocation, Taint};
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, with_allocatable};
@@ -75,6 +75,7 @@ impl Loader<'_> {
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: self.tier()?,
+            probes: self.probes()?,
             serve: self.serve()?,
             sandbox: self.sandbox()?,
             log_level: self.log_level(log.level.as_ref())?,
@@ -317,6 +318,24 @@ impl Loader<'_> {
         let flag = self.flags.kernel_tier.as_ref();
         let tier = self.checked("kernel.tier", flag, raw.tier.as_ref(), check)?;
         Ok(tier.unwrap_or(Tier::Auto)) // The best of this kernel, with a warning for what is missing.
+    }
+
+    fn probes(&self) -> Result<BTreeSet<ProbeFor>, ConfigError> {
+        let known = [
+            ("oom", ProbeFor::Oom),
+            ("scope", ProbeFor::Scope),
+            ("pids", ProbeFor::Pids),
+            ("disks", ProbeFor::Disks),
+        ];
+        let file = self.raw.kernel.clone().unwrap_or_default().probes;
+        let settings = self.layers.list("kernel.probes", None, file);
+        let Some(settings) = settings else {
+            return Ok(known.map(|(_, probe)| probe).into()); // As good as this kernel allows.
+        };
+        let probes = settings.into_iter();
+        probes
+            .map(|one| one.parsed(checks::nearest_of(&known)))
+            .collect()
     }
 
     fn serve(&self) -> Result<Option<SocketAddr>, ConfigError> {

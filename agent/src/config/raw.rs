@@ -90,6 +90,7 @@ pub(super) struct RawRuntime {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawKernel {
     pub(super) tier: Option<String>,
+    pub(super) probes: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]

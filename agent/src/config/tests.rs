@@ -107,6 +107,8 @@ fn without_anything_the_defaults_hold() {
     let ours = env!("CARGO_PKG_VERSION");
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
+    assert_eq!(config.probes.len(), 4);
+    assert!(file("kernel: {probes: []}").probes.is_empty());
     assert_eq!(config.serve, "127.0.0.1:20260".parse().ok());
     assert_eq!(config.sandbox, Sandbox::Auto);
     assert_eq!(config.log_level, LogLevel::Info);
@@ -153,7 +155,7 @@ diskIO:
   raisesDiskPressure: true
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
-kernel: {tier: files}
+kernel: {tier: files, probes: [disks, oom]}
 serve: {address: '[::1]:9100'}
 sandbox: require
 log: {level: debug, format: json}
@@ -215,6 +217,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.disk_io.window, Duration::from_secs(2));
     assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
     assert_eq!(config.tier, Tier::Files);
+    assert_eq!(config.probes, [ProbeFor::Oom, ProbeFor::Disks].into());
     assert_eq!(config.serve, "[::1]:9100".parse().ok());
     assert_eq!(file("serve: {address: 'off'}").serve, None);
     assert_eq!(config.sandbox, Sandbox::Require);
@@ -537,6 +540,15 @@ const BAD: &[(&str, &[&str])] = &[
     (
         "kernel: {tier: dmesg}",
         &["kernel.tier", r#""dmesg""#, "auto, btf, kmsg, files"],
+    ),
+    (
+        "kernel: {probes: [oom, disk]}",
+        &[
+            "kernel.probes[1]",
+            r#""disk""#,
+            "the nearest is disks",
+            "probes: [oom, pids, disks]",
+        ],
     ),
     (
         "serve: {address: localhost:20260}",

@@ -41,7 +41,7 @@ pub async fn beside_kills(provoke: &Provoke) -> io::Result<String> {
         let ring = testing.ring(ring)?;
         tokio::spawn(ring::read(ring, Clock::kernel(), send.clone()));
     }
-    testing.attach(Probe::OomVictim.program(), Probe::OomVictim.tracepoint())?;
+    testing.attach_probe(Probe::OomVictim)?;
     testing.attach(FLOOD, "sys_enter")?;
 
     let killed = Arc::new(AtomicBool::new(false));

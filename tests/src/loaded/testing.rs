@@ -12,8 +12,10 @@ use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLinkId;
 use aya::{Ebpf, EbpfLoader};
 use nix::libc;
+use nodepulse::kernel::Probe;
 use nodepulse::kernel::loader::BTF;
 use nodepulse::kernel::resolve::resolve;
+use nodepulse::kernel::support::Hook;
 use nodepulse::units::DeviceNumber;
 use zerocopy::IntoBytes as _;
 
@@ -80,6 +82,15 @@ impl Testing {
         }
         let id = attached.attach(tracepoint).map_err(io::Error::other)?;
         Ok(Link { program, id })
+    }
+
+    /// Attaches a probe of the agent to the tracepoint that it is for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::attach`], and for a probe that is attached to a function.
+    pub fn attach_probe(&mut self, probe: Probe) -> io::Result<Link> {
+        self.attach(probe.program(), tracepoint(probe)?)
     }
 
     /// Detaches it again.
@@ -193,6 +204,18 @@ fn object() -> io::Result<PathBuf> {
             "no {OBJECT} in the target directory: run `cargo xtask build-ebpf --features testing`"
         ))
     })
+}
+
+/// The tracepoint that a probe is for.
+///
+/// # Errors
+///
+/// For a probe that is attached to a function.
+pub fn tracepoint(probe: Probe) -> io::Result<&'static str> {
+    match probe.hook() {
+        Hook::Tracepoint(name) => Ok(name),
+        Hook::Entry(_) | Hook::Return(_) => Err(io::Error::other("no tracepoint")),
+    }
 }
 
 #[cfg(test)]
