@@ -22,7 +22,7 @@ pub mod psi;
 pub mod statfs;
 
 #[cfg(test)]
-mod scratch;
+pub(crate) mod scratch;
 
 use std::fmt::Write as _;
 use std::fs::File;

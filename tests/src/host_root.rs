@@ -383,7 +383,11 @@ mod tests {
             assert_eq!(of_pods.map(|p| (p.current, p.max)), Some((7, Some(9))));
             let counted = oom::counters(&layout.memory, "kubepods/pod1", &mut buf).unwrap();
             assert_eq!(counted.map(|c| (c.limit_hits, c.kills)), Some((3, 2)));
-            assert_eq!(oom::limit_hits(&layout).unwrap().len(), 1, "{cgroups:?}");
+            assert_eq!(
+                oom::limit_hits(&layout, |_, _| ()).unwrap().len(),
+                1,
+                "{cgroups:?}"
+            );
         }
     }
 

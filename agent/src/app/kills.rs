@@ -12,7 +12,7 @@ use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, Sc
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
-use crate::pods::{Place, place};
+use crate::pods::{Graveyard, Place, place};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
     Constraint, Evidence, Grounds, Kill, LimitCounters, LimitOwner, Scope, ScopeSource as Source,
@@ -45,6 +45,8 @@ pub(super) struct Kills {
     /// For when handles cannot be used.
     paths: cgroup::walk::InodeMap,
     walked: Option<BootNanos>,
+    /// For when the cgroup is gone.
+    graveyard: Graveyard,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,8 +87,15 @@ impl Kills {
                 })
                 .ok()
         });
+        let pods = config.pods_cgroup.display().to_string();
+        let mut graveyard = Graveyard::default();
+        let see = |id, path: &str| {
+            if place(path, &pods) != Place::Other {
+                graveyard.bury(id, path);
+            }
+        };
         let counted = layout
-            .map(oom::limit_hits)
+            .map(|layout| oom::limit_hits(layout, see))
             .transpose()
             .unwrap_or_else(|err| {
                 warn!(
@@ -99,14 +108,20 @@ impl Kills {
         Self {
             layout: layout.cloned(),
             mount,
-            pods: config.pods_cgroup.display().to_string(),
+            pods,
             page: page_size(),
             hits: hits
                 .map(|(id, count)| (id, Hits { count, moved: None }))
                 .collect(),
             paths: cgroup::walk::InodeMap::default(),
             walked: None,
+            graveyard,
         }
+    }
+
+    /// A cgroup was seen that may be gone when its kill is examined.
+    pub(super) fn remember(&mut self, id: CgroupId, path: &str) {
+        self.graveyard.bury(id, path);
     }
 
     /// Looks at a kill that a program told.
@@ -219,8 +234,17 @@ impl Kills {
         }
     }
 
-    /// By its handle, in constant time; where that is not possible by a walk.
+    /// As it is now; that of a cgroup that is gone from memory.
     fn path(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let Some(path) = self.live_path(id, now) else {
+            return self.graveyard.path(id).map(str::to_owned);
+        };
+        self.graveyard.bury(id, &path);
+        Some(path)
+    }
+
+    /// By its handle, in constant time; where that is not possible by a walk.
+    fn live_path(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let Some(mount) = &self.mount else {
             return self.walk(id, now);
         };
@@ -332,7 +356,7 @@ fn constraint(told: OomConstraint) -> Constraint {
 
 /// Containers come and go: keeps the cgroups that still exist and have met a limit.
 fn forget_the_gone(hits: &mut HashMap<CgroupId, Hits>, layout: &Layout, now: BootNanos) {
-    let live = oom::limit_hits(layout).unwrap_or_default();
+    let live = oom::limit_hits(layout, |_, _| ()).unwrap_or_default();
     let recent = |hits: &Hits| {
         hits.moved
             .is_some_and(|moved| now.since(moved) < SAME_MOMENT)
@@ -352,4 +376,63 @@ fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
         .unwrap_or(USUAL_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+    use crate::config::Overrides;
+    use crate::host::cgroup::{Hierarchy, Version};
+    use crate::host::scratch::Scratch;
+
+    #[test]
+    fn a_cgroup_that_is_gone_keeps_its_path_and_many_unknown_ones_cause_one_walk() {
+        let dir = Scratch::new();
+        let memory = Hierarchy {
+            mount: dir.path().to_owned(),
+            version: Version::V2,
+        };
+        let layout = Layout {
+            memory,
+            pids: None,
+            unified: None,
+        };
+        let none = |_: &std::path::Path| Err(std::io::ErrorKind::NotFound.into());
+        let config = Config::load(&Overrides::default(), &|_| None, &none, "a").unwrap();
+        let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
+        // Held open, so that this file system does not give the inode to the next directory;
+        // cgroups never do.
+        let held = |rel: &str| fs::File::open(dir.path().join(rel)).unwrap();
+        for rel in ["kubepods/podaa/at-start", "elsewhere"] {
+            dir.mkdir(rel);
+        }
+        let (at_start, elsewhere) = (id("kubepods/podaa/at-start"), id("elsewhere"));
+        let _held = [held("kubepods/podaa/at-start"), held("elsewhere")];
+        let mut kills = Kills::new(&config, Some(&layout));
+        kills.remember(CgroupId(1), "/kubepods/podaa/told");
+        fs::remove_dir_all(dir.path().join("kubepods")).unwrap();
+        fs::remove_dir_all(dir.path().join("elsewhere")).unwrap();
+
+        let now = BootNanos(10_000_000_000);
+        dir.mkdir("later");
+        let mut path = |id, at| kills.path(id, at);
+        let known = Some("/kubepods/podaa/at-start".to_owned());
+        assert_eq!(path(at_start, now), known, "seen by the walk at start");
+        let told = Some("/kubepods/podaa/told".to_owned());
+        assert_eq!(path(CgroupId(1), now), told, "told of when it came");
+        assert_eq!(path(elsewhere, now), None, "no pod's: not kept");
+        assert_eq!(
+            path(id("later"), now),
+            Some("/later".into()),
+            "found by the walk"
+        );
+
+        dir.mkdir("new");
+        assert_eq!(path(id("new"), now), None, "no second walk in one moment");
+        let next = now.plus(SAME_MOMENT);
+        assert_eq!(path(id("new"), next), Some("/new".into()), "walked again");
+    }
 }

@@ -156,9 +156,9 @@ pub fn cgroup_path(input: &[u8]) {
         let below = path.strip_prefix(pods);
         match place(&path, pods) {
             Place::Pods => assert_eq!(below, Some("")),
-            Place::Pod { uid } => is_pod(&uid, below),
-            Place::Container { uid, container } => {
-                is_pod(&uid, below);
+            Place::Pod { pod } => is_pod(pod.as_str(), below),
+            Place::Container { pod, container } => {
+                is_pod(pod.as_str(), below);
                 if let Some(id) = container {
                     let hex = id.bytes().all(|b| b.is_ascii_hexdigit());
                     assert!(

@@ -65,11 +65,16 @@ pub fn counters(
 /// # Cost
 ///
 /// A walk of the whole hierarchy, with one small file a cgroup: at start, and never per sample.
-pub fn limit_hits(layout: &Layout) -> Result<HashMap<CgroupId, u64>, HostError> {
+/// Since it sees every cgroup anyway, each is shown to `see`, with its path.
+pub fn limit_hits(
+    layout: &Layout,
+    mut see: impl FnMut(CgroupId, &str),
+) -> Result<HashMap<CgroupId, u64>, HostError> {
     let version = layout.memory.version;
     let mut hits = HashMap::new();
     let mut buf = Vec::new();
-    walk::each(&layout.memory, |id, dir, _| {
+    walk::each(&layout.memory, |id, dir, path| {
+        see(id, path);
         // One unreadable cgroup must not hide the others.
         if let Ok(Some(count @ 1..)) = limit_hits_of(dir, version, &mut buf) {
             hits.insert(id, count);
@@ -316,7 +321,7 @@ mod tests {
             let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
             let expected = HashMap::from([(id("kubepods/pod1/ctr"), 3), (id("system"), 1)]);
             assert_eq!(
-                limit_hits(&layout(&dir, version)).unwrap(),
+                limit_hits(&layout(&dir, version), |_, _| ()).unwrap(),
                 expected,
                 "{version:?}"
             );

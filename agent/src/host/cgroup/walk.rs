@@ -4,7 +4,7 @@
 //! hierarchy finds it. Neither nix nor rustix offers `open_by_handle_at`, which would find it at
 //! once, and this room has no `unsafe`: the walk is the way that needs no capability.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,10 @@ pub const MAX_DEPTH: usize = 10;
 
 /// Cgroups that one walk looks at: forty a pod on a node of 500 pods.
 pub const MAX_CGROUPS: usize = 20_000;
+
+/// A longer path is not remembered: only a tenant makes such names, and with [`MAX_CGROUPS`] it
+/// bounds the memory of one walk at 10 MiB.
+const LONGEST_PATH: usize = 512;
 
 /// Paths by id, as the last walk found them.
 ///
@@ -52,7 +56,9 @@ impl InodeMap {
     fn refresh(&mut self, hierarchy: &Hierarchy) -> Result<(), HostError> {
         let mut paths = HashMap::with_capacity(self.0.len());
         each(hierarchy, |id, _, path| {
-            paths.insert(id, path.to_owned());
+            if path.len() <= LONGEST_PATH {
+                paths.insert(id, path.to_owned());
+            }
             true
         })?;
         self.0 = paths;
@@ -60,31 +66,48 @@ impl InodeMap {
     }
 }
 
-/// Shows every cgroup to `look`, parents first, until it says `false` or a bound is met: its id,
-/// its directory, and its path within the hierarchy. Cgroups that go away meanwhile are left out.
+/// Shows every cgroup to `look`, until it says `false` or a bound is met. See [`each_below`].
 pub(super) fn each(
     hierarchy: &Hierarchy,
+    look: impl FnMut(CgroupId, &Path, &str) -> bool,
+) -> Result<(), HostError> {
+    each_below(hierarchy, "/", MAX_DEPTH, look)
+}
+
+/// Shows `cgroup` and those up to `depth` levels below it to `look`, until it says `false` or there
+/// were [`MAX_CGROUPS`]: id, directory, and path within the hierarchy. Level by level, so that the
+/// many that a tenant made below its own cannot hide another's. Those that go away meanwhile are
+/// left out.
+///
+/// # Errors
+///
+/// Where `cgroup` itself is not there.
+pub fn each_below(
+    hierarchy: &Hierarchy,
+    cgroup: &str,
+    depth: usize,
     mut look: impl FnMut(CgroupId, &Path, &str) -> bool,
 ) -> Result<(), HostError> {
-    let top = &hierarchy.mount;
+    let top = hierarchy.dir(cgroup);
     let failed = |source| HostError::Read {
         path: top.clone(),
         source,
     };
-    let id = CgroupId(fs::metadata(top).map_err(failed)?.ino());
-    let mut waiting = vec![(id, top.clone(), String::new(), 0)];
+    let id = CgroupId(fs::metadata(&top).map_err(failed)?.ino());
+    let path = cgroup.trim_end_matches('/').to_owned();
+    let mut waiting = VecDeque::from([(id, top, path, 0)]);
     let mut found = 1;
-    while let Some((id, dir, path, depth)) = waiting.pop() {
+    while let Some((id, dir, path, level)) = waiting.pop_front() {
         if !look(id, &dir, if path.is_empty() { "/" } else { &path }) {
             return Ok(());
         }
-        if depth == MAX_DEPTH || found == MAX_CGROUPS {
+        if level == depth || found == MAX_CGROUPS {
             continue;
         }
         let room = MAX_CGROUPS - found;
         for (id, child, name) in children(&dir).take(room) {
             found += 1;
-            waiting.push((id, child, format!("{path}/{name}"), depth + 1));
+            waiting.push_back((id, child, format!("{path}/{name}"), level + 1));
         }
         if found == MAX_CGROUPS {
             warn!(cgroups = found, "too many cgroups, some are not looked at");

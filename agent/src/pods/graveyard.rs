@@ -1,0 +1,99 @@
+//! Paths of cgroups that were seen, so that one that is gone is still told by its path.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::units::CgroupId;
+
+/// Cgroups remembered: eight a pod on a node of 500 pods.
+pub const MOST_PATHS: usize = 4096;
+/// A longer path is not remembered. A container's own has about 200 bytes; longer ones are made by
+/// tenants. With [`MOST_PATHS`] it bounds the memory at 2 MiB.
+pub const LONGEST_PATH: usize = 512;
+
+/// Path by id of the cgroups that were used last. An id is never given twice while the node is up.
+#[derive(Debug, Clone, Default)]
+pub struct Graveyard {
+    paths: HashMap<CgroupId, (u64, String)>,
+    by_age: BTreeMap<u64, CgroupId>,
+    turn: u64,
+}
+
+impl Graveyard {
+    /// Remembers a path, in place of the one that was not used for longest.
+    pub fn bury(&mut self, id: CgroupId, path: &str) {
+        if path.len() > LONGEST_PATH {
+            return;
+        }
+        let path = match self.paths.remove(&id) {
+            Some((turn, known)) => {
+                self.by_age.remove(&turn);
+                if known == path {
+                    known
+                } else {
+                    path.to_owned()
+                }
+            }
+            None => path.to_owned(),
+        };
+        if self.paths.len() >= MOST_PATHS
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.paths.remove(&oldest);
+        }
+        self.turn += 1;
+        self.by_age.insert(self.turn, id);
+        self.paths.insert(id, (self.turn, path));
+    }
+
+    /// The path, if it is remembered. Using it keeps it.
+    pub fn path(&mut self, id: CgroupId) -> Option<&str> {
+        let (turn, _) = self.paths.get(&id)?;
+        self.by_age.remove(turn);
+        self.turn += 1;
+        self.by_age.insert(self.turn, id);
+        let (turn, path) = self.paths.get_mut(&id)?;
+        *turn = self.turn;
+        Some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_unused_is_forgotten_first_and_nothing_grows() {
+        let mut graveyard = Graveyard::default();
+        let id = |n: usize| CgroupId(n as u64);
+        for n in 0..MOST_PATHS {
+            graveyard.bury(id(n), &format!("/a/{n}"));
+        }
+        assert_eq!(graveyard.path(id(0)), Some("/a/0"));
+        graveyard.bury(id(1), "/a/1");
+        graveyard.bury(id(MOST_PATHS), "/new");
+        let rows = [
+            (0, Some("/a/0"), "asked for"),
+            (1, Some("/a/1"), "seen again"),
+            (2, None, "the one not used for longest"),
+            (3, Some("/a/3"), "the next"),
+            (MOST_PATHS, Some("/new"), "the new one"),
+        ];
+        for (n, expected, why) in rows {
+            assert_eq!(graveyard.path(id(n)), expected, "{why}");
+        }
+        for n in 0..10 * MOST_PATHS {
+            graveyard.bury(id(n % (2 * MOST_PATHS)), "/x");
+            assert_eq!(graveyard.paths.len(), graveyard.by_age.len());
+            assert!(graveyard.paths.len() <= MOST_PATHS);
+        }
+    }
+
+    #[test]
+    fn a_path_that_only_a_tenant_would_make_is_not_kept() {
+        let mut graveyard = Graveyard::default();
+        graveyard.bury(CgroupId(1), &"x".repeat(LONGEST_PATH));
+        graveyard.bury(CgroupId(2), &"x".repeat(LONGEST_PATH + 1));
+        assert!(graveyard.path(CgroupId(1)).is_some());
+        assert_eq!(graveyard.path(CgroupId(2)), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! The forms that kubelets and container runtimes give to names of cgroups.
+//!
+//! Kubelet: `pkg/kubelet/cm/cgroup_manager_linux.go` (`ToSystemd`, `ToCgroupfs`) and
+//! `pod_container_manager_linux.go` (`GetPodContainerName`), v1.33.
+
+use super::PodId;
+
+/// The `QoS` classes that have a cgroup of their own. Guaranteed pods stand beside these.
+pub(super) const CLASSES: [&str; 2] = ["burstable", "besteffort"];
+/// What runtimes put before a container id; with systemd's driver `.scope` follows it. `crio-conmon-`
+/// is not among them: that is the monitor of a container.
+const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];
+/// Longest UID that the API server gives: a UUID.
+const UID_LENGTH: usize = 36;
+const HASH_LENGTH: usize = 32;
+const CONTAINER_ID_LENGTH: usize = 64;
+
+/// The form of one node's names: systemd's repeats the names of all slices above, cgroupfs's does
+/// not.
+pub(super) enum Names<'a> {
+    Cgroupfs,
+    /// `prefix` is the name of the pods cgroup without `.slice`.
+    Systemd {
+        prefix: &'a str,
+    },
+}
+
+impl<'a> Names<'a> {
+    /// As the pods cgroup's own name has it.
+    pub(super) fn of(pods: &'a str) -> Self {
+        let name = pods.rsplit('/').next().unwrap_or_default();
+        name.strip_suffix(".slice")
+            .map_or(Self::Cgroupfs, |prefix| Self::Systemd { prefix })
+    }
+
+    /// The `QoS` class whose cgroup has this name.
+    pub(super) fn class(&self, name: &str) -> Option<&'static str> {
+        let class = match self {
+            Self::Cgroupfs => name,
+            Self::Systemd { prefix } => below(name.strip_suffix(".slice")?, prefix)?,
+        };
+        CLASSES.into_iter().find(|known| *known == class)
+    }
+
+    /// The pod whose cgroup has this name: `pod<uid>`, or `<prefix>[-<class>]-pod<uid>.slice` with
+    /// `_` for `-`. `class` is that of the cgroup it stands in.
+    pub(super) fn pod(&self, name: &str, class: Option<&str>) -> Option<PodId> {
+        match self {
+            Self::Cgroupfs => pod_id(name.strip_prefix("pod")?.to_owned()),
+            Self::Systemd { prefix } => {
+                let mut rest = below(name.strip_suffix(".slice")?, prefix)?;
+                if let Some(class) = class {
+                    rest = below(rest, class)?;
+                }
+                let id = rest.strip_prefix("pod")?;
+                if id.contains('-') {
+                    return None; // A slice of a slice, which stands one level deeper.
+                }
+                pod_id(id.replace('_', "-"))
+            }
+        }
+    }
+}
+
+/// What follows `prefix` and a `-`.
+fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    name.strip_prefix(prefix)?.strip_prefix('-')
+}
+
+fn pod_id(id: String) -> Option<PodId> {
+    let hash = id.len() == HASH_LENGTH && is_hex(&id);
+    let plain = id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    match (hash, plain && !id.is_empty() && id.len() <= UID_LENGTH) {
+        (true, _) => Some(PodId::ConfigHash(id)),
+        (false, true) => Some(PodId::Uid(id)),
+        (false, false) => None,
+    }
+}
+
+/// The id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`.
+pub(super) fn container_id(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    RUNTIMES
+        .into_iter()
+        .filter_map(|runtime| name.strip_prefix(runtime))
+        .find(|id| id.len() == CONTAINER_ID_LENGTH && is_hex(id))
+}
+
+fn is_hex(id: &str) -> bool {
+    id.bytes().all(|b| b.is_ascii_hexdigit())
+}

@@ -1,0 +1,350 @@
+use super::*;
+
+const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+const SLICE: &str = "6d8a4d2e_1f4b_4a62_9b0e_0f7c0f5d8a11";
+const OTHER: &str = "00000000-0000-0000-0000-000000000000";
+const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
+const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+/// kind, and every kubelet with `--cgroup-root=/kubelet`.
+const NESTED: &str = "/kubelet.slice/kubelet-kubepods.slice";
+
+fn pod() -> Place {
+    Place::Pod {
+        pod: PodId::Uid(UID.into()),
+    }
+}
+
+fn container(id: Option<&str>) -> Place {
+    Place::Container {
+        pod: PodId::Uid(UID.into()),
+        container: id.map(str::to_owned),
+    }
+}
+
+/// Names as each project makes them: kubelet v1.33 `pkg/kubelet/cm`, containerd 2.0
+/// `internal/cri/server/helpers.go` (`getCgroupsPath`), CRI-O 1.33 `internal/config/cgmgr`,
+/// cri-dockerd with Docker 28 `daemon/oci_linux.go`, crun 1.21 `src/libcrun/cgroup-systemd.c`.
+#[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
+fn every_form_of_name_is_understood() {
+    let id = || container(Some(ID));
+    let (fs, sd) = ("/kubepods", "/kubepods.slice");
+    let bu = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice");
+    let be = format!("kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE}.slice");
+    let g = format!("kubepods-pod{SLICE}.slice");
+    let nested =
+        format!("kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice");
+    let hash = || PodId::ConfigHash(HASH.into());
+    let rows = [
+        (fs, String::new(), Place::Pods, "all pods"),
+        (sd, String::new(), Place::Pods, "all pods, systemd"),
+        (NESTED, String::new(), Place::Pods, "all pods, nested"),
+        (fs, "/burstable".into(), Place::Other, "a class itself"),
+        (
+            sd,
+            "/kubepods-burstable.slice".into(),
+            Place::Other,
+            "a class itself",
+        ),
+        (
+            fs,
+            format!("/burstable/pod{UID}"),
+            pod(),
+            "kubelet, cgroupfs",
+        ),
+        (
+            fs,
+            format!("/besteffort/pod{UID}"),
+            pod(),
+            "kubelet, cgroupfs",
+        ),
+        (
+            fs,
+            format!("/pod{UID}"),
+            pod(),
+            "kubelet, cgroupfs, guaranteed",
+        ),
+        (sd, format!("/{bu}"), pod(), "kubelet, systemd"),
+        (sd, format!("/{be}"), pod(), "kubelet, systemd"),
+        (sd, format!("/{g}"), pod(), "kubelet, systemd, guaranteed"),
+        (
+            NESTED,
+            format!("/{nested}"),
+            pod(),
+            "kubelet in kind, systemd",
+        ),
+        (
+            "/kubelet/kubepods",
+            format!("/burstable/pod{UID}/{ID}"),
+            id(),
+            "kubelet in kind",
+        ),
+        (
+            fs,
+            format!("/pod{HASH}"),
+            Place::Pod { pod: hash() },
+            "static pod",
+        ),
+        (
+            sd,
+            format!("/kubepods-pod{HASH}.slice/crio-{ID}.scope"),
+            Place::Container {
+                pod: hash(),
+                container: Some(ID.into()),
+            },
+            "static pod, CRI-O",
+        ),
+        (
+            fs,
+            format!("/pod{UID}/{ID}"),
+            id(),
+            "containerd and cri-dockerd, cgroupfs",
+        ),
+        (
+            sd,
+            format!("/{g}/cri-containerd-{ID}.scope"),
+            id(),
+            "containerd, systemd",
+        ),
+        (
+            NESTED,
+            format!("/{nested}/cri-containerd-{ID}.scope"),
+            id(),
+            "containerd in kind",
+        ),
+        (fs, format!("/pod{UID}/crio-{ID}"), id(), "CRI-O, cgroupfs"),
+        (sd, format!("/{bu}/crio-{ID}.scope"), id(), "CRI-O, systemd"),
+        (
+            sd,
+            format!("/{bu}/crio-{ID}.scope/container"),
+            id(),
+            "crun's extra level",
+        ),
+        (
+            sd,
+            format!("/{bu}/crio-conmon-{ID}.scope"),
+            container(None),
+            "CRI-O's monitor",
+        ),
+        (
+            fs,
+            format!("/pod{UID}/crio-conmon-{ID}"),
+            container(None),
+            "CRI-O's monitor",
+        ),
+        (
+            sd,
+            format!("/{be}/docker-{ID}.scope"),
+            id(),
+            "cri-dockerd, systemd",
+        ),
+        (
+            fs,
+            format!("/pod{UID}/{ID}/system.slice/x.service"),
+            id(),
+            "systemd in it",
+        ),
+        (
+            fs,
+            format!("/pod{UID}/init"),
+            container(None),
+            "a name of its own",
+        ),
+        (
+            fs,
+            format!("/pod{UID}/{ID}0"),
+            container(None),
+            "longer than an id",
+        ),
+    ];
+    for (pods, below, expected, source) in rows {
+        let path = format!("{pods}{below}");
+        assert_eq!(place(&path, pods), expected, "{source}: {path}");
+    }
+}
+
+#[test]
+fn a_tenant_cannot_pass_for_another_pod() {
+    let (fs, sd) = ("/kubepods", "/kubepods.slice");
+    let other = OTHER.replace('-', "_");
+    let rows = [
+        (
+            fs,
+            format!("/kubepods/pod{UID}/pod{OTHER}/{ID}"),
+            container(None),
+            "in its own pod",
+        ),
+        (
+            fs,
+            format!("/kubepods/pod{UID}/{ID}/kubepods/burstable/pod{OTHER}/{ID}"),
+            container(Some(ID)),
+            "a whole tree in its container",
+        ),
+        (
+            sd,
+            format!("/kubepods.slice/kubepods-pod{SLICE}.slice/kubepods-pod{other}.slice"),
+            container(None),
+            "a slice in its own",
+        ),
+        (
+            fs,
+            format!("/kubepods2/pod{OTHER}"),
+            Place::Other,
+            "begins alike",
+        ),
+        (
+            fs,
+            format!("/system.slice/kubepods/pod{OTHER}"),
+            Place::Other,
+            "elsewhere",
+        ),
+        (
+            sd,
+            format!(
+                "/system.slice/containerd.service/kubepods-pod{other}.slice:cri-containerd:{ID}"
+            ),
+            Place::Other,
+            "containerd and kubelet with unlike drivers: not in the pods cgroup",
+        ),
+        (fs, "/kubepods/podx\n".into(), Place::Other, "not a UID"),
+        (fs, "/kubepods/pod".into(), Place::Other, "no UID"),
+        (
+            fs,
+            format!("/kubepods/pod{UID}0"),
+            Place::Other,
+            "longer than a UID",
+        ),
+        (
+            fs,
+            format!("/kubepods/../pod{UID}"),
+            Place::Other,
+            "upwards",
+        ),
+        (
+            fs,
+            format!("/kubepods/kubepods-pod{SLICE}.slice"),
+            Place::Other,
+            "the other driver",
+        ),
+        (
+            sd,
+            format!("/kubepods.slice/pod{UID}"),
+            Place::Other,
+            "the other driver",
+        ),
+        (
+            sd,
+            format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"),
+            Place::Other,
+            "a class that is not its own",
+        ),
+        (
+            sd,
+            format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"),
+            Place::Other,
+            "outside its class",
+        ),
+    ];
+    for (pods, path, expected, why) in rows {
+        assert_eq!(place(&path, pods), expected, "{why}: {path}");
+    }
+}
+
+#[test]
+fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
+    use ByNames::{Certain, Claimed, Nothing};
+    let (fs, sd) = ("/kubepods", "/kubepods.slice");
+    let pod_slice = format!("kubepods-burstable-pod{SLICE}.slice");
+    let pod_name = format!("pod{UID}");
+    let scope = format!("crio-{ID}.scope");
+    let (fs_id, long) = (ID.to_owned(), "x".repeat(95));
+    let is = |id: Option<&str>| Claimed(container(id));
+    let rows = [
+        (
+            fs,
+            [&*fs_id, &pod_name, "burstable"],
+            is(Some(ID)),
+            "a container",
+        ),
+        (
+            fs,
+            [&*fs_id, &pod_name, "kubepods"],
+            is(Some(ID)),
+            "guaranteed",
+        ),
+        (
+            sd,
+            [&*scope, &pod_slice, "kubepods-burstable.slice"],
+            is(Some(ID)),
+            "systemd",
+        ),
+        (
+            sd,
+            ["container", &scope, &pod_slice],
+            is(Some(ID)),
+            "crun's extra level",
+        ),
+        (
+            fs,
+            ["x", &fs_id, &pod_name],
+            is(Some(ID)),
+            "one level below a container",
+        ),
+        (
+            fs,
+            [&*pod_name, "burstable", "kubepods"],
+            Claimed(pod()),
+            "the pod itself",
+        ),
+        (
+            fs,
+            [&*pod_name, "kubepods", ""],
+            Certain(pod()),
+            "nothing above",
+        ),
+        (fs, ["kubepods", "", ""], Certain(Place::Pods), "all pods"),
+        (
+            fs,
+            [&*pod_name, "kubepods2", ""],
+            Nothing,
+            "nothing above, and no pod",
+        ),
+        (fs, ["", "", ""], Nothing, "the top"),
+        (
+            fs,
+            ["x", "y", &fs_id],
+            Nothing,
+            "two levels below a container",
+        ),
+        (
+            fs,
+            [&*fs_id, &pod_name, &fs_id],
+            Nothing,
+            "a made-up pod in a container",
+        ),
+        (
+            sd,
+            [&*scope, &pod_slice, "kubepods-besteffort.slice"],
+            Nothing,
+            "not its class",
+        ),
+        (
+            fs,
+            [&*long, &fs_id, &pod_name],
+            Nothing,
+            "a name that was cut",
+        ),
+        (
+            fs,
+            ["\n", &fs_id, &pod_name],
+            is(Some(ID)),
+            "hostile below the container",
+        ),
+    ];
+    for (pods, names, expected, why) in rows {
+        let names = names.map(|name| name.as_bytes().to_vec());
+        assert_eq!(place_by_names(&names, pods), expected, "{why}");
+    }
+    let bytes = [vec![0xff], ID.into(), pod_name.into_bytes()];
+    assert_eq!(place_by_names(&bytes, fs), Nothing, "not UTF-8");
+}
