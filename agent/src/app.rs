@@ -31,6 +31,7 @@ mod kills;
 mod metering;
 mod observe;
 mod outside;
+mod pod_pids;
 mod probes;
 mod reporting;
 mod tasks;
@@ -44,14 +45,16 @@ use kills::Kills;
 use metering::{Metering, Sources};
 use observe::Observe;
 use outside::{Doors, doors, no_kubelet, ring_ended};
+use pod_pids::PodPids;
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
 
 /// What is read without waiting for a disk.
-const HOT: [Signal; 3] = [
+const HOT: [Signal; 4] = [
     Signal::MemoryAvailable,
     Signal::AllocatableMemoryAvailable,
     Signal::PidAvailable,
+    Signal::AllocatablePidAvailable,
 ];
 
 /// What is asked of a helper thread.
@@ -90,7 +93,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     }
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut doors) = doors(outside.kernel, outside.kmsg, clock);
+    let (events, mut doors) = doors(outside.kernel, outside.kmsg, &outside.config, clock);
     let sites = match outside.sites {
         Some(sites) => sites,
         None => metering::open(&outside.config, outside.client.is_some()).await,
@@ -122,6 +125,7 @@ struct App {
     probes: Probes,
     kills: Kills,
     counts: Counts,
+    pod_pids: PodPids,
     facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
@@ -140,18 +144,14 @@ impl App {
         let facts = facts::gather(&config, &observe);
         let blocking = Blocking::new(&config, observe.layout());
         let probes = Probes::start(&config, doors.kernel.take(), &doors.support);
-        let announced = if probes.tells_pids() {
-            vec![Signal::PidAvailable]
-        } else {
-            Vec::new()
-        };
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
-            hot: Deadlines::new(&HOT, announced),
+            hot: Deadlines::new(&HOT, probes.announced()),
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
             kills: Kills::new(&config, observe.layout()),
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
+            pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
             config,
             clock,
             observe,
@@ -332,12 +332,14 @@ impl App {
         self.hot.next(&looks, &self.evaluator, now.boot);
         let pids = self.evaluator.pressure(Resource::Pids);
         self.probes.sampled(self.observe.tasks(), pids, now.boot);
+        self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         if let Some(question) = self.counts.sampled(now.boot) {
             self.blocking.ask(question);
         }
         let missed = self.counts.settled(now);
         self.record_all(missed);
+        self.tell_refused(now);
     }
 
     fn answered(&mut self, answer: Answer, now: Now) {

@@ -63,6 +63,11 @@ pub enum Event {
         /// Longest of them.
         max: Duration,
     },
+    /// Cgroups that are watched came, went, or met a limit on their tasks.
+    CgroupsChanged {
+        /// When it was read.
+        at: BootNanos,
+    },
     /// A kind from a newer object. Counted, then ignored.
     Unknown {
         /// [`agent_common::Header::kind`].

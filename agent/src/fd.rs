@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use aya::maps::{MapData, RingBuf};
+use nix::sys::inotify::Inotify;
 use nix::sys::timerfd::TimerFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -20,6 +21,8 @@ pub unsafe trait OneDescriptor: AsFd {}
 unsafe impl OneDescriptor for File {}
 // SAFETY: a timer owns its descriptor from creation to drop.
 unsafe impl OneDescriptor for TimerFd {}
+// SAFETY: an inotify instance owns its descriptor from creation to drop.
+unsafe impl OneDescriptor for Inotify {}
 // SAFETY: a ring owns its map, and a map keeps its descriptor from creation to drop.
 unsafe impl OneDescriptor for RingBuf<MapData> {}
 

@@ -6,6 +6,7 @@
 
 mod attach;
 pub mod btf;
+pub mod cgroup_watch;
 pub mod confine;
 pub mod figures;
 pub mod handle;

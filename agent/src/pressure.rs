@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod look;
 pub mod oom;
 pub mod pids;
+pub mod refusals;
 pub mod threshold;
 
 /// Whether one resource is under pressure.

@@ -24,11 +24,14 @@ pub enum Signal {
     ImagefsInodesFree,
     /// min(`pid_max`, `threads-max`) less the tasks that exist.
     PidAvailable,
+    /// The pods cgroup's own `pids.max` less its `pids.current`. Not for users: derived from
+    /// `pid.available`.
+    AllocatablePidAvailable,
 }
 
 impl Signal {
     /// Every signal, in the order in which they are evaluated.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::MemoryAvailable,
         Self::AllocatableMemoryAvailable,
         Self::NodefsAvailable,
@@ -36,6 +39,7 @@ impl Signal {
         Self::ImagefsAvailable,
         Self::ImagefsInodesFree,
         Self::PidAvailable,
+        Self::AllocatablePidAvailable,
     ];
 
     /// The kubelet's name, as in `evictionHard`.
@@ -49,7 +53,17 @@ impl Signal {
             Self::ImagefsAvailable => "imagefs.available",
             Self::ImagefsInodesFree => "imagefs.inodesFree",
             Self::PidAvailable => "pid.available",
+            Self::AllocatablePidAvailable => "allocatablePid.available",
         }
+    }
+
+    /// Whether it follows another signal, and cannot be named by users.
+    #[must_use]
+    pub const fn is_derived(self) -> bool {
+        matches!(
+            self,
+            Self::AllocatableMemoryAvailable | Self::AllocatablePidAvailable
+        )
     }
 
     /// The resource whose condition this signal moves.
@@ -62,11 +76,12 @@ impl Signal {
             | Self::ImagefsAvailable
             | Self::ImagefsInodesFree => Resource::Disk,
             Self::PidAvailable => Resource::Pids,
+            Self::AllocatablePidAvailable => Resource::PodsPids,
         }
     }
 }
 
-/// What a node can run short of; each has one condition.
+/// What a node can run short of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// `MemoryPressure`.
@@ -77,11 +92,20 @@ pub enum Resource {
     Pids,
     /// `DiskIOPressure`: how quickly the disks answer.
     DiskIo,
+    /// Tasks that all pods together may have. No condition of its own: a kubelet's `PIDPressure` is
+    /// about the node's tasks alone.
+    PodsPids,
 }
 
 impl Resource {
     /// Every resource, in the order in which their conditions are written.
-    pub const ALL: [Self; 4] = [Self::Memory, Self::Disk, Self::Pids, Self::DiskIo];
+    pub const ALL: [Self; 5] = [
+        Self::Memory,
+        Self::Disk,
+        Self::Pids,
+        Self::DiskIo,
+        Self::PodsPids,
+    ];
 
     /// For log fields and metric labels.
     #[must_use]
@@ -91,6 +115,7 @@ impl Resource {
             Self::Disk => "disk",
             Self::Pids => "pids",
             Self::DiskIo => "diskIO",
+            Self::PodsPids => "podsPids",
         }
     }
 }

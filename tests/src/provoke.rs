@@ -99,6 +99,19 @@ impl Provoke {
         if status.success() { Ok(()) } else { failed() }
     }
 
+    /// Tries `count` forks inside `cgroup`, each a process that stays until all were tried. Gives
+    /// how many the kernel refused.
+    ///
+    /// # Errors
+    ///
+    /// When the child cannot be started, or does not say.
+    pub fn fork_in(&self, cgroup: &Path, count: u32) -> io::Result<u64> {
+        let mut command = self.command();
+        let said = command.arg("fork").arg(cgroup).arg(count.to_string());
+        let said = String::from_utf8_lossy(&said.output()?.stdout).into_owned();
+        said.trim().parse().map_err(io::Error::other)
+    }
+
     /// A process inside `cgroup` that does nothing, until the result is dropped.
     ///
     /// # Errors

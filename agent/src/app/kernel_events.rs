@@ -104,6 +104,7 @@ impl App {
                     }
                 }
             }
+            Event::CgroupsChanged { .. } => self.cgroups_changed(now),
             Event::Unknown { kind } => warn!(kind, "record of an unknown kind"),
         }
         None

@@ -128,6 +128,7 @@ impl Metering {
             Ok(Event::PidCrossing { .. }) => "pid_crossing",
             Ok(Event::PidTrend { .. }) => "pid_trend",
             Ok(Event::DiskState { .. }) => "disk_state",
+            Ok(Event::CgroupsChanged { .. }) => "cgroups_changed",
             Ok(Event::Unknown { .. }) => "unknown",
             Err(_) => "malformed",
         };

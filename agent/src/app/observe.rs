@@ -4,8 +4,8 @@
 use tracing::{debug, warn};
 
 use crate::config::Config;
-use crate::host::cgroup::Layout;
 use crate::host::cgroup::memory::{CgroupMemory, RootMemory};
+use crate::host::cgroup::{self, Layout};
 use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
 use crate::node_status::Facts;
 use crate::pressure::look::Look;
@@ -17,6 +17,8 @@ pub(super) struct Observe {
     layout: Option<Layout>,
     node: Option<RootMemory>,
     pods: Option<CgroupMemory>,
+    /// Path of the pods cgroup.
+    pods_cgroup: Option<String>,
     pids: pids::Source,
     last_pids: Option<pids::Pids>,
     buf: Vec<u8>,
@@ -40,6 +42,7 @@ impl Observe {
         let node = layout.as_ref().zip(total.ok());
         let pods = layout.as_ref().zip(config.pods_cgroup.to_str());
         Self {
+            pods_cgroup: config.pods_cgroup.to_str().map(str::to_owned),
             node: node.map(|(layout, total)| RootMemory::new(&layout.memory, total)),
             pods: pods.map(|(layout, cgroup)| CgroupMemory::new(&layout.memory, cgroup)),
             pids: pids::Source::new(&root),
@@ -76,7 +79,14 @@ impl Observe {
                 Signal::PidAvailable,
                 self.last_pids.map(pids::Pids::reading),
             ),
+            look(Signal::AllocatablePidAvailable, self.pods_pids()),
         ]
+    }
+
+    fn pods_pids(&mut self) -> Option<Reading> {
+        let pids = self.layout.as_ref()?.pids.as_ref()?;
+        let read = cgroup::pids::read(pids, self.pods_cgroup.as_deref()?, &mut self.buf);
+        seen(Signal::AllocatablePidAvailable, read)?.reading()
     }
 
     /// `memory.available` now.

@@ -156,6 +156,7 @@ pub(super) struct Doors {
 pub(super) fn doors(
     line: KernelLine,
     log: Option<File>,
+    config: &Config,
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, Doors) {
     let (send, events) = mpsc::channel(EVENTS);
@@ -180,7 +181,7 @@ pub(super) fn doors(
             if let Some(log) = log {
                 readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
             }
-            let watchers = Watchers::start(log, clock, &send);
+            let watchers = Watchers::start(config, log, clock, &send);
             let crit = ring::read(crit, clock, send.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send);
@@ -207,7 +208,7 @@ pub(super) fn doors(
             },
         ),
         KernelLine::None(_) => {
-            let watchers = Watchers::start(log, clock, &send);
+            let watchers = Watchers::start(config, log, clock, &send);
             // Kept open, so that the loop waits for an event that never comes.
             readers.spawn(async move {
                 send.closed().await;

@@ -19,6 +19,7 @@ use crate::pressure::deadline::SHORTEST;
 use crate::pressure::disks::{DiskBoard, DiskSample, Health};
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::pids::{Excess, PidLevels, pid_levels};
+use crate::reading::Signal;
 use crate::units::DeviceNumber;
 
 /// While the kernel says that pids are over the level, and only then, the count is looked at so
@@ -61,6 +62,16 @@ impl Probes {
     /// Whether the kernel announces crossings of the pid threshold.
     pub(super) fn tells_pids(&self) -> bool {
         self.support.attached(Probe::PidFork)
+    }
+
+    /// What need not be looked at for fear that it falls. Limits of pods are small: at the rate at
+    /// which threads can be made a calm node would be looked at all the time, so they are judged
+    /// whenever something else is looked at.
+    pub(super) fn announced(&self) -> Vec<Signal> {
+        let told = self.tells_pids().then_some(Signal::PidAvailable);
+        let mut announced = vec![Signal::AllocatablePidAvailable];
+        announced.extend(told);
+        announced
     }
 
     /// Whether the kernel judges disks.

@@ -12,9 +12,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use super::pod_pids::LEVELS;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::event::Received;
+use crate::host::HostRoot;
+use crate::host::cgroup::{Hierarchy, Layout};
+use crate::kernel::cgroup_watch::{self, Tree};
 use crate::kernel::kmsg;
+
+/// Where forks that a limit refused are counted: see [`crate::host::cgroup::pids::refused`].
+const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
 /// Runs until dropped.
 pub(super) struct Watchers {
@@ -25,10 +33,21 @@ impl Watchers {
     /// Starts those that this configuration and this kernel need. Must be called in a runtime.
     ///
     /// `log` is the kernel's, opened where no program reports kills.
-    pub(super) fn start(log: Option<File>, clock: Clock, events: &mpsc::Sender<Received>) -> Self {
+    pub(super) fn start(
+        config: &Config,
+        log: Option<File>,
+        clock: Clock,
+        events: &mpsc::Sender<Received>,
+    ) -> Self {
         let mut watchers = Self {
             tasks: JoinSet::new(),
         };
+        // Without a layout the slower line has said why.
+        if let Ok(layout) = Layout::detect(&HostRoot::new(&config.host_root)) {
+            let trees = pod_cgroups(&layout, &config.pods_cgroup.display().to_string());
+            let read = cgroup_watch::read(trees, clock, events.clone());
+            watchers.spawn("cgroups", read);
+        }
         if let Some(log) = log {
             watchers.spawn("kmsg", kmsg::read(log, clock, events.clone()));
         }
@@ -54,4 +73,20 @@ impl Watchers {
             }
         });
     }
+}
+
+/// The pods' cgroups: in the hierarchy that kills name, and in the one that counts pids. Version 2
+/// has one for both.
+fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<Tree> {
+    let tree = |hierarchy: &Hierarchy, files| Tree {
+        top: hierarchy.dir(cgroup),
+        depth: LEVELS,
+        files,
+    };
+    let counting = layout.pids.iter();
+    let mut trees: Vec<Tree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
+    if layout.pids.as_ref() != Some(&layout.memory) {
+        trees.push(tree(&layout.memory, &[]));
+    }
+    trees
 }

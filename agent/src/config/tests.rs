@@ -362,7 +362,7 @@ fn the_file_is_the_one_that_is_named_and_must_then_exist() {
 
 #[test]
 fn default_thresholds_hold_key_by_key() {
-    const NODE: [&str; 7] = [
+    const NODE: [&str; 8] = [
         "memory.available<104857600",
         "allocatableMemory.available<104857600",
         "nodefs.available<10%",
@@ -370,6 +370,7 @@ fn default_thresholds_hold_key_by_key() {
         "imagefs.available<15%",
         "imagefs.inodesFree<5%",
         "pid.available<5%",
+        "allocatablePid.available<5%",
     ];
     let with = |changes: &[(usize, &str)]| {
         let mut all = NODE.map(str::to_owned).to_vec();
@@ -404,7 +405,7 @@ fn default_thresholds_hold_key_by_key() {
         ),
         (
             "mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
-            with(&[(2, ""), (6, "")]),
+            with(&[(2, ""), (6, ""), (7, "")]),
         ),
         (
             "mode: node\nevictionHard: {containerfs.available: 1%}",
@@ -412,7 +413,7 @@ fn default_thresholds_hold_key_by_key() {
         ),
         (
             "mode: node\nenforceNodeAllocatable: [system-reserved]",
-            with(&[(1, "")]),
+            with(&[(1, ""), (7, "")]),
         ),
         (
             "mode: companion",
@@ -423,6 +424,7 @@ fn default_thresholds_hold_key_by_key() {
                 (3, "nodefs.inodesFree<8%"),
                 (4, "imagefs.available<20%"),
                 (6, "pid.available<10%"),
+                (7, "allocatablePid.available<10%"),
             ]),
         ),
     ];

@@ -80,15 +80,17 @@ pub enum SetterError {
 pub fn resource(type_: &str) -> Option<Resource> {
     Resource::ALL
         .into_iter()
-        .find(|resource| condition_type(*resource) == type_)
+        .find(|resource| condition_type(*resource) == Some(type_))
 }
 
-const fn condition_type(resource: Resource) -> &'static str {
+/// `None`: a node's status does not tell of it.
+const fn condition_type(resource: Resource) -> Option<&'static str> {
     match resource {
-        Resource::Memory => "MemoryPressure",
-        Resource::Disk => "DiskPressure",
-        Resource::Pids => "PIDPressure",
-        Resource::DiskIo => disk_io::TYPE,
+        Resource::Memory => Some("MemoryPressure"),
+        Resource::Disk => Some("DiskPressure"),
+        Resource::Pids => Some("PIDPressure"),
+        Resource::DiskIo => Some(disk_io::TYPE),
+        Resource::PodsPids => None,
     }
 }
 

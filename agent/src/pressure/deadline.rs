@@ -33,7 +33,10 @@ const fn floor(signal: Signal) -> u64 {
         // A solid-state disk written to in sequence.
         Signal::NodefsAvailable | Signal::ImagefsAvailable => 500 << 20,
         // Unpacking an archive of small files; and creating threads, at 16.5 µs each on one CPU.
-        Signal::NodefsInodesFree | Signal::ImagefsInodesFree | Signal::PidAvailable => 50_000,
+        Signal::NodefsInodesFree
+        | Signal::ImagefsInodesFree
+        | Signal::PidAvailable
+        | Signal::AllocatablePidAvailable => 50_000,
     }
 }
 

@@ -336,7 +336,7 @@ impl Evaluator {
                 self.disks_over.is_some()
             }
             (Resource::Disk, SlowDisks::OwnConditionOnly)
-            | (Resource::Memory | Resource::Pids, _) => false,
+            | (Resource::Memory | Resource::Pids | Resource::PodsPids, _) => false,
         };
         by_disks
             || self.tracked.iter().any(|tracked| {

@@ -182,14 +182,14 @@ impl Threshold {
 
 /// A signal that a user may name. `None` for those of `containerfs`, which are accepted and ignored.
 ///
-/// `allocatableMemory.available` is refused: it follows `memory.available`.
+/// `allocatableMemory.available` and `allocatablePid.available` are refused: they follow others.
 pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
     if name == "containerfs.available" || name == "containerfs.inodesFree" {
         return Ok(None);
     }
     Signal::ALL
         .into_iter()
-        .filter(|signal| *signal != Signal::AllocatableMemoryAvailable)
+        .filter(|signal| !signal.is_derived())
         .find(|signal| signal.as_str() == name)
         .map(Some)
         .ok_or_else(|| ThresholdError::Signal(name.to_owned()))
@@ -219,15 +219,26 @@ pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, Thre
 }
 
 /// Adds what the kubelet adds where `enforceNodeAllocatable` names `pods`: each hard
-/// `memory.available` holds for the pods cgroup too, with the same value and reclaim.
+/// `memory.available` holds for the pods cgroup too, with the same value and reclaim. And what it
+/// does not add: so does each hard `pid.available`.
 #[must_use]
 pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
+    let derived = |signal| match signal {
+        Signal::MemoryAvailable => Some(Signal::AllocatableMemoryAvailable),
+        Signal::PidAvailable => Some(Signal::AllocatablePidAvailable),
+        Signal::AllocatableMemoryAvailable
+        | Signal::AllocatablePidAvailable
+        | Signal::NodefsAvailable
+        | Signal::NodefsInodesFree
+        | Signal::ImagefsAvailable
+        | Signal::ImagefsInodesFree => None,
+    };
     let copies: Vec<Threshold> = thresholds
         .iter()
-        .filter(|t| t.signal == Signal::MemoryAvailable && t.strength == Strength::Hard)
-        .map(|t| Threshold {
-            signal: Signal::AllocatableMemoryAvailable,
-            ..*t
+        .filter(|t| t.strength == Strength::Hard)
+        .filter_map(|t| {
+            let signal = derived(t.signal)?;
+            Some(Threshold { signal, ..*t })
         })
         .collect();
     thresholds.extend(copies);
@@ -313,7 +324,7 @@ mod tests {
     #[test]
     fn signals_are_those_of_the_kubelet() {
         for signal in Signal::ALL {
-            let derived = signal == Signal::AllocatableMemoryAvailable;
+            let derived = signal.is_derived();
             let expected = if derived {
                 Err(ThresholdError::Signal(signal.as_str().to_owned()))
             } else {
@@ -408,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hard_memory_thresholds_are_copied_to_the_pods_cgroup() {
+    fn only_hard_thresholds_on_memory_and_pids_are_copied_to_the_pods_cgroup() {
         let parse = |signal, value| Threshold::parse(signal, value).unwrap().unwrap();
         let hard = Threshold {
             min_reclaim: Some(ThresholdValue::Quantity(7)),
@@ -417,12 +428,13 @@ mod tests {
         let soft = parse("memory.available", "1Gi").soft(Duration::from_secs(30));
         let disk = parse("nodefs.available", "10%");
 
-        let all = with_allocatable(vec![hard, soft, disk]);
+        let pids = parse("pid.available", "5%");
 
-        let copy = Threshold {
-            signal: Signal::AllocatableMemoryAvailable,
-            ..hard
-        };
-        assert_eq!(all, [hard, soft, disk, copy]);
+        let all = with_allocatable(vec![hard, soft, disk, pids]);
+
+        let copy = |of: Threshold, signal| Threshold { signal, ..of };
+        let memory_copy = copy(hard, Signal::AllocatableMemoryAvailable);
+        let pids_copy = copy(pids, Signal::AllocatablePidAvailable);
+        assert_eq!(all, [hard, soft, disk, pids, memory_copy, pids_copy]);
     }
 }

@@ -26,10 +26,11 @@ fn main() -> ExitCode {
         [b"stand"] => stand(),
         [b"stay", cgroup] => stay(cgroup),
         [b"bomb"] => bomb(),
+        [b"fork", cgroup, count] => fork(cgroup, count),
         [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | hold CGROUP BYTES | crowd COUNT | \
-             storm COUNT ROUNDS | stay CGROUP | bomb CGROUP",
+             storm COUNT ROUNDS | stay CGROUP | fork CGROUP COUNT | bomb CGROUP",
         )),
     };
     if let Err(err) = done {
@@ -138,6 +139,29 @@ fn storm(count: &[u8], rounds: &[u8]) -> io::Result<()> {
             thread::yield_now();
         }
     }
+    Ok(())
+}
+
+/// Moves into `cgroup`, tries `count` forks, and says how many were refused.
+fn fork(cgroup: &[u8], count: &[u8]) -> io::Result<()> {
+    let count: u32 = number(count)?;
+    let me = env::current_exe()?;
+    join(cgroup)?;
+    let mut made = Vec::new();
+    let mut refused = 0;
+    for _ in 0..count {
+        let mut stand = Command::new(&me);
+        match stand.arg("stand").stdin(Stdio::piped()).spawn() {
+            Ok(child) => made.push(child),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => refused += 1,
+            Err(err) => return Err(err),
+        }
+    }
+    for mut child in made {
+        drop(child.stdin.take());
+        child.wait()?;
+    }
+    println!("{refused}");
     Ok(())
 }
 

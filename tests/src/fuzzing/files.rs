@@ -40,6 +40,7 @@ const FILES: &[&str] = &[
     "sys/fs/cgroup/a/memory.stat",
     "sys/fs/cgroup/a/memory.usage_in_bytes",
     "sys/fs/cgroup/a/pids.current",
+    "sys/fs/cgroup/a/pids.events",
     "sys/fs/cgroup/a/pids.max",
     "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
 ];
@@ -136,6 +137,7 @@ fn cgroup_files(hierarchy: &Hierarchy) {
     told(oom::counters(hierarchy, "a", &mut buf));
     told(cgroup::limit_of(hierarchy, "a", &mut buf));
     told(cgroup::pids::read(hierarchy, "a", &mut buf));
+    told(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
 }
 
 /// An error names the file and what was wanted, but repeats nothing of what stood there.

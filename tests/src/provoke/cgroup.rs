@@ -1,4 +1,4 @@
-//! Memory cgroups of our own, removed on drop, on cgroup v1, hybrid and v2 alike.
+//! Cgroups of our own, removed on drop, on cgroup v1, hybrid and v2 alike.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A tree of memory cgroups under one directory of ours.
+/// A tree of cgroups of one controller under one directory of ours.
 #[derive(Debug)]
 pub struct CgroupTree {
     mount: PathBuf,
     name: String,
+    controller: &'static str,
     version: Version,
     /// Below the mount, in the order of creation.
     made: Vec<PathBuf>,
@@ -30,26 +31,36 @@ impl CgroupTree {
     ///
     /// When there is none, or we may not write to it.
     pub fn new(name: &str) -> io::Result<Self> {
-        let v1 = Path::new("/sys/fs/cgroup/memory");
+        Self::of("memory", name)
+    }
+
+    /// The same in the hierarchy of another controller.
+    ///
+    /// # Errors
+    ///
+    /// As [`CgroupTree::new`].
+    pub fn of(controller: &'static str, name: &str) -> io::Result<Self> {
         let v2 = Path::new("/sys/fs/cgroup");
-        let (mount, version) = if v1.join("memory.limit_in_bytes").exists() {
-            (v1, Version::V1)
-        } else if fs::read_to_string(v2.join("cgroup.controllers"))?.contains("memory") {
+        let v1 = v2.join(controller);
+        let (mount, version) = if v1.join("release_agent").exists() {
+            (v1.as_path(), Version::V1)
+        } else if fs::read_to_string(v2.join("cgroup.controllers"))?.contains(controller) {
             (v2, Version::V2)
         } else {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "no memory cgroup hierarchy",
+                format!("no {controller} cgroup hierarchy"),
             ));
         };
         let mut tree = Self {
             mount: mount.to_owned(),
             name: name.to_owned(),
+            controller,
             version,
             made: Vec::new(),
         };
         if version == Version::V2 {
-            fs::write(v2.join("cgroup.subtree_control"), "+memory")?;
+            fs::write(v2.join("cgroup.subtree_control"), format!("+{controller}"))?;
         }
         tree.add("")?;
         Ok(tree)
@@ -70,7 +81,8 @@ impl CgroupTree {
                 self.made.push(at);
             }
             if self.version == Version::V2 && depth < parts.len() {
-                fs::write(dir.join("cgroup.subtree_control"), "+memory")?;
+                let controller = format!("+{}", self.controller);
+                fs::write(dir.join("cgroup.subtree_control"), controller)?;
             }
         }
         Ok(())

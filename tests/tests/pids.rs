@@ -1,0 +1,138 @@
+//! Limits on the tasks of pods, on this machine's cgroups: real forks, really refused.
+//!
+//! Always compiled; run with the feature `kernel`, as root. Everything made is removed again.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::process::id;
+use std::time::Duration;
+
+use nodepulse::clock::Clock;
+use nodepulse::kernel::cgroup_watch::{self, Tree};
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::process::Process;
+use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::provoke::cgroup::CgroupTree;
+use nodepulse_tests::view::View;
+use tokio::sync::mpsc;
+
+const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+/// Version 1 is compared at a look, which comes every 10 s at the latest, after 10 s.
+const COMPARED: Duration = Duration::from_secs(40);
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number() {
+    let name = format!("nodepulse-pids-{}", id());
+    let root = format!("/{name}");
+    let api = ApiServer::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let view = View::of(&api, "worker-1");
+    let kubeconfig = kubeconfig.display().to_string();
+    let _agent = Process::start([
+        "run",
+        "--mode",
+        "node",
+        "--node-name",
+        "worker-1",
+        "--node-ip",
+        "0.0.0.0",
+        "--allow-ready-without-runtime",
+        "--kernel-tier",
+        "files",
+        "--cgroup-root",
+        &root,
+        "--kubeconfig",
+        &kubeconfig,
+    ]);
+    view.becomes("Ready", "True", SOON).await;
+
+    // A tenant's cgroup, named to fool a terminal: 255 bytes, an escape, no UTF-8. The kernel refuses
+    // a line break.
+    let mut hostile = b"x\x1b[2J\xff".to_vec();
+    hostile.resize(255, b'y');
+    let mut tree = CgroupTree::of("pids", &name).unwrap();
+    tree.add(&format!("{POD}/container")).unwrap();
+    fs::write(tree.dir(POD).join("pids.max"), "4").unwrap();
+    let nested = tree.dir(&format!("{POD}/container"));
+    let nested = Nested(nested.join(OsStr::from_bytes(&hostile)));
+    fs::create_dir(&nested.0).unwrap();
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let refused = provoke.fork_in(&nested.0, 10).unwrap();
+    assert!(refused > 0, "the limit is real");
+
+    let event = view.event("PIDLimitReached", COMPARED).await;
+    assert_eq!(event["type"], "Warning");
+    let message = event["message"].as_str().unwrap();
+    println!("{message}");
+    let limit = format!("the limit of {root}/{POD} is 4 tasks");
+    for words in [
+        &format!("{refused} forks refused"),
+        &format!("of pod {UID}"),
+        &limit,
+    ] {
+        assert!(message.contains(words.as_str()), "{words}: {message}");
+    }
+    assert!(message.len() < 1024 && !message.chars().any(char::is_control));
+}
+
+/// A cgroup below one of a [`CgroupTree`], with a name that is no text.
+struct Nested(PathBuf);
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.0));
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn a_thousand_cgroups_a_second_wake_the_agent_once_a_second() {
+    let mut tree = CgroupTree::of("pids", &format!("nodepulse-churn-{}", id())).unwrap();
+    let watched = Tree {
+        top: tree.dir("kubepods"),
+        depth: 4,
+        files: &["pids.events.local", "pids.events"],
+    };
+    let (send, mut events) = mpsc::channel(64);
+    let watching = tokio::spawn(cgroup_watch::read(vec![watched], Clock::kernel(), send));
+    events.recv().await.unwrap();
+    tree.add("kubepods").unwrap();
+    let came = tokio::time::timeout(SOON, events.recv()).await;
+    assert!(came.unwrap().is_some(), "the pods cgroup came");
+
+    let top = tree.dir("kubepods");
+    let churn = tokio::task::spawn_blocking(move || {
+        let began = tokio::time::Instant::now();
+        let mut made = 0_u64;
+        while began.elapsed() < Duration::from_secs(4) {
+            let dir = top.join(format!("pod{made}"));
+            fs::create_dir(&dir).unwrap();
+            fs::remove_dir(&dir).unwrap();
+            made += 1;
+        }
+        (made, began.elapsed())
+    });
+    let (made, took) = churn.await.unwrap();
+    let mut told = 0_u64;
+    while events.try_recv().is_ok() {
+        told += 1;
+    }
+    println!("{made} cgroups made and removed in {took:?}: {told} events");
+    assert!(
+        (1..=took.as_secs() + 2).contains(&told),
+        "{told} events in {took:?}"
+    );
+    watching.abort();
+}
