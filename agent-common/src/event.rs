@@ -197,7 +197,7 @@ pub struct PidTrend {
 }
 layout!(PidTrend, 40, value @ 32);
 
-/// A disk became slow, or is quick again.
+/// A disk became slow, returned an error, or is well again.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
@@ -206,7 +206,7 @@ pub struct DiskState {
     pub header: Header,
     /// The disk: [`crate::settings::device_key`].
     pub dev: u32,
-    /// 1 slow, 0 not.
+    /// [`crate::settings::DiskEntry::state`].
     pub state: u32,
     /// Reads and writes completed in the window that decided.
     pub total: u32,

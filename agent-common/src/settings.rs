@@ -73,11 +73,13 @@ pub struct DiskEntry {
     pub slow: u64,
     /// Longest in this window. Two CPUs can overwrite each other here: a lower bound.
     pub max_ns: u64,
-    /// 1 slow, 0 not. User space writes 0 when nothing completes and nothing is in flight.
+    /// [`DISK_WELL`], [`DISK_SLOW`] or [`DISK_FAILING`]. User space writes the first when nothing
+    /// completes and nothing is in flight.
     pub state: u64,
-    /// Windows in a row that were good, while slow.
+    /// While slow: good windows in a row. While failing: windows that ended since the last error,
+    /// the one with the error among them.
     pub good_windows: u64,
-    /// Requests that ended with an error, ever. Not counted elsewhere.
+    /// Reads and writes that ended with an error, ever. Not counted elsewhere.
     pub errors: u64,
     /// Reads and writes completed, ever: tells whether the disk still answers.
     pub completed: u64,
@@ -106,6 +108,14 @@ impl DiskEntry {
         }
     }
 }
+
+/// [`DiskEntry::state`]: nothing is wrong.
+pub const DISK_WELL: u64 = 0;
+/// [`DiskEntry::state`]: requests take too long.
+pub const DISK_SLOW: u64 = 1;
+/// [`DiskEntry::state`]: a read or write ended with an error while the disk was well. Slowness is
+/// not judged meanwhile. Ends as slowness does: after as many windows without an error.
+pub const DISK_FAILING: u64 = 2;
 
 /// A window with fewer requests than this decides nothing.
 pub const DISK_MIN_REQUESTS: u64 = 5;

@@ -6,8 +6,8 @@
 
 use agent_common::event::DiskState;
 use agent_common::settings::{
-    DISK_ENTER_PERCENT, DISK_GOOD_WINDOWS, DISK_LEAVE_PERCENT, DISK_MIN_REQUESTS,
-    DISK_SINGLE_FACTOR, HISTOGRAM_SLOTS, device_key,
+    DISK_ENTER_PERCENT, DISK_FAILING, DISK_GOOD_WINDOWS, DISK_LEAVE_PERCENT, DISK_MIN_REQUESTS,
+    DISK_SINGLE_FACTOR, DISK_SLOW, DISK_WELL, HISTOGRAM_SLOTS, device_key,
 };
 use agent_common::{DiskEntry, DropReason, EventKind, KernelOffsets};
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
@@ -42,8 +42,7 @@ pub fn disk_complete(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     if ctx.arg::<u32>(1) != 0 {
-        // SAFETY: a field of a live map value.
-        unsafe { add(&raw mut entry.errors, 1) };
+        failed(dev, entry);
         #[cfg(feature = "log")]
         aya_log_ebpf::debug!(&ctx, "request failed on device {}", dev);
         return 0;
@@ -92,6 +91,18 @@ fn ends_a_read_or_write(rq: Address, nr_bytes: u32) -> bool {
     flags & OP_MASK <= OP_WRITE && nr_bytes != 0 && nr_bytes >= left
 }
 
+/// One error is told at once, and the disk stays failing until some windows went by without any.
+#[inline(always)]
+fn failed(dev: u32, entry: &mut DiskEntry) {
+    // SAFETY: a field of a live map value.
+    unsafe { add(&raw mut entry.errors, 1) };
+    if entry.state == DISK_WELL {
+        change(dev, entry, DISK_FAILING, 0);
+    } else if entry.state == DISK_FAILING {
+        entry.good_windows = 0;
+    }
+}
+
 #[inline(always)]
 fn completed(dev: u32, entry: &mut DiskEntry, start: u64) {
     // SAFETY: takes nothing and reads the clock by which the request was stamped.
@@ -111,8 +122,14 @@ fn completed(dev: u32, entry: &mut DiskEntry, start: u64) {
         add(&raw mut entry.slow, u64::from(slow));
     }
     entry.max_ns = entry.max_ns.max(latency);
-    if slow && entry.state == 0 && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR) {
-        change(dev, entry, 1, now.saturating_sub(entry.window_start));
+    if slow && entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR)
+    {
+        change(
+            dev,
+            entry,
+            DISK_SLOW,
+            now.saturating_sub(entry.window_start),
+        );
     }
 }
 
@@ -131,13 +148,14 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
         return;
     }
     let passed = windows(elapsed, entry.window_ns);
-    if entry.state == 0 {
+    if entry.state == DISK_WELL {
         let bad = total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT;
         if bad && passed < DISK_GOOD_WINDOWS {
-            change(dev, entry, 1, elapsed);
+            change(dev, entry, DISK_SLOW, elapsed);
         }
     } else {
-        let good = slow * 100 <= total * DISK_LEAVE_PERCENT;
+        let failing = entry.state == DISK_FAILING;
+        let good = failing || slow * 100 <= total * DISK_LEAVE_PERCENT;
         // The windows without any I/O that followed were good ones.
         let before = if good {
             entry.good_windows.saturating_add(1)
@@ -145,8 +163,9 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
             0
         };
         entry.good_windows = before.saturating_add(passed - 1);
-        if entry.good_windows >= DISK_GOOD_WINDOWS {
-            change(dev, entry, 0, elapsed);
+        // The window with the error counts too.
+        if entry.good_windows >= DISK_GOOD_WINDOWS + u64::from(failing) {
+            change(dev, entry, DISK_WELL, elapsed);
         }
     }
     entry.total = 0;
@@ -168,13 +187,13 @@ fn windows(elapsed: u64, window_ns: u64) -> u64 {
 }
 
 #[inline(always)]
-fn change(dev: u32, entry: &mut DiskEntry, state: u32, window_ns: u64) {
-    entry.state = u64::from(state);
+fn change(dev: u32, entry: &mut DiskEntry, state: u64, window_ns: u64) {
+    entry.state = state;
     entry.good_windows = 0;
     let (total, slow, max_ns) = (entry.total, entry.slow, entry.max_ns);
     emit::bulk(EventKind::DiskState, |record: &mut DiskState| {
         record.dev = dev;
-        record.state = state;
+        record.state = state as u32;
         record.total = total as u32;
         record.slow = slow as u32;
         record.window_ns = window_ns;

@@ -19,12 +19,12 @@ use crate::event::Received;
 use crate::node_status::{Facts, Status, setters};
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
-use crate::pressure::look::DiskLook;
-use crate::reading::{Resource, Signal};
+use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::serve::Scrape;
 
 mod blocking;
 mod counts;
+mod disks;
 mod facts;
 mod kernel_events;
 mod kills;
@@ -34,10 +34,12 @@ mod outside;
 mod pod_pids;
 mod probes;
 mod reporting;
+mod stalls;
 mod tasks;
 mod watchers;
 
 pub use outside::{AppError, KernelLine, Outside};
+pub use stalls::triggers;
 
 use blocking::{Answer, Blocking, Question};
 use counts::Counts;
@@ -48,6 +50,7 @@ use outside::{Doors, doors, no_kubelet, ring_ended};
 use pod_pids::PodPids;
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
+use stalls::Stalls;
 
 /// What is read without waiting for a disk.
 const HOT: [Signal; 4] = [
@@ -93,7 +96,13 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     }
     let clock = outside.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut doors) = doors(outside.kernel, outside.kmsg, &outside.config, clock);
+    let (events, mut doors) = doors(
+        outside.kernel,
+        outside.kmsg,
+        outside.triggers,
+        &outside.config,
+        clock,
+    );
     let sites = match outside.sites {
         Some(sites) => sites,
         None => metering::open(&outside.config, outside.client.is_some()).await,
@@ -123,6 +132,7 @@ struct App {
     storage_asked: bool,
     observe: Observe,
     probes: Probes,
+    stalls: Stalls,
     kills: Kills,
     counts: Counts,
     pod_pids: PodPids,
@@ -143,12 +153,19 @@ impl App {
         let observe = Observe::new(&config);
         let facts = facts::gather(&config, &observe);
         let blocking = Blocking::new(&config, observe.layout());
-        let probes = Probes::start(&config, doors.kernel.take(), &doors.support);
+        let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
+        if doors
+            .stalls
+            .contains(&Stall::new(StallOf::Node, StallKind::Io))
+        {
+            probes.has_io_trigger();
+        }
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
+            stalls: Stalls::new(&config, &doors.stalls),
             kills: Kills::new(&config, observe.layout()),
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
@@ -190,15 +207,8 @@ impl App {
         let answer = self.blocking.answer().await;
         let now = self.clock.now();
         self.answered(answer, now);
-        let look = if self.probes.tells_disks() {
-            DiskLook::Seen {
-                slow: &[],
-                stalled: &[],
-            }
-        } else {
-            DiskLook::Blind
-        };
-        self.evaluator.observe_disks(look, now.boot);
+        self.disks_changed(true, None, now);
+        self.look_at_stalls(now);
         self.sample(now, None);
         self.probes
             .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
@@ -280,6 +290,7 @@ impl App {
             falls,
             self.probes.count_at(),
             self.probes.look_at(),
+            self.stalls.wake_at(),
             reports,
         ];
         let storage = (!self.storage_asked).then(|| self.storage.due());
@@ -298,11 +309,8 @@ impl App {
         if must || self.storage.due() <= soon {
             self.ask_storage();
         }
-        if past(self.probes.look_at()) {
-            for question in self.probes.look(now.boot) {
-                self.blocking.ask(question);
-            }
-        }
+        self.ask_disks(now);
+        self.look_at_stalls(now);
         let Some(reporting) = &mut self.reporting else {
             return;
         };
@@ -374,18 +382,20 @@ impl App {
                 counts,
                 stamp,
             } => {
-                let news = if counts {
-                    self.probes.disk_slow(device, now.boot)
-                } else {
-                    // The start times that the kernel judged by are stale.
-                    self.probes
-                        .forget_disk(device, "its I/O statistics are off", now.boot)
-                };
+                let news = self.probes.disk_slow(device, counts, now.boot);
                 self.disks_changed(news, Some(stamp), now);
             }
-            Answer::InFlight { device, found } => {
-                let news = self.probes.disk_looked(device, found, now.boot);
+            Answer::Looked(found) => {
+                let news = self.probes.looked(found, now.boot);
                 self.disks_changed(news, None, now);
+            }
+            Answer::Disk(change, found) => {
+                self.probes.disk_found(&change, found, now.boot);
+                self.disks_changed(true, None, now);
+            }
+            Answer::Disks(found) => {
+                self.probes.disks_listed(found, now.boot);
+                self.disks_changed(true, None, now);
             }
         }
     }
@@ -450,7 +460,7 @@ impl App {
                 .filter(|c| c.status == Status::True)
             {
                 let resource = setters::resource(&condition.type_);
-                let told = |r: &Resource| *r != Resource::DiskIo || self.probes.tells_disks();
+                let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
                 if let Some(resource) = resource.filter(told) {
                     self.evaluator.seed(resource, now.boot);
                 }

@@ -129,6 +129,15 @@ pub struct DiskIo {
     pub window: Duration,
 }
 
+/// `psi`: when tasks wait too much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Psi {
+    /// Whether pressure stall information is used at all.
+    pub enabled: bool,
+    /// Percent of the time.
+    pub threshold: f32,
+}
+
 /// The checked configuration. It holds no nonsense.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -170,6 +179,8 @@ pub struct Config {
     pub allocation: Allocation,
     /// `diskIO`.
     pub disk_io: DiskIo,
+    /// `psi`.
+    pub psi: Psi,
     /// `v<kubernetesVersion>+nodepulse.<our version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.

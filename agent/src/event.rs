@@ -8,13 +8,16 @@
 use std::time::Duration;
 
 use crate::clock::BootNanos;
+use crate::reading::Stall;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
 pub mod decode;
 pub mod kmsg;
+pub mod uevent;
 
 pub use decode::DecodeError;
 pub use kmsg::{LoggedKill, LoggedScope};
+pub use uevent::{DiskAction, DiskChange};
 
 /// What came out of a ring, and when it was read.
 #[derive(Debug)]
@@ -67,6 +70,24 @@ pub enum Event {
     CgroupsChanged {
         /// When it was read.
         at: BootNanos,
+    },
+    /// A disk that was well returned an error.
+    DiskErrors {
+        /// When.
+        at: BootNanos,
+        /// Which.
+        device: DeviceNumber,
+    },
+    /// A disk came, went, or is not what it was.
+    Disk(DiskChange),
+    /// Some of those were missed: the list of disks is to be read again.
+    DisksMissed,
+    /// Tasks waited longer than the trigger of this group and resource allows.
+    Stall {
+        /// When we were woken.
+        at: BootNanos,
+        /// Whose tasks, and for what.
+        stall: Stall,
     },
     /// A kind from a newer object. Counted, then ignored.
     Unknown {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use aya::maps::{MapData, RingBuf};
 use nix::sys::inotify::Inotify;
@@ -19,6 +19,8 @@ pub unsafe trait OneDescriptor: AsFd {}
 
 // SAFETY: a file owns its descriptor from open to drop.
 unsafe impl OneDescriptor for File {}
+// SAFETY: an owned descriptor is open until it is dropped.
+unsafe impl OneDescriptor for OwnedFd {}
 // SAFETY: a timer owns its descriptor from creation to drop.
 unsafe impl OneDescriptor for TimerFd {}
 // SAFETY: an inotify instance owns its descriptor from creation to drop.

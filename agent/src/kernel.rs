@@ -15,9 +15,11 @@ pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;
 pub mod object;
+pub mod psi;
 pub mod resolve;
 pub mod ring;
 pub mod support;
+pub mod uevent;
 pub mod wanted;
 
 pub use loader::{Kernel, Loaded};

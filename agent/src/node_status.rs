@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use self::setters::go_runtime;
 use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
-use crate::reading::{Machine, Network, Resource};
+use crate::reading::{Machine, Network, Resource, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -255,8 +255,10 @@ pub struct Facts {
     pub kubelet_port: Option<u16>,
     /// The state of every resource.
     pub pressures: BTreeMap<Resource, Pressure>,
-    /// The disks that are slow or stalled now, by name.
+    /// The disks that are not well now, by name.
     pub disks: Disks,
+    /// The state of every stall that is watched; none where that is off.
+    pub stalls: BTreeMap<Stall, Pressure>,
     /// Whether the machine is going down.
     pub shutdown: Shutdown,
 }
@@ -317,6 +319,8 @@ pub struct Disks {
     pub slow: Vec<String>,
     /// Stalled: requests in flight, and none completes.
     pub stalled: Vec<String>,
+    /// Failing: they answer with errors.
+    pub failing: Vec<String>,
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod look;
 pub mod oom;
 pub mod pids;
 pub mod refusals;
+pub mod stall;
 pub mod threshold;
 
 /// Whether one resource is under pressure.

@@ -120,6 +120,71 @@ impl Resource {
     }
 }
 
+/// Tasks of a group that wait for a resource: what a pressure file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stall {
+    /// Whose tasks.
+    pub of: StallOf,
+    /// What they wait for.
+    pub kind: StallKind,
+}
+
+impl Stall {
+    /// Every one that we watch.
+    pub const ALL: [Self; 4] = [
+        Self::new(StallOf::Node, StallKind::Memory),
+        Self::new(StallOf::Node, StallKind::Io),
+        Self::new(StallOf::Pods, StallKind::Memory),
+        Self::new(StallOf::Pods, StallKind::Io),
+    ];
+
+    /// Tasks of `of` that wait for `kind`.
+    #[must_use]
+    pub const fn new(of: StallOf, kind: StallKind) -> Self {
+        Self { of, kind }
+    }
+}
+
+/// Whose tasks wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StallOf {
+    /// All of the node.
+    Node,
+    /// Those below the pods cgroup.
+    Pods,
+}
+
+impl StallOf {
+    /// For log fields and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Pods => "pods",
+        }
+    }
+}
+
+/// What tasks wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StallKind {
+    /// Memory: reclaim, refaults, swap.
+    Memory,
+    /// A disk.
+    Io,
+}
+
+impl StallKind {
+    /// The file's name under `/proc/pressure`, and the part before `.pressure` in a cgroup.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Io => "io",
+        }
+    }
+}
+
 /// One look at one signal. The unit is the signal's: bytes, inodes or pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {

@@ -192,19 +192,14 @@ impl MadeUpHost {
             .write(&at("dev"), format!("{dev}\n"))
             .write(&at("queue/rotational"), "0\n")
             .write(&at("queue/iostats"), "1\n")
-            .in_flight(name, 0, 0)
-            .disk_counters(name, [0; 4])
+            .disk_counters(name, [0; 5])
     }
 
-    /// Requests that the disk has not answered.
-    pub fn in_flight(&self, name: &str, reads: u64, writes: u64) -> &Self {
-        let text = format!("{reads:8} {writes:8}\n");
-        self.write(&format!("sys/block/{name}/inflight"), text)
-    }
-
-    /// Reads, their milliseconds, writes, their milliseconds.
-    pub fn disk_counters(&self, name: &str, [reads, read_ms, writes, write_ms]: [u64; 4]) -> &Self {
-        let text = format!("{reads} 0 0 {read_ms} {writes} 0 0 {write_ms} 0 0 0\n");
+    /// Reads, their milliseconds, writes, their milliseconds, and what is in flight.
+    pub fn disk_counters(&self, name: &str, counters: [u64; 5]) -> &Self {
+        let [reads, read_ms, writes, write_ms, in_flight] = counters;
+        let text =
+            format!("{reads} 0 0 {read_ms} {writes} 0 0 {write_ms} {in_flight} 0 0 0 0 0 0 0 0\n");
         self.write(&format!("sys/block/{name}/stat"), text)
     }
 
@@ -397,7 +392,7 @@ mod tests {
         host.tasks(900)
             .pid_max(1000)
             .disk("sda", "8:0")
-            .in_flight("sda", 1, 2);
+            .disk_counters("sda", [0, 0, 0, 0, 3]);
 
         let machine = machine::read(&host.root()).unwrap();
         assert_eq!(
@@ -418,8 +413,8 @@ mod tests {
             .map(|d| (d.name.as_str(), d.device.major, d.virtio))
             .collect();
         assert_eq!(names, [("sda", 8, false), ("vda", 254, true)]);
-        let flight = block::in_flight(&host.root(), "sda").unwrap().unwrap();
-        assert_eq!((flight.reads, flight.writes), (1, 2));
+        let counters = block::counters(&host.root(), "sda").unwrap().unwrap();
+        assert_eq!(counters.in_flight, 3);
 
         let network = addresses::network(&host.root()).unwrap();
         assert_eq!(network.default_v4, Some(vec!["eth0".to_owned()]));

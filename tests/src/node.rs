@@ -162,6 +162,7 @@ impl Node {
                 KernelLine::Fed(records)
             },
             kmsg: None,
+            triggers: Vec::new(),
             client: Some(client),
             jitter,
             sites: Some(vec![Site {

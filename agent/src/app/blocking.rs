@@ -11,9 +11,11 @@ use tracing::{debug, warn};
 
 use crate::clock::Stamp;
 use crate::config::Config;
+use crate::event::DiskChange;
 use crate::host::cgroup::{self, Hierarchy, Layout, oom};
-use crate::host::{HostRoot, addresses, block, statfs};
+use crate::host::{HostError, HostRoot, addresses, block, statfs};
 use crate::pods::{self, place};
+use crate::pressure::disks::DiskSample;
 use crate::pressure::look::Look;
 use crate::reading::Signal;
 use crate::state::State;
@@ -22,7 +24,7 @@ use crate::units::{Bytes, CgroupId, DeviceNumber};
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Questions that wait in one lane: two for each disk that the kernel can watch. When it is full
+/// Questions that wait in one lane: two for each disk that can be watched. When it is full
 /// the newest is dropped, with a warning.
 const QUESTIONS: usize = 512;
 
@@ -45,13 +47,12 @@ pub(super) enum Question {
         /// When the kernel said so.
         stamp: Stamp,
     },
-    /// How many requests a slow disk has in flight.
-    InFlight {
-        /// Which.
-        device: DeviceNumber,
-        /// Its name under `/sys/block`.
-        name: String,
-    },
+    /// What these disks have answered, and what they have not.
+    Look(Vec<(DeviceNumber, String)>),
+    /// What is to be known of a disk that came or changed.
+    Disk(DiskChange),
+    /// Every disk.
+    Disks,
     /// How many kills each pod has had.
     Kills,
     /// The same, and what is remembered of the last start.
@@ -79,13 +80,12 @@ pub(super) enum Answer {
         /// As asked.
         stamp: Stamp,
     },
-    /// To [`Question::InFlight`].
-    InFlight {
-        /// Which.
-        device: DeviceNumber,
-        /// What it has.
-        found: InFlight,
-    },
+    /// To [`Question::Look`].
+    Looked(Vec<(DeviceNumber, Found)>),
+    /// To [`Question::Disk`]; `None` where there is no such disk, or none that can be watched.
+    Disk(DiskChange, Option<block::Disk>),
+    /// To [`Question::Disks`]; `None` where they cannot be listed.
+    Disks(Option<Vec<block::Disk>>),
     /// To [`Question::Kills`]; `None`: not read.
     Kills(Option<Vec<PodKills>>),
     /// To [`Question::Recall`].
@@ -101,11 +101,11 @@ pub(super) enum Answer {
     Resolved(Vec<IpAddr>),
 }
 
-/// What a slow disk has in flight.
+/// What a look at a disk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InFlight {
-    /// So many reads and writes.
-    Requests(u64),
+pub(super) enum Found {
+    /// Its counters.
+    Counted(DiskSample),
     /// There is no such disk any more.
     Gone,
     /// It cannot be read.
@@ -172,7 +172,9 @@ impl Blocking {
     pub(super) fn ask(&self, question: Question) {
         let lane = match question {
             Question::Storage | Question::Resolve { .. } => &self.slow,
-            Question::SlowDisk { .. } | Question::InFlight { .. } => &self.disks,
+            Question::SlowDisk { .. } | Question::Look(_) | Question::Disk(_) | Question::Disks => {
+                &self.disks
+            }
             Question::Kills | Question::Recall | Question::Remember(_) => &self.own,
         };
         if lane.try_send(question).is_err() {
@@ -240,14 +242,18 @@ impl Place {
                     stamp,
                 }
             }
-            Question::InFlight { device, name } => {
-                let found = match block::in_flight(&self.root, &name) {
-                    Ok(Some(now)) => InFlight::Requests(now.reads.saturating_add(now.writes)),
-                    Ok(None) => InFlight::Gone,
-                    Err(_) => InFlight::Unread,
-                };
-                Answer::InFlight { device, found }
+            Question::Look(disks) => {
+                let found = disks.into_iter();
+                let found = found.map(|(device, name)| (device, self.counters(&name)));
+                Answer::Looked(found.collect())
             }
+            Question::Disk(change) => {
+                let found = logged(block::disk(&self.root, change.name.clone())).flatten();
+                // The name may be another disk's by now.
+                let found = found.filter(|disk| disk.device == change.device);
+                Answer::Disk(change, found)
+            }
+            Question::Disks => Answer::Disks(logged(block::disks(&self.root))),
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
                 state: self.recall().map(Box::new),
@@ -303,6 +309,27 @@ impl Place {
             }
         }
     }
+
+    fn counters(&self, name: &str) -> Found {
+        match block::counters(&self.root, name) {
+            Ok(Some(now)) => Found::Counted(DiskSample {
+                completed: now
+                    .reads
+                    .saturating_add(now.writes)
+                    .saturating_add(now.others),
+                answered: now.reads.saturating_add(now.writes),
+                waited: Duration::from_millis(now.read_ms.saturating_add(now.write_ms)),
+                in_flight: now.in_flight,
+            }),
+            Ok(None) => Found::Gone,
+            Err(_) => Found::Unread,
+        }
+    }
+}
+
+fn logged<T>(read: Result<T, HostError>) -> Option<T> {
+    read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
+        .ok()
 }
 
 /// The signals of [`Question::Storage`].
@@ -329,10 +356,12 @@ impl Answer {
                 counts: true,
                 stamp: *stamp,
             },
-            Question::InFlight { device, .. } => Self::InFlight {
-                device: *device,
-                found: InFlight::Unread,
-            },
+            Question::Look(disks) => {
+                let unread = disks.iter().map(|(device, _)| (*device, Found::Unread));
+                Self::Looked(unread.collect())
+            }
+            Question::Disk(change) => Self::Disk(change.clone(), None),
+            Question::Disks => Self::Disks(None),
         }
     }
 }

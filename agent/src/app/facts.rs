@@ -35,5 +35,6 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),
         disks: Disks::default(),
+        stalls: BTreeMap::new(),
     }
 }

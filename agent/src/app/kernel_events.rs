@@ -10,10 +10,9 @@ use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::event::{Event, Received, Side};
-use crate::pressure::look::DiskLook;
+use crate::pressure::disks::Health;
 use crate::pressure::oom::Verdict;
 use crate::reading::Resource;
-use crate::units::DeviceNumber;
 
 /// Records that are taken together at most, where kills are among them.
 const TOGETHER: usize = 256;
@@ -98,26 +97,21 @@ impl App {
                 info!(%device, side = ?side, total, slow, max_ms = max.as_millis(), "disk state");
                 match side {
                     Side::Over => self.ask_disk(device, stamp),
-                    Side::Under => {
-                        let news = self.probes.disk_quick(device, now.boot);
-                        self.disks_changed(news, Some(stamp), now);
-                    }
+                    Side::Under => self.disk_told(device, Health::Quick, stamp, now),
                 }
             }
             Event::CgroupsChanged { .. } => self.cgroups_changed(now),
+            Event::DiskErrors { at, device } => {
+                let stamp = Stamp { kernel: at, read };
+                info!(%device, "disk errors");
+                self.disk_told(device, Health::Failing, stamp, now);
+            }
+            Event::Disk(change) => self.disk_announced(change, now),
+            Event::DisksMissed => self.blocking.ask(Question::Disks),
+            Event::Stall { stall, .. } => self.stalled(stall, now),
             Event::Unknown { kind } => warn!(kind, "record of an unknown kind"),
         }
         None
-    }
-
-    fn ask_disk(&mut self, device: DeviceNumber, stamp: Stamp) {
-        if let Some(name) = self.probes.disk_name(device) {
-            self.blocking.ask(Question::SlowDisk {
-                device,
-                name: name.to_owned(),
-                stamp,
-            });
-        }
     }
 
     fn killed(&mut self, finding: Finding, now: Now) -> Finding {
@@ -137,20 +131,6 @@ impl App {
         }
         self.hot.hint(now.boot);
         finding
-    }
-
-    pub(super) fn disks_changed(&mut self, news: bool, stamp: Option<Stamp>, now: Now) {
-        if !news {
-            return;
-        }
-        self.facts.disks = self.probes.unwell();
-        let disks = &self.facts.disks;
-        let look = DiskLook::Seen {
-            slow: &disks.slow,
-            stalled: &disks.stalled,
-        };
-        let changes = self.evaluator.observe_disks(look, now.boot);
-        self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)), now);
     }
 }
 

@@ -129,6 +129,9 @@ impl Metering {
             Ok(Event::PidTrend { .. }) => "pid_trend",
             Ok(Event::DiskState { .. }) => "disk_state",
             Ok(Event::CgroupsChanged { .. }) => "cgroups_changed",
+            Ok(Event::DiskErrors { .. }) => "disk_errors",
+            Ok(Event::Disk(_) | Event::DisksMissed) => "disk",
+            Ok(Event::Stall { .. }) => "stall",
             Ok(Event::Unknown { .. }) => "unknown",
             Err(_) => "malformed",
         };

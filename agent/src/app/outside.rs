@@ -15,7 +15,9 @@ use crate::config::{Config, Mode};
 use crate::event::Received;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
+use crate::kernel::psi::Trigger;
 use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::reading::Stall;
 use crate::serve::Site;
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
@@ -36,6 +38,8 @@ pub struct Outside {
     pub kmsg: Option<File>,
     /// The API server; `None` evaluates and logs, and opens no connection.
     pub client: Option<Client>,
+    /// What tells of tasks that wait: [`super::triggers`].
+    pub triggers: Vec<Trigger>,
     /// Spreads periodic requests in time.
     pub jitter: Jitter,
     /// Where metrics and health are served; `None`: at the ports that the configuration names.
@@ -148,6 +152,8 @@ pub(super) struct Doors {
     pub(super) kernel: Option<Kernel>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
+    /// What we are told of when it begins.
+    pub(super) stalls: Vec<Stall>,
     pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
     /// `None` where somebody else speaks for the kernel.
     pub(super) _watchers: Option<Watchers>,
@@ -156,10 +162,12 @@ pub(super) struct Doors {
 pub(super) fn doors(
     line: KernelLine,
     log: Option<File>,
+    triggers: Vec<Trigger>,
     config: &Config,
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, Doors) {
     let (send, events) = mpsc::channel(EVENTS);
+    let stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
     let support = line.support();
     let kills = match &log {
@@ -181,7 +189,7 @@ pub(super) fn doors(
             if let Some(log) = log {
                 readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
             }
-            let watchers = Watchers::start(config, log, clock, &send);
+            let watchers = Watchers::start(config, log, triggers, clock, &send);
             let crit = ring::read(crit, clock, send.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send);
@@ -192,6 +200,7 @@ pub(super) fn doors(
                     kernel: Some(kernel),
                     support,
                     kills,
+                    stalls,
                     readers,
                     _watchers: Some(watchers),
                 },
@@ -203,12 +212,13 @@ pub(super) fn doors(
                 kernel: None,
                 support,
                 kills,
+                stalls: Stall::ALL.to_vec(),
                 readers,
                 _watchers: None,
             },
         ),
         KernelLine::None(_) => {
-            let watchers = Watchers::start(config, log, clock, &send);
+            let watchers = Watchers::start(config, log, triggers, clock, &send);
             // Kept open, so that the loop waits for an event that never comes.
             readers.spawn(async move {
                 send.closed().await;
@@ -220,6 +230,7 @@ pub(super) fn doors(
                     kernel: None,
                     support,
                     kills,
+                    stalls,
                     readers,
                     _watchers: Some(watchers),
                 },

@@ -3,24 +3,24 @@
 
 use std::time::Duration;
 
-use agent_common::{DiskEntry, PidSettings};
+use agent_common::PidSettings;
 use tracing::{debug, info, warn};
 
-use super::blocking::{InFlight, Question};
 use crate::clock::BootNanos;
-use crate::config::{Config, DiskIo};
+use crate::config::Config;
 use crate::event::Side;
-use crate::host::{HostRoot, block};
 use crate::kernel::figures::Figures;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::node_status::Disks;
 use crate::pressure::Pressure;
 use crate::pressure::deadline::SHORTEST;
-use crate::pressure::disks::{DiskBoard, DiskSample, Health};
+use crate::pressure::disks::DiskBoard;
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::reading::Signal;
-use crate::units::DeviceNumber;
+
+mod disks;
+
+use disks::DiskCare;
 
 /// While the kernel says that pids are over the level, and only then, the count is looked at so
 /// often: no hook tells in time that they are gone.
@@ -30,6 +30,7 @@ pub(super) struct Probes {
     kernel: Option<Kernel>,
     support: Support,
     disks: DiskBoard,
+    care: DiskCare,
     levels: Option<PidLevels>,
     excess: Excess,
     /// Set while the kernel has pids over the level: when to look again.
@@ -47,15 +48,14 @@ impl Probes {
             kernel,
             support: support.clone(),
             disks: DiskBoard::default(),
+            care: DiskCare::new(config.disk_io.clone()),
             levels: None,
             excess: Excess::default(),
             pids_at: None,
             refuted: None,
             lost: 0,
         };
-        if probes.tells_disks() {
-            probes.watch_disks(config);
-        }
+        probes.list_disks(config);
         probes
     }
 
@@ -72,51 +72,6 @@ impl Probes {
         let mut announced = vec![Signal::AllocatablePidAvailable];
         announced.extend(told);
         announced
-    }
-
-    /// Whether the kernel judges disks.
-    pub(super) fn tells_disks(&self) -> bool {
-        self.support.attached(Probe::DiskComplete)
-    }
-
-    fn watch_disks(&mut self, config: &Config) {
-        let found = match block::disks(&HostRoot::new(&config.host_root)) {
-            Ok(found) => found,
-            Err(err) => {
-                warn!(err = &err as &dyn std::error::Error, "no disks to watch");
-                return;
-            }
-        };
-        for disk in found {
-            if !disk.iostats {
-                warn!(
-                    disk = disk.name.as_str(),
-                    "I/O statistics are off, so its latency is not known; write 1 to \
-                     /sys/block/<disk>/queue/iostats and restart"
-                );
-                continue;
-            }
-            let slow = limit(&config.disk_io, &disk);
-            let entry = DiskEntry::new(nanos(slow), nanos(config.disk_io.window));
-            let watched = self
-                .kernel
-                .as_mut()
-                .map(|kernel| kernel.watch_disk(disk.device, entry));
-            if let Some(Err(err)) = watched {
-                warn!(
-                    disk = disk.name.as_str(),
-                    err = &err as &dyn std::error::Error,
-                    "disk not watched"
-                );
-            } else {
-                info!(
-                    disk = disk.name.as_str(),
-                    slow_us = slow.as_micros(),
-                    "disk watched"
-                );
-                self.disks.watch(disk.device, disk.name);
-            }
-        }
     }
 
     /// Computes the level at which forks wake us.
@@ -228,104 +183,6 @@ impl Probes {
         self.pids_at
     }
 
-    /// When to look at slow disks.
-    pub(super) fn look_at(&self) -> Option<BootNanos> {
-        self.disks.look_at()
-    }
-
-    /// What to ask about the disks that are not well.
-    pub(super) fn look(&mut self, now: BootNanos) -> Vec<Question> {
-        self.disks.plan(now);
-        let unwell = self.disks.unwell();
-        let ask = |(device, name, _): (_, &str, _)| Question::InFlight {
-            device,
-            name: name.to_owned(),
-        };
-        unwell.map(ask).collect()
-    }
-
-    pub(super) fn disk_name(&self, device: DeviceNumber) -> Option<&str> {
-        self.disks.name(device)
-    }
-
-    /// The kernel said that a disk is slow, and its requests carry their start times. `true` where
-    /// that is news, and still so.
-    pub(super) fn disk_slow(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
-        let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
-        let still = entry.is_none_or(|entry| entry.state != 0);
-        still && self.disks.told(device, Health::Slow, now)
-    }
-
-    /// The kernel says that a disk is quick again. `true` where that is news.
-    pub(super) fn disk_quick(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
-        self.disks.told(device, Health::Quick, now)
-    }
-
-    /// A slow disk was looked at. `true` where that changed what is known of it.
-    pub(super) fn disk_looked(
-        &mut self,
-        device: DeviceNumber,
-        found: InFlight,
-        now: BootNanos,
-    ) -> bool {
-        let in_flight = match found {
-            InFlight::Requests(in_flight) => in_flight,
-            InFlight::Gone => return self.forget_disk(device, "it is gone", now),
-            InFlight::Unread => return false,
-        };
-        let Some(entry) = self.kernel.as_ref().and_then(|kernel| kernel.disk(device)) else {
-            return false;
-        };
-        if entry.state == 0 {
-            // Its record was lost, or overtook us.
-            return self.disks.told(device, Health::Quick, now);
-        }
-        let sample = DiskSample {
-            completed: entry.completed,
-            in_flight,
-        };
-        let Some(health) = self.disks.looked(device, sample, now) else {
-            return false;
-        };
-        if health == Health::Quick {
-            let ended = self
-                .kernel
-                .as_mut()
-                .map(|kernel| kernel.end_disk_state(device));
-            if let Some(Err(err)) = ended {
-                warn!(err = &err as &dyn std::error::Error, "disk state not ended");
-            }
-        }
-        true
-    }
-
-    /// Watches a disk no longer. `true` where it was not well.
-    pub(super) fn forget_disk(
-        &mut self,
-        device: DeviceNumber,
-        why: &'static str,
-        now: BootNanos,
-    ) -> bool {
-        let name = self.disks.name(device).unwrap_or_default();
-        warn!(%device, disk = name, why, "disk not watched any more");
-        let forgotten = self
-            .kernel
-            .as_mut()
-            .map(|kernel| kernel.forget_disk(device));
-        if let Some(Err(err)) = forgotten {
-            warn!(err = &err as &dyn std::error::Error, "disk not forgotten");
-        }
-        self.disks.forget(device, now)
-    }
-
-    /// The disks behind the condition.
-    pub(super) fn unwell(&self) -> Disks {
-        Disks {
-            slow: self.disks.named(Health::Slow),
-            stalled: self.disks.named(Health::Stalled),
-        }
-    }
-
     /// What the kernel has counted, with one or two system calls for each number.
     pub(super) fn figures(&self) -> Figures {
         let Some(kernel) = &self.kernel else {
@@ -374,23 +231,12 @@ fn tell(support: &Support) {
     }
 }
 
-/// The limit for one disk: its own, else that of its kind. A virtio disk says that it rotates,
-/// whatever it is made of.
-fn limit(config: &DiskIo, disk: &block::Disk) -> Duration {
-    match config.devices.get(&disk.name) {
-        Some(own) => *own,
-        None if disk.rotational && !disk.virtio => config.rotational_slow,
-        None => config.solid_state_slow,
-    }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::DiskIo;
 
     #[test]
     fn the_kernel_is_told_when_tasks_are_back_under_the_level() {
@@ -453,11 +299,18 @@ mod tests {
         );
     }
 
-    fn calm(levels: Option<PidLevels>) -> Probes {
+    pub(super) fn calm(levels: Option<PidLevels>) -> Probes {
+        let settings = DiskIo {
+            solid_state_slow: Duration::from_millis(20),
+            rotational_slow: Duration::from_millis(100),
+            devices: BTreeMap::new(),
+            window: Duration::from_secs(1),
+        };
         Probes {
             kernel: None,
             support: Support::all(),
             disks: DiskBoard::default(),
+            care: DiskCare::new(settings),
             levels,
             excess: Excess::default(),
             pids_at: None,

@@ -19,7 +19,8 @@ use crate::event::Received;
 use crate::host::HostRoot;
 use crate::host::cgroup::{Hierarchy, Layout};
 use crate::kernel::cgroup_watch::{self, Tree};
-use crate::kernel::kmsg;
+use crate::kernel::psi::Trigger;
+use crate::kernel::{kmsg, psi, uevent};
 
 /// Where forks that a limit refused are counted: see [`crate::host::cgroup::pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
@@ -36,6 +37,7 @@ impl Watchers {
     pub(super) fn start(
         config: &Config,
         log: Option<File>,
+        triggers: Vec<Trigger>,
         clock: Clock,
         events: &mpsc::Sender<Received>,
     ) -> Self {
@@ -47,6 +49,20 @@ impl Watchers {
             let trees = pod_cgroups(&layout, &config.pods_cgroup.display().to_string());
             let read = cgroup_watch::read(trees, clock, events.clone());
             watchers.spawn("cgroups", read);
+        }
+        match uevent::open() {
+            Ok(heard) => {
+                let read = uevent::read(heard, clock, events.clone());
+                watchers.spawn("disks", read);
+            }
+            Err(err) => warn!(
+                err = &err as &dyn std::error::Error,
+                "disks that come or go are seen within five minutes; allow netlink sockets \
+                 (AF_NETLINK) to this process"
+            ),
+        }
+        for trigger in triggers {
+            watchers.spawn("stall", psi::read(trigger, clock, events.clone()));
         }
         if let Some(log) = log {
             watchers.spawn("kmsg", kmsg::read(log, clock, events.clone()));

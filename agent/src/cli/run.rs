@@ -182,6 +182,7 @@ impl Prepared {
         if let Err(err) = state::make(&config.state_directory) {
             warn!(err = &err as &dyn std::error::Error, "nothing is kept");
         }
+        let triggers = app::triggers(&config);
         confine(&config, &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
@@ -196,6 +197,7 @@ impl Prepared {
             clock,
             kernel,
             kmsg,
+            triggers,
             client,
             jitter,
         };

@@ -68,6 +68,14 @@ pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
 }
 
+/// A share of the time above nothing, such as `40%`.
+pub(super) fn percent(text: &str) -> Result<f32, String> {
+    let number = text.strip_suffix('%').and_then(|n| n.trim().parse().ok());
+    number
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(|| "is not a percentage above 0% and up to 100%".to_owned())
+}
+
 /// A path from the root, without `..`.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);

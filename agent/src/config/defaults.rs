@@ -69,6 +69,9 @@ pub(super) const ROTATIONAL_SLOW: Duration = Duration::from_millis(100);
 /// The disk hook's: long enough for the slowest healthy disk to finish five requests.
 pub(super) const DISK_WINDOW: Duration = Duration::from_secs(1);
 
+/// KEP-5394's, in percent of the time.
+pub(super) const STALL_THRESHOLD: f32 = 40.0;
+
 /// The Kubernetes release whose node-status behaviour we follow and every supported API server knows.
 pub(super) const KUBERNETES_VERSION: &str = "v1.33.0";
 

@@ -59,6 +59,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "diskIO",
         "diskIO: {solidState: {slow: 20ms}, rotational: {slow: 100ms}}",
     ),
+    ("psi", "psi: {enabled: true, threshold: 40%}"),
     ("diskIO.window", "diskIO: {window: 1s}"),
     ("diskIO.devices", "diskIO: {devices: {sda: {slow: 50ms}}}"),
     (

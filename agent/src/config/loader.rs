@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::ConfigError;
 use super::layers::{Layers, Overrides, Setting};
 use super::raw::{RawConfig, RawDisk, RawDiskIo, RawTaint};
-use super::{Config, DiskIo, LogFormat, LogLevel, Mode, ProbeFor, Runtime, Sandbox, Tier};
+use super::{Config, DiskIo, LogFormat, LogLevel, Mode, ProbeFor, Psi, Runtime, Sandbox, Tier};
 use super::{checks, defaults, eviction, labels};
 use crate::node_status::{Allocation, Taint};
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, with_allocatable};
@@ -72,6 +72,7 @@ impl Loader<'_> {
             provider_id: get!(self, "providerID", provider_id, checks::any)
                 .filter(|id| !id.is_empty()),
             disk_io: self.disk_io(&disk_io)?,
+            psi: self.psi()?,
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: self.tier()?,
@@ -277,6 +278,17 @@ impl Loader<'_> {
             rotational_slow: rotational.unwrap_or(defaults::ROTATIONAL_SLOW),
             devices,
             window: window.unwrap_or(defaults::DISK_WINDOW),
+        })
+    }
+
+    fn psi(&self) -> Result<Psi, ConfigError> {
+        let raw = self.raw.psi.clone().unwrap_or_default();
+        let enabled = self.checked("psi.enabled", None, raw.enabled.as_ref(), checks::boolean)?;
+        let file = raw.threshold.as_ref();
+        let threshold = self.checked("psi.threshold", None, file, checks::percent)?;
+        Ok(Psi {
+            enabled: enabled.unwrap_or(true), // A trigger that does not fire costs nothing.
+            threshold: threshold.unwrap_or(defaults::STALL_THRESHOLD),
         })
     }
 

@@ -46,6 +46,7 @@ pub(super) struct RawConfig {
     pub(super) kube_reserved: Option<BTreeMap<String, String>>,
     #[serde(rename = "diskIO")]
     pub(super) disk_io: Option<RawDiskIo>,
+    pub(super) psi: Option<RawPsi>,
     pub(super) runtime: Option<RawRuntime>,
     pub(super) allow_ready_without_runtime: Option<String>,
     pub(super) kubernetes_version: Option<String>,
@@ -78,6 +79,13 @@ pub(super) struct RawDiskIo {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawDisk {
     pub(super) slow: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(super) struct RawPsi {
+    pub(super) enabled: Option<String>,
+    pub(super) threshold: Option<String>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]

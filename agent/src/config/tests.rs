@@ -104,6 +104,11 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(100));
     assert_eq!(config.disk_io.window, Duration::from_secs(1));
     assert!(config.disk_io.devices.is_empty());
+    let stalls = Psi {
+        enabled: true,
+        threshold: 40.0,
+    };
+    assert_eq!(config.psi, stalls);
     let ours = env!("CARGO_PKG_VERSION");
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
@@ -153,6 +158,7 @@ diskIO:
   devices: {sda: {slow: 50ms}}
   window: 2s
   raisesDiskPressure: true
+psi: {enabled: false, threshold: 12.5%}
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
 kernel: {tier: files, probes: [disks, oom]}
@@ -188,6 +194,11 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(reclaim, Some(ThresholdValue::Quantity(500 << 20)));
     assert_eq!(config.policy.transition_period, Duration::from_secs(90));
     assert_eq!(config.policy.slow_disks, SlowDisks::RaiseDiskPressure);
+    let stalls = Psi {
+        enabled: false,
+        threshold: 12.5,
+    };
+    assert_eq!(config.psi, stalls);
     assert_eq!(config.status_update_frequency, Duration::from_secs(20));
     assert_eq!(config.status_report_frequency, Duration::from_mins(1));
     assert_eq!(config.lease_duration, Duration::from_secs(20));
@@ -724,6 +735,21 @@ const BAD: &[(&str, &[&str])] = &[
         "diskIO: {rotational: {slow: 100}}",
         &["diskIO.rotational.slow", r#""100""#],
     ),
+    (
+        "psi: {threshold: 0%}",
+        &["psi.threshold", r#""0%""#, "above 0%", "threshold: 40%"],
+    ),
+    (
+        "psi: {threshold: 40}",
+        &["psi.threshold", r#""40""#, "percentage"],
+    ),
+    ("psi: {threshold: 101%}", &["psi.threshold", "up to 100%"]),
+    ("psi: {threshold: nan%}", &["psi.threshold", "percentage"]),
+    (
+        "psi: {enabled: perhaps}",
+        &["psi.enabled", r#""perhaps""#, "neither true nor false"],
+    ),
+    ("psi: {treshold: 40%}", &[r#""treshold""#, "threshold"]),
     (
         "diskIO: {window: 0s}",
         &["diskIO.window", "greater than zero", "window: 1s"],

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_common::event::{
     self as raw, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, VIA_EXIT, VIA_FENTRY,
 };
-use agent_common::settings::device_numbers;
+use agent_common::settings::{DISK_FAILING, device_numbers};
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -64,15 +64,7 @@ pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
         }
         Some(EventKind::DiskState) => {
             let body: raw::DiskState = prefix(record)?;
-            let (major, minor) = device_numbers(body.dev);
-            Event::DiskState {
-                at,
-                device: DeviceNumber { major, minor },
-                side: side(body.state),
-                total: body.total,
-                slow: body.slow,
-                max: Duration::from_nanos(body.max_ns),
-            }
+            disk_state(at, &body)
         }
         None => Event::Unknown { kind: header.kind },
     })
@@ -86,6 +78,22 @@ fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, De
             got: record.len(),
             need: size_of::<T>(),
         })
+}
+
+fn disk_state(at: BootNanos, body: &raw::DiskState) -> Event {
+    let (major, minor) = device_numbers(body.dev);
+    let device = DeviceNumber { major, minor };
+    if u64::from(body.state) == DISK_FAILING {
+        return Event::DiskErrors { at, device };
+    }
+    Event::DiskState {
+        at,
+        device,
+        side: side(body.state),
+        total: body.total,
+        slow: body.slow,
+        max: Duration::from_nanos(body.max_ns),
+    }
 }
 
 fn side(state: u32) -> Side {
@@ -225,6 +233,31 @@ mod tests {
             kill.via = VIA_TASK;
         });
         assert_eq!(unknown, (None, None, Via::Task));
+    }
+
+    #[test]
+    fn a_disk_is_slow_failing_or_neither() {
+        for (state, expected) in [
+            (0, Some(Side::Under)),
+            (1, Some(Side::Over)),
+            (2, None),
+            (3, Some(Side::Over)),
+        ] {
+            let mut record = raw::DiskState::new_zeroed();
+            record.header = header::<raw::DiskState>(20);
+            record.dev = (8 << 20) | 16;
+            record.state = state;
+            let told = match decode(record.as_bytes()).unwrap() {
+                Event::DiskState { side, device, .. } => (Some(side), device),
+                Event::DiskErrors { device, .. } => (None, device),
+                other => panic!("{other:?}"),
+            };
+            let sdb = DeviceNumber {
+                major: 8,
+                minor: 16,
+            };
+            assert_eq!(told, (expected, sdb), "{state}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{HostError, HostRoot, parse_u64, present};
 use crate::units::DeviceNumber;
 
 /// Disks that we list at most. The kernel's own window table holds no more.
-const MAX_DISKS: usize = 256;
+pub const MAX_DISKS: usize = 256;
 
 /// A disk whose requests the kernel stamps: see [`disks`] for what is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,16 +23,8 @@ pub struct Disk {
     pub iostats: bool,
 }
 
-/// Requests sent to the disk and not answered: `inflight`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InFlight {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-}
-
-/// The `stat` file: counters since the disk came, never reset.
+/// The `stat` file: counters since the disk came, never reset. They stand still while `iostats` is
+/// off. Requests that ended with an error count as completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounters {
     /// Reads completed.
@@ -43,6 +35,10 @@ pub struct IoCounters {
     pub writes: u64,
     /// Milliseconds that writes waited, added up over all of them.
     pub write_ms: u64,
+    /// Requests of every kind that the driver was given and has not answered.
+    pub in_flight: u64,
+    /// Discards and flushes completed. Discards are among those in flight; flushes hold up writes.
+    pub others: u64,
 }
 
 /// Every whole disk that answers requests of its own, sorted by name.
@@ -79,17 +75,21 @@ pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
     flag(root, name, "queue/iostats")
 }
 
-/// Requests in flight. `None`: the disk is gone.
-pub fn in_flight(root: &HostRoot, name: &str) -> Result<Option<InFlight>, HostError> {
-    let Some([reads, writes]) = numbers(root, name, "inflight", [0, 1])? else {
-        return Ok(None);
-    };
-    Ok(Some(InFlight { reads, writes }))
-}
-
-/// Completions and waiting times. `None`: the disk is gone.
+/// Completions, waiting times, and what is in flight. `None`: the disk is gone. About 10 µs a disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
-    let Some([reads, read_ms, writes, write_ms]) = numbers(root, name, "stat", [0, 3, 4, 7])?
+    // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
+    let columns = [0, 3, 4, 7, 8, 11, 15];
+    let Some(
+        [
+            reads,
+            read_ms,
+            writes,
+            write_ms,
+            in_flight,
+            discards,
+            flushes,
+        ],
+    ) = numbers(root, name, "stat", columns)?
     else {
         return Ok(None);
     };
@@ -98,10 +98,20 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
         read_ms,
         writes,
         write_ms,
+        in_flight,
+        others: discards.saturating_add(flushes),
     }))
 }
 
-fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
+/// One disk. `None`: it is gone, or one of those that [`disks`] leaves out.
+///
+/// # Errors
+///
+/// When one of its files cannot be read, or does not say what it should.
+pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
+    if is_excluded(&name) {
+        return Ok(None);
+    }
     // Only what issues requests has hardware queues; bio-based drivers have no such directory.
     if !root.path(file(&name, "mq")).is_dir() {
         return Ok(None);
@@ -123,7 +133,9 @@ fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     }))
 }
 
-fn is_excluded(name: &str) -> bool {
+/// Whether [`disks`] leaves a disk out for its name alone.
+#[must_use]
+pub fn is_excluded(name: &str) -> bool {
     const KINDS: [&str; 9] = [
         "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
     ];
@@ -313,34 +325,41 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_flights_are_read_by_column() {
+    fn counters_are_read_by_column() {
         let dir = Scratch::new();
         let root = dir.root();
         assert_eq!(counters(&root, "sda").unwrap(), None, "gone");
-        assert_eq!(in_flight(&root, "sda").unwrap(), None, "gone");
 
-        dir.write("sys/block/sda/inflight", "       2        3\n");
-        dir.write("sys/block/sda/stat", " 10 1 80 44 20 2 160 55 0 5 6\n");
-        let flight = InFlight {
-            reads: 2,
-            writes: 3,
-        };
-        assert_eq!(in_flight(&root, "sda").unwrap(), Some(flight));
+        let stat = " 10 1 80 44 20 2 160 55 3 5 6 7 0 9 9 8 9\n";
+        dir.write("sys/block/sda/stat", stat);
         let expected = IoCounters {
             reads: 10,
             read_ms: 44,
             writes: 20,
             write_ms: 55,
+            in_flight: 3,
+            others: 15,
         };
         assert_eq!(counters(&root, "sda").unwrap(), Some(expected));
 
-        dir.write("sys/block/sda/stat", " 10 1 80 44 20 2 160\n");
-        assert!(
-            counters(&root, "sda")
-                .unwrap_err()
-                .to_string()
-                .contains("sda/stat")
+        dir.write("sys/block/sda/stat", " 10 1 80 44 20 2 160 55 3 5 6\n");
+        let err = counters(&root, "sda").unwrap_err().to_string();
+        assert!(err.contains("sda/stat"), "{err}");
+    }
+
+    #[test]
+    fn one_disk_is_read_as_in_the_list() {
+        let dir = Scratch::new();
+        write_disk(&dir, "sda", "8:0");
+        write_disk(&dir, "loop0", "7:0");
+        let listed = disks(&dir.root()).unwrap();
+        assert_eq!(
+            disk(&dir.root(), "sda".to_owned()).unwrap().as_ref(),
+            listed.first()
         );
+        for name in ["loop0", "sdb"] {
+            assert_eq!(disk(&dir.root(), name.to_owned()).unwrap(), None, "{name}");
+        }
     }
 
     #[test]

@@ -4,32 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
-
-/// What tasks were waiting for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stall {
-    /// A processor.
-    Cpu,
-    /// Memory: reclaim, refaults, swap.
-    Memory,
-    /// A disk.
-    Io,
-}
-
-impl Stall {
-    /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Io];
-
-    /// The file's name under `/proc/pressure`, and the part before `.pressure` in a cgroup.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Io => "io",
-        }
-    }
-}
+use crate::reading::StallKind;
 
 /// One pressure file.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,14 +31,14 @@ pub struct PsiLine {
 
 /// The node's file.
 #[must_use]
-pub fn node_file(root: &HostRoot, stall: Stall) -> HostFile {
-    root.file(Path::new("proc/pressure").join(stall.as_str()))
+pub fn node_file(root: &HostRoot, kind: StallKind) -> HostFile {
+    root.file(Path::new("proc/pressure").join(kind.as_str()))
 }
 
 /// The file of a directory in the unified hierarchy.
 #[must_use]
-pub fn cgroup_file(cgroup: &Path, stall: Stall) -> HostFile {
-    HostFile::at(cgroup.join(format!("{}.pressure", stall.as_str())))
+pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
+    HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
 
 /// Reads one file. `None`: this kernel has no PSI, or it is compiled in and off (`psi=1` is
@@ -184,7 +159,7 @@ mod tests {
     fn no_file_means_no_psi() {
         let dir = Scratch::new();
         let mut buf = Vec::new();
-        let file = node_file(&dir.root(), Stall::Io);
+        let file = node_file(&dir.root(), StallKind::Io);
         assert_eq!(read(&file, &mut buf).unwrap(), None);
         dir.write("proc/pressure/io", CAPTURED);
         assert_eq!(read(&file, &mut buf).unwrap(), parse(CAPTURED));
@@ -195,7 +170,7 @@ mod tests {
                 .to_string()
                 .contains("pressure/io")
         );
-        let of_cgroup = cgroup_file(dir.path(), Stall::Memory);
+        let of_cgroup = cgroup_file(dir.path(), StallKind::Memory);
         assert!(of_cgroup.path().ends_with("memory.pressure"));
     }
 

@@ -93,6 +93,7 @@ pub fn facts() -> Facts {
             .map(|resource| (resource, Pressure::Relieved))
             .collect(),
         disks: Disks::default(),
+        stalls: BTreeMap::new(),
         shutdown: Shutdown::NotAnnounced,
     }
 }

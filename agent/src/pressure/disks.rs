@@ -1,8 +1,9 @@
-//! Which disks are not well, by what the kernel tells of the edges and by what is looked up while
-//! one is slow.
+//! Which disks are not well: by what the kernel tells of the edges, where it judges disks, else by
+//! their counters; and by what is looked up while one is not well.
 //!
-//! The kernel judges a window when the next request completes: it cannot end a state when I/O
-//! stops, nor see a hang. So while a disk is slow, and only then, somebody looks every two seconds.
+//! The kernel judges when a request completes: it cannot end a state when I/O stops, nor see a hang.
+//! So while a disk is not well somebody looks every two seconds. A hang that begins on a disk that
+//! was well is seen by two looks: one when tasks are known to wait for I/O, and one a moment later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +11,19 @@ use std::time::Duration;
 use crate::clock::BootNanos;
 use crate::units::DeviceNumber;
 
-/// How often a disk is looked at while it is slow.
+/// How often a disk is looked at while it is not well.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// A disk that completes nothing for so long, although requests are in flight, is stalled. Ten
+/// times the limit of a rotating disk, as for a single request in the kernel: a full cache that is
+/// written out takes hundreds of milliseconds.
+pub const STALLED_AFTER: Duration = Duration::from_secs(1);
+
+/// Fewer reads and writes than this between two looks decide nothing, as in the kernel's windows.
+const MIN_REQUESTS: u64 = 5;
+
+/// Good looks in a row after which a disk that is judged by its counters is quick again.
+const GOOD_LOOKS: u32 = 3;
 
 /// How a disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,23 +34,41 @@ pub enum Health {
     Slow,
     /// Requests are in flight, and none completes.
     Stalled,
+    /// It answers with errors.
+    Failing,
 }
 
-/// What looking at a slow disk shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What looking at a disk shows. All but `in_flight` are counters since the disk came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskSample {
-    /// Reads and writes completed, ever.
+    /// Requests of every kind that ended, also those with an error.
     pub completed: u64,
-    /// Requests in flight.
+    /// Reads and writes among them.
+    pub answered: u64,
+    /// For how long those waited, added up.
+    pub waited: Duration,
+    /// Requests in flight now.
     pub in_flight: u64,
+}
+
+/// A disk that seems well, but for which tasks may be waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suspicion {
+    None,
+    /// It is to be looked at.
+    Asked,
+    /// It had requests in flight, and is looked at once more.
+    InFlight,
 }
 
 #[derive(Debug, Clone)]
 struct Disk {
     name: String,
+    limit: Duration,
     health: Health,
-    /// At the last look; `None` before the first one since it became slow.
-    completed: Option<u64>,
+    last: Option<(DiskSample, BootNanos)>,
+    good_looks: u32,
+    suspicion: Suspicion,
 }
 
 /// The watched disks.
@@ -49,16 +79,18 @@ pub struct DiskBoard {
 }
 
 impl DiskBoard {
-    /// Watches a disk, quick until somebody says otherwise.
-    pub fn watch(&mut self, device: DeviceNumber, name: String) {
-        self.disks.insert(
-            device,
-            Disk {
-                name,
-                health: Health::Quick,
-                completed: None,
-            },
-        );
+    /// Watches a disk, quick until somebody says otherwise. Judged by its counters, it is slow when
+    /// an average request takes `limit`.
+    pub fn watch(&mut self, device: DeviceNumber, name: String, limit: Duration) {
+        let disk = Disk {
+            name,
+            limit,
+            health: Health::Quick,
+            last: None,
+            good_looks: 0,
+            suspicion: Suspicion::None,
+        };
+        self.disks.insert(device, disk);
     }
 
     /// Watches a disk no longer. `true` where it was not well.
@@ -80,48 +112,72 @@ impl DiskBoard {
         self.disks.get(&device).map(|disk| disk.name.as_str())
     }
 
-    /// The kernel says that `device` became slow, or is quick again. `true` where that is news.
+    /// How a watched disk is.
+    #[must_use]
+    pub fn health(&self, device: DeviceNumber) -> Option<Health> {
+        self.disks.get(&device).map(|disk| disk.health)
+    }
+
+    /// The limit of a watched disk.
+    #[must_use]
+    pub fn limit(&self, device: DeviceNumber) -> Option<Duration> {
+        self.disks.get(&device).map(|disk| disk.limit)
+    }
+
+    /// The kernel says how `device` is now. `true` where that is news.
     pub fn told(&mut self, device: DeviceNumber, health: Health, now: BootNanos) -> bool {
         let Some(disk) = self.disks.get_mut(&device) else {
             return false;
         };
-        if disk.health == health {
-            return false;
-        }
+        let news = disk.health != health;
         disk.health = health;
-        disk.completed = None;
+        disk.good_looks = 0;
         self.plan(now);
-        true
+        news
     }
 
-    /// What looking at a slow disk showed. Gives its new health where that changed; then it is
-    /// [`Health::Quick`] because nothing completes and nothing is in flight, or stalled, or no
-    /// longer stalled.
+    /// Tasks wait for I/O: all disks are to be looked at, and those with requests in flight once
+    /// more after [`STALLED_AFTER`].
+    pub fn suspect(&mut self) {
+        for disk in self.disks.values_mut() {
+            if disk.suspicion == Suspicion::None && disk.health == Health::Quick {
+                disk.suspicion = Suspicion::Asked;
+            }
+        }
+    }
+
+    /// What a look showed, and what the kernel says of the disk; `None` where the kernel does not
+    /// judge it. Gives its new health where that changed.
     pub fn looked(
         &mut self,
         device: DeviceNumber,
         sample: DiskSample,
+        told: Option<Health>,
         now: BootNanos,
     ) -> Option<Health> {
-        let disk = self
-            .disks
-            .get_mut(&device)
-            .filter(|disk| disk.health != Health::Quick)?;
-        let before = disk.completed.replace(sample.completed);
-        let health = match before {
-            Some(before) if before == sample.completed && sample.in_flight == 0 => Health::Quick,
-            Some(before) if before == sample.completed => Health::Stalled,
-            Some(_) | None => Health::Slow,
-        };
-        let changed = disk.health != health && before.is_some();
-        if changed {
-            disk.health = health;
+        let disk = self.disks.get_mut(&device)?;
+        let before = disk.health;
+        match disk.last {
+            // Too early to say anything; what the older look saw in flight is worth more.
+            Some((last, at)) if now.since(at) < STALLED_AFTER && last.in_flight > 0 => return None,
+            Some((_, at)) if now.since(at) < STALLED_AFTER => {}
+            last => disk.health = disk.judge(last.map(|(last, _)| last), &sample, told),
         }
+        disk.last = Some((sample, now));
+        let suspect = disk.suspicion == Suspicion::Asked
+            && disk.health == Health::Quick
+            && sample.in_flight > 0;
+        disk.suspicion = if suspect {
+            Suspicion::InFlight
+        } else {
+            Suspicion::None
+        };
+        let health = disk.health;
         self.plan(now);
-        changed.then_some(health)
+        (health != before).then_some(health)
     }
 
-    /// The disks to look at, and their names.
+    /// The disks that are not well.
     pub fn unwell(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
         let disks = self
             .disks
@@ -142,79 +198,86 @@ impl DiskBoard {
         names
     }
 
-    /// When to look at the slow disks; `None` while there is none.
+    /// When to look at the disks that are not well, or suspected; `None` while there is none.
     #[must_use]
     pub const fn look_at(&self) -> Option<BootNanos> {
         self.look_at
     }
 
-    /// A look was started: the next one is due in two seconds, answered or not.
-    pub fn plan(&mut self, now: BootNanos) {
-        let any = self.unwell().next().is_some();
-        self.look_at = any.then(|| now.plus(LOOK_AGAIN));
+    /// Begins the look that is due: the disks to look at. The next one at those that are not well
+    /// is planned, whether this one is answered or not.
+    pub fn look(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
+        let mut disks = Vec::new();
+        for (device, disk) in &mut self.disks {
+            if disk.needs_a_look() {
+                disks.push((*device, disk.name.clone()));
+                disk.suspicion = Suspicion::None;
+            }
+        }
+        self.look_at = None;
+        self.plan(now);
+        disks
+    }
+
+    /// Never puts off a look that is planned.
+    fn plan(&mut self, now: BootNanos) {
+        let wait = |disk: &Disk| match disk.suspicion {
+            Suspicion::InFlight => Some(STALLED_AFTER),
+            _ => disk.needs_a_look().then_some(LOOK_AGAIN),
+        };
+        let next = self.disks.values().filter_map(wait).min();
+        self.look_at = next.map(|wait| {
+            let planned = self.look_at.filter(|at| *at > now);
+            planned.map_or(now.plus(wait), |at| at.min(now.plus(wait)))
+        });
+    }
+}
+
+impl Disk {
+    fn needs_a_look(&self) -> bool {
+        self.health != Health::Quick || self.suspicion == Suspicion::InFlight
+    }
+
+    fn judge(
+        &mut self,
+        last: Option<DiskSample>,
+        sample: &DiskSample,
+        told: Option<Health>,
+    ) -> Health {
+        // Counters that went back are those of another disk.
+        let last = last.filter(|last| last.completed <= sample.completed);
+        let silent = last.filter(|last| last.completed == sample.completed);
+        if silent.is_some_and(|last| last.in_flight > 0 && sample.in_flight > 0) {
+            self.good_looks = 0;
+            return Health::Stalled;
+        }
+        match (last, told) {
+            // I/O stopped, which the kernel cannot see.
+            (_, Some(_)) if silent.is_some() && sample.in_flight == 0 => Health::Quick,
+            (_, Some(told)) => told,
+            (None, None) => self.health,
+            (Some(last), None) => self.by_counters(&last, sample),
+        }
+    }
+
+    fn by_counters(&mut self, last: &DiskSample, sample: &DiskSample) -> Health {
+        let requests = sample.answered.saturating_sub(last.answered);
+        let waited = sample.waited.saturating_sub(last.waited);
+        let limit = self
+            .limit
+            .saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+        if requests >= MIN_REQUESTS && waited >= limit {
+            self.good_looks = 0;
+            return Health::Slow;
+        }
+        self.good_looks = self.good_looks.saturating_add(1);
+        if self.health == Health::Quick || self.good_looks >= GOOD_LOOKS {
+            Health::Quick
+        } else {
+            Health::Slow
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
-
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
-    }
-
-    #[test]
-    fn a_slow_disk_stalls_recovers_and_ends_when_io_stops() {
-        let mut board = DiskBoard::default();
-        board.watch(SDA, "sda".to_owned());
-        assert_eq!(
-            board.look_at(),
-            None,
-            "nothing to look at while all are quick"
-        );
-        assert!(board.told(SDA, Health::Slow, at(0)));
-        assert!(
-            !board.told(SDA, Health::Slow, at(0)),
-            "told twice by two CPUs"
-        );
-        assert_eq!(board.look_at(), Some(at(2)));
-
-        //  completed, in flight, news, why
-        let script = [
-            (100, 4, None, "the first look has nothing to compare with"),
-            (120, 4, None, "it completes requests: slow as before"),
-            (
-                120,
-                4,
-                Some(Health::Stalled),
-                "none completed, and some are in flight",
-            ),
-            (120, 3, None, "still stalled"),
-            (121, 3, Some(Health::Slow), "one completed"),
-            (
-                121,
-                0,
-                Some(Health::Quick),
-                "none completed, and none is in flight: I/O stopped",
-            ),
-        ];
-        for (n, (completed, in_flight, expected, why)) in script.into_iter().enumerate() {
-            let now = at(2 * (n as u64 + 1));
-            let sample = DiskSample {
-                completed,
-                in_flight,
-            };
-            assert_eq!(board.looked(SDA, sample, now), expected, "{why}");
-        }
-        assert_eq!(board.look_at(), None);
-        assert_eq!(board.named(Health::Slow), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_disk_that_nobody_watches_is_no_news() {
-        let mut board = DiskBoard::default();
-        assert!(!board.told(SDA, Health::Slow, at(0)));
-    }
-}
+mod tests;

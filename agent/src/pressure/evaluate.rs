@@ -49,6 +49,8 @@ pub enum Why {
     SlowDisk,
     /// A disk does not answer.
     StalledDisk,
+    /// A disk answers with errors.
+    DiskErrors,
     /// The kernel killed for want of memory.
     OomKill(Grounds),
     /// The API server had it as True when we started.
@@ -199,6 +201,9 @@ impl Evaluator {
             DiskLook::Seen {
                 stalled: [_, ..], ..
             } => Some(Why::StalledDisk),
+            DiskLook::Seen {
+                failing: [_, ..], ..
+            } => Some(Why::DiskErrors),
             DiskLook::Seen { slow: [_, ..], .. } => Some(Why::SlowDisk),
             DiskLook::Seen { .. } | DiskLook::Blind => None,
         };

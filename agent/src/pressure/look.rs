@@ -33,5 +33,7 @@ pub enum DiskLook<'a> {
         slow: &'a [String],
         /// Requests in flight, and none completes.
         stalled: &'a [String],
+        /// They answer with errors.
+        failing: &'a [String],
     },
 }

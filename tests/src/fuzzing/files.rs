@@ -7,6 +7,7 @@ use std::path::{Component, Path};
 use nodepulse::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
 use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi};
 use nodepulse::pods::{Place, place};
+use nodepulse::reading::StallKind;
 use nodepulse::units::Bytes;
 use tempfile::TempDir;
 
@@ -110,7 +111,6 @@ fn readers(root: &HostRoot) {
     told(addresses::network(root));
     told(block::disks(root));
     told(block::iostats(root, "vda"));
-    told(block::in_flight(root, "vda"));
     told(block::counters(root, "vda"));
     told(machine::read(root));
     told(meminfo::Source::new(root).read(&mut buf));
@@ -120,7 +120,7 @@ fn readers(root: &HostRoot) {
             .map(pids::Pids::reading),
     );
     told(psi::read(
-        &psi::node_file(root, psi::Stall::Memory),
+        &psi::node_file(root, StallKind::Memory),
         &mut buf,
     ));
     if let Some(layout) = told(Layout::detect(root)) {

@@ -29,6 +29,12 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
             "StalledDisk",
             &*named,
         ),
+        Pressure::UnderPressure { .. } if !disks.failing.is_empty() => (
+            Status::True,
+            SameStatus::ReplacesWords,
+            "DiskErrors",
+            &*named,
+        ),
         Pressure::UnderPressure { .. } if !disks.slow.is_empty() => {
             (Status::True, SameStatus::ReplacesWords, "SlowDisk", &*named)
         }
@@ -65,6 +71,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 fn message(disks: &Disks) -> String {
     [
         ("not answering", &disks.stalled),
+        ("answering with errors", &disks.failing),
         ("answering late", &disks.slow),
     ]
     .into_iter()
@@ -124,6 +131,7 @@ mod tests {
         facts.disks = Disks {
             slow: names(slow),
             stalled: names(stalled),
+            failing: Vec::new(),
         };
         let stored = StoredNode {
             conditions: before.into_iter().collect(),
@@ -226,6 +234,35 @@ mod tests {
                 (status, reason, message),
                 "{stalled:?} {slow:?}"
             );
+        }
+    }
+
+    #[test]
+    fn errors_are_worse_than_slowness_and_better_than_silence() {
+        let one = |name: &str| vec![name.to_owned()];
+        for (stalled, reason, message) in [
+            (
+                Vec::new(),
+                "DiskErrors",
+                "answering with errors: sdb; answering late: sda",
+            ),
+            (
+                one("sdc"),
+                "StalledDisk",
+                "not answering: sdc; answering with errors: sdb; answering late: sda",
+            ),
+        ] {
+            let mut facts = facts();
+            facts.pressures.insert(Resource::DiskIo, UNDER);
+            facts.disks = Disks {
+                slow: one("sda"),
+                stalled,
+                failing: one("sdb"),
+            };
+            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);
+            let condition = of_disks.unwrap();
+            assert_eq!((&*condition.reason, &*condition.message), (reason, message));
         }
     }
 

@@ -333,14 +333,22 @@ fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
     let slow = DiskLook::Seen {
         slow: &sda,
         stalled: &[],
+        failing: &[],
     };
     let stalled = DiskLook::Seen {
         slow: &sda,
         stalled: &sda,
+        failing: &sda,
+    };
+    let failing = DiskLook::Seen {
+        slow: &sda,
+        stalled: &[],
+        failing: &sda,
     };
     let well = DiskLook::Seen {
         slow: &[],
         stalled: &[],
+        failing: &[],
     };
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
     let disk_io = |evaluator: &Evaluator| evaluator.pressure(Resource::DiskIo);
@@ -353,6 +361,8 @@ fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
     let changes = evaluator.observe_disks(slow, at(10));
     assert_eq!(changes.len(), 1, "DiskPressure is not touched");
     assert_eq!(changes[0].why, Why::SlowDisk);
+    evaluator.observe_disks(failing, at(15));
+    assert_eq!(evaluator.cause(Resource::DiskIo), Some(Why::DiskErrors));
     evaluator.observe_disks(stalled, at(20));
     assert_eq!(evaluator.cause(Resource::DiskIo), Some(Why::StalledDisk));
 
@@ -377,6 +387,7 @@ fn slow_disks_raise_disk_pressure_only_where_configured() {
     let slow = DiskLook::Seen {
         slow: &sda,
         stalled: &[],
+        failing: &[],
     };
     for (slow_disks, expected) in [
         (SlowDisks::OwnConditionOnly, Pressure::Relieved),

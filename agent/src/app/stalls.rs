@@ -1,0 +1,139 @@
+//! Tasks that wait: the triggers that tell of it, and the files that say how much.
+
+use std::collections::BTreeMap;
+
+use tracing::{debug, info, warn};
+
+use super::App;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::host::cgroup::{Hierarchy, Layout, Version};
+use crate::host::{HostFile, HostRoot, psi};
+use crate::kernel::psi::{Trigger, open};
+use crate::pressure::stall::{StallBoard, StallSample};
+use crate::reading::{Stall, StallKind, StallOf};
+
+/// Sets the triggers that this configuration asks for, each refusal told once. Before privileges
+/// are dropped: what a trigger may do is decided here.
+#[must_use]
+pub fn triggers(config: &Config) -> Vec<Trigger> {
+    let files = files(config).into_iter();
+    let set = |(stall, file): (Stall, HostFile)| {
+        let trigger = open(file.path(), stall).inspect_err(|err| {
+            warn!(
+                of = stall.of.as_str(),
+                kind = stall.kind.as_str(),
+                path = %file.path().display(),
+                err = err as &dyn std::error::Error,
+                "no trigger; the pressure file is read every ten seconds instead"
+            );
+        });
+        trigger.ok()
+    };
+    files.filter_map(set).collect()
+}
+
+/// The pressure files of this node, as far as there can be any.
+fn files(config: &Config) -> BTreeMap<Stall, HostFile> {
+    if !config.psi.enabled {
+        return BTreeMap::new();
+    }
+    let root = HostRoot::new(&config.host_root);
+    let mount = Layout::detect(&root).ok().and_then(|layout| layout.unified);
+    // Also where the controllers are in version 1: tasks are in both hierarchies.
+    let unified = mount.map(|mount| Hierarchy {
+        mount,
+        version: Version::V2,
+    });
+    let pods = unified.zip(config.pods_cgroup.to_str());
+    let pods = pods.map(|(unified, cgroup)| unified.dir(cgroup));
+    let file = |stall: Stall| match stall.of {
+        StallOf::Node => Some((stall, psi::node_file(&root, stall.kind))),
+        StallOf::Pods => Some((stall, psi::cgroup_file(pods.as_ref()?, stall.kind))),
+    };
+    Stall::ALL.into_iter().filter_map(file).collect()
+}
+
+/// What is known of tasks that wait.
+pub(super) struct Stalls {
+    board: StallBoard,
+    files: BTreeMap<Stall, HostFile>,
+    buf: Vec<u8>,
+}
+
+impl Stalls {
+    /// `told` are those for which there is a trigger.
+    pub(super) fn new(config: &Config, told: &[Stall]) -> Self {
+        let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+        let watched = watched.map(|stall| (stall, told.contains(&stall)));
+        Self {
+            board: StallBoard::new(
+                config.psi.threshold,
+                config.policy.transition_period,
+                watched,
+            ),
+            files: files(config),
+            buf: Vec::new(),
+        }
+    }
+
+    /// When to wake up for them; `None` while nothing stalls.
+    pub(super) fn wake_at(&self) -> Option<crate::clock::BootNanos> {
+        self.board.wake_at()
+    }
+
+    /// `some` of one file, now. About 5 µs.
+    fn sample(&mut self, stall: Stall) -> Option<StallSample> {
+        let file = self.files.get(&stall)?;
+        let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
+            debug!(err = &err as &dyn std::error::Error, "pressure not read");
+            None
+        });
+        read.map(|psi| StallSample {
+            avg10: psi.some.avg10,
+            avg60: psi.some.avg60,
+        })
+    }
+}
+
+impl App {
+    /// A trigger fired.
+    pub(super) fn stalled(&mut self, stall: Stall, now: Now) {
+        debug!(of = stall.of.as_str(), kind = stall.kind.as_str(), "stall");
+        self.look_at_stall(stall, now);
+        match stall.kind {
+            StallKind::Memory => self.hot.hint(now.boot),
+            StallKind::Io => self.ask_storage(),
+        }
+        // The pods' tasks are among the node's, which has a trigger of its own.
+        if stall == Stall::new(StallOf::Node, StallKind::Io)
+            && let Some(question) = self.probes.suspect_disks()
+        {
+            self.blocking.ask(question);
+        }
+    }
+
+    /// Reads the pressure files that are due.
+    pub(super) fn look_at_stalls(&mut self, now: Now) {
+        let soon = now.boot.plus(super::reporting::ALIGN);
+        let due: Vec<Stall> = self.stalls.board.due(soon).collect();
+        for stall in due {
+            self.look_at_stall(stall, now);
+        }
+    }
+
+    fn look_at_stall(&mut self, stall: Stall, now: Now) {
+        let sample = self.stalls.sample(stall);
+        if let Some(change) = self.stalls.board.looked(stall, sample, now.boot) {
+            info!(
+                of = stall.of.as_str(),
+                kind = stall.kind.as_str(),
+                from = ?change.from,
+                to = ?change.to,
+                some = ?sample,
+                "stall pressure changed"
+            );
+        }
+        self.facts.stalls = self.stalls.board.pressures();
+    }
+}

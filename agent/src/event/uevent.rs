@@ -1,0 +1,146 @@
+//! The kernel's own announcements of devices (`lib/kobject_uevent.c`) → [`DiskChange`].
+
+use std::str::FromStr;
+
+use crate::units::DeviceNumber;
+
+/// The kernel's `DISK_NAME_LEN`, final zero included (`include/linux/blkdev.h`).
+const DISK_NAME_LEN: usize = 32;
+
+/// What happened to a whole disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskChange {
+    /// What happened.
+    pub action: DiskAction,
+    /// Its number.
+    pub device: DeviceNumber,
+    /// Its name under `/sys/block`: UTF-8 without a slash, shorter than 32 bytes, no `.` or `..`.
+    /// Whoever shows it escapes it.
+    pub name: String,
+}
+
+/// What can happen to a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskAction {
+    /// It is there now.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It is still there, with another size, medium or state.
+    Changed,
+}
+
+/// Reads one datagram: `<action>@<path>`, then `KEY=value`, each ended by a zero byte.
+///
+/// `None` for anything that is not about a whole disk, and for anything that makes no sense. Of a
+/// key that stands there twice the first counts.
+#[must_use]
+pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
+    let value = |key: &str| {
+        let mut fields = datagram.split(|b| *b == 0);
+        let value = fields.find_map(|field| field.strip_prefix(key.as_bytes())?.strip_prefix(b"="));
+        str::from_utf8(value?).ok()
+    };
+    if value("SUBSYSTEM")? != "block" || value("DEVTYPE")? != "disk" {
+        return None;
+    }
+    Some(DiskChange {
+        action: match value("ACTION")? {
+            "add" => DiskAction::Added,
+            "remove" => DiskAction::Removed,
+            "change" => DiskAction::Changed,
+            _ => return None,
+        },
+        device: DeviceNumber {
+            major: number(value("MAJOR")?)?,
+            minor: number(value("MINOR")?)?,
+        },
+        name: sysfs_name(value("DEVNAME")?)?,
+    })
+}
+
+fn number(text: &str) -> Option<u32> {
+    // `from_str` takes a sign, which the kernel never writes.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| u32::from_str(text).ok()).flatten()
+}
+
+/// Below `/dev` a name may have a slash, which sysfs writes as `!`: `cciss!c0d0`.
+fn sysfs_name(devname: &str) -> Option<String> {
+    let name = devname.replace('/', "!");
+    let fits = (1..DISK_NAME_LEN).contains(&name.len());
+    (fits && name != "." && name != "..").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VDA: &str = "change@/devices/pci0000:00/0000:00:01.0/virtio0/block/vda|ACTION=change|\
+        DEVPATH=/devices/pci0000:00/0000:00:01.0/virtio0/block/vda|SUBSYSTEM=block|SYNTH_UUID=0|\
+        MAJOR=254|MINOR=0|DEVNAME=vda|DEVTYPE=disk|DISKSEQ=9|SEQNUM=1203|";
+
+    fn read(text: &str) -> Option<DiskChange> {
+        parse(text.replace('|', "\0").as_bytes())
+    }
+
+    #[test]
+    fn a_disk_is_named_with_its_number() {
+        let vda = |action| DiskChange {
+            action,
+            device: DeviceNumber {
+                major: 254,
+                minor: 0,
+            },
+            name: "vda".to_owned(),
+        };
+        let rows = [
+            ("ACTION=change", DiskAction::Changed),
+            ("ACTION=add", DiskAction::Added),
+            ("ACTION=remove", DiskAction::Removed),
+        ];
+        for (action, expected) in rows {
+            let text = VDA.replace("ACTION=change", action);
+            assert_eq!(read(&text), Some(vda(expected)), "{action}");
+        }
+        let cciss = VDA.replace("DEVNAME=vda", "DEVNAME=cciss/c0d0");
+        assert_eq!(read(&cciss).unwrap().name, "cciss!c0d0");
+    }
+
+    #[test]
+    fn everything_else_is_passed_over() {
+        let long = format!("DEVNAME={}", "x".repeat(32));
+        let rows = [
+            ("SUBSYSTEM=block", "SUBSYSTEM=net", "another subsystem"),
+            ("SUBSYSTEM=block", "SUBSYSTEM=", "none"),
+            ("DEVTYPE=disk", "DEVTYPE=partition", "a partition"),
+            ("DEVTYPE=disk|", "", "no type"),
+            ("ACTION=change", "ACTION=bind", "another action"),
+            ("MAJOR=254", "MAJOR=", "no number"),
+            ("MAJOR=254", "MAJOR=+254", "a sign"),
+            ("MINOR=0", "MINOR=4294967296", "a number too large"),
+            ("MINOR=0|", "", "no minor"),
+            ("DEVNAME=vda", "DEVNAME=", "no name"),
+            ("DEVNAME=vda", "DEVNAME=..", "a way out"),
+            ("DEVNAME=vda", &long, "a name too long"),
+            ("DEVNAME=vda|DEVTYPE=disk|", "DEV", "cut off"),
+        ];
+        for (from, to, why) in rows {
+            let text = VDA.replace(from, to);
+            assert_ne!(text, VDA, "{why}");
+            assert_eq!(read(&text), None, "{why}");
+        }
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"libudev\0\xfe\xed\xca\xfe\0\0\0\x28"), None);
+        let not_text = VDA.replace('|', "\0").replace("=vda", "=v\u{0}");
+        let mut bytes = not_text.into_bytes();
+        bytes.push(0xff);
+        assert_eq!(parse(&bytes).unwrap().name, "v", "what follows is not read");
+        let every_cut = VDA.replace('|', "\0");
+        for cut in 0..every_cut.len() {
+            let found = parse(every_cut.as_bytes().get(..cut).unwrap());
+            let whole = |change: DiskChange| "vda".starts_with(&change.name);
+            assert!(found.is_none_or(whole), "cut at {cut}");
+        }
+    }
+}

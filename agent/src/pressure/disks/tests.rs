@@ -1,0 +1,171 @@
+use super::*;
+
+const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
+const LIMIT: Duration = Duration::from_millis(20);
+
+fn at(seconds: u64) -> BootNanos {
+    BootNanos(seconds * 1_000_000_000)
+}
+
+fn board() -> DiskBoard {
+    let mut board = DiskBoard::default();
+    board.watch(SDA, "sda".to_owned(), LIMIT);
+    board
+}
+
+fn sample(completed: u64, in_flight: u64) -> DiskSample {
+    DiskSample {
+        completed,
+        in_flight,
+        ..DiskSample::default()
+    }
+}
+
+#[test]
+fn a_slow_disk_stalls_recovers_and_ends_when_io_stops() {
+    let mut board = board();
+    assert_eq!(
+        board.look_at(),
+        None,
+        "nothing to look at while all are quick"
+    );
+    assert!(board.told(SDA, Health::Slow, at(0)));
+    assert!(
+        !board.told(SDA, Health::Slow, at(0)),
+        "told twice by two CPUs"
+    );
+    assert_eq!(board.look_at(), Some(at(2)));
+
+    //  completed, in flight, news, why
+    let script = [
+        (100, 4, None, "the first look has nothing to compare with"),
+        (120, 4, None, "it completes requests: slow as before"),
+        (
+            120,
+            4,
+            Some(Health::Stalled),
+            "none completed, and some are in flight",
+        ),
+        (120, 3, None, "still stalled"),
+        (121, 3, Some(Health::Slow), "one completed"),
+        (
+            121,
+            0,
+            Some(Health::Quick),
+            "none completed, and none is in flight: I/O stopped",
+        ),
+    ];
+    for (n, (completed, in_flight, expected, why)) in script.into_iter().enumerate() {
+        let now = at(2 * (n as u64 + 1));
+        let told = Some(Health::Slow);
+        let news = board.looked(SDA, sample(completed, in_flight), told, now);
+        assert_eq!(news, expected, "{why}");
+    }
+    assert_eq!(board.look_at(), None);
+    assert_eq!(board.named(Health::Slow), Vec::<String>::new());
+}
+
+#[test]
+fn a_hang_of_a_disk_that_was_well_takes_two_looks() {
+    //  completed and in flight at the first look and a second later, stalled
+    let rows = [
+        ((100, 2), (100, 2), true, "nothing completes"),
+        ((100, 2), (100, 9), true, "and more are waiting"),
+        ((100, 2), (101, 2), false, "long, but it goes on"),
+        ((100, 0), (100, 2), false, "these may have come just now"),
+        ((100, 2), (100, 0), false, "counted late"),
+        ((100, 2), (3, 2), false, "another disk of that number"),
+    ];
+    for ((completed, in_flight), (then, in_flight_then), stalled, why) in rows {
+        let mut board = board();
+        board.suspect();
+        let well = Some(Health::Quick);
+        let first = sample(completed, in_flight);
+        assert_eq!(board.looked(SDA, first, well, at(5)), None, "{why}");
+        let again = (in_flight > 0).then_some(at(6));
+        assert_eq!(board.look_at(), again, "{why}");
+        let due = board.look(at(6));
+        assert_eq!(due.len(), usize::from(in_flight > 0), "{why}");
+
+        let second = sample(then, in_flight_then);
+        let expected = stalled.then_some(Health::Stalled);
+        assert_eq!(board.looked(SDA, second, well, at(6)), expected, "{why}");
+        assert_eq!(board.look_at(), stalled.then_some(at(8)), "{why}");
+        if stalled {
+            let moved = sample(then + 1, 1);
+            let news = board.looked(SDA, moved, well, at(8));
+            assert_eq!(news, Some(Health::Quick), "it goes on: {why}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_disk_is_looked_at_twice_for_each_wake_and_no_more() {
+    let mut board = board();
+    let well = Some(Health::Quick);
+    board.looked(SDA, sample(1, 1), well, at(0));
+    assert_eq!(board.look_at(), None, "nobody suspects anything");
+    board.suspect();
+    board.looked(SDA, sample(9, 1), well, at(5));
+    assert_eq!(board.look_at(), Some(at(6)));
+    // A second wake does not put the look off, nor take its first half away.
+    let soon = at(5).plus(Duration::from_millis(400));
+    board.suspect();
+    assert_eq!(board.looked(SDA, sample(9, 1), well, soon), None);
+    assert_eq!(board.look_at(), Some(at(6)));
+    board.look(at(6));
+    board.looked(SDA, sample(20, 1), well, at(6));
+    assert_eq!(board.look_at(), None);
+}
+
+#[test]
+fn errors_count_until_the_kernel_takes_them_back_or_io_stops() {
+    for (told, completed, in_flight, expected) in [
+        (Health::Failing, 7, 0, None),
+        (Health::Failing, 5, 0, Some(Health::Quick)),
+        (Health::Failing, 5, 2, Some(Health::Stalled)),
+        (Health::Quick, 9, 1, Some(Health::Quick)),
+    ] {
+        let mut board = board();
+        assert!(board.told(SDA, Health::Failing, at(0)));
+        assert_eq!(board.named(Health::Failing), ["sda"]);
+        let first = board.looked(SDA, sample(5, 2), Some(Health::Failing), at(2));
+        assert_eq!(first, None);
+        let news = board.looked(SDA, sample(completed, in_flight), Some(told), at(4));
+        assert_eq!(news, expected, "{told:?} {completed} {in_flight}");
+    }
+}
+
+#[test]
+fn by_counters_a_disk_is_slow_on_average_and_quick_after_three_good_looks() {
+    use Health::{Quick, Slow};
+    //  requests since the last look, their milliseconds, news, why
+    let script = [
+        (1000, 0, None, "the first look has nothing to compare with"),
+        (4, 4000, None, "too few to say"),
+        (5, 99, None, "a hair under 20 ms each"),
+        (5, 100, Some(Slow), "at the limit"),
+        (500, 0, None, "one good look"),
+        (0, 0, None, "two: no I/O is good"),
+        (10, 900, None, "late again: the count starts anew"),
+        (9, 9, None, "one"),
+        (9, 9, None, "two"),
+        (9, 9, Some(Quick), "three"),
+    ];
+    let mut board = board();
+    let mut now = sample(0, 0);
+    for (n, (requests, ms, expected, why)) in script.into_iter().enumerate() {
+        now.completed += requests;
+        now.answered += requests;
+        now.waited += Duration::from_millis(ms);
+        let news = board.looked(SDA, now, None, at(10 * n as u64));
+        assert_eq!(news, expected, "{why}");
+    }
+}
+
+#[test]
+fn a_disk_that_nobody_watches_is_no_news() {
+    let mut board = DiskBoard::default();
+    assert!(!board.told(SDA, Health::Slow, at(0)));
+    assert_eq!(board.looked(SDA, sample(1, 1), None, at(0)), None);
+}

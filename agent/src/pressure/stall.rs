@@ -1,0 +1,205 @@
+//! When tasks wait for memory or disks so much that it is a condition: the rule of KEP-5394.
+//!
+//! A trigger wakes us when a stall begins; from then on the file is read every ten seconds until it
+//! is calm again. Without a trigger it is read as often, when somebody is awake anyway.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+use crate::pressure::{Observed, Pressure};
+use crate::reading::Stall;
+
+/// How often a pressure file is read while it is not calm.
+pub const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// `some` of a pressure file, in percent of the time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StallSample {
+    /// Over the last 10 s.
+    pub avg10: f32,
+    /// Over the last 60 s.
+    pub avg60: f32,
+}
+
+/// A stall's state became another one. A longer hold alone is no change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StallChange {
+    /// Which.
+    pub stall: Stall,
+    /// Before.
+    pub from: Pressure,
+    /// Now.
+    pub to: Pressure,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    pressure: Pressure,
+    /// By the last look.
+    over: bool,
+    /// When to read the file.
+    due: Option<BootNanos>,
+    has_trigger: bool,
+    /// It is worth waking up for it.
+    active: bool,
+}
+
+/// The stalls that are watched.
+#[derive(Debug, Clone)]
+pub struct StallBoard {
+    threshold: f32,
+    transition_period: Duration,
+    states: BTreeMap<Stall, State>,
+}
+
+impl StallBoard {
+    /// `threshold` is in percent. Each of `stalls` says whether a trigger wakes us for it. All are
+    /// due at once.
+    pub fn new(
+        threshold: f32,
+        transition_period: Duration,
+        stalls: impl IntoIterator<Item = (Stall, bool)>,
+    ) -> Self {
+        let unread = |(stall, has_trigger)| {
+            let state = State {
+                pressure: Pressure::Unread,
+                over: false,
+                due: Some(BootNanos(0)),
+                has_trigger,
+                active: false,
+            };
+            (stall, state)
+        };
+        Self {
+            threshold,
+            transition_period,
+            states: stalls.into_iter().map(unread).collect(),
+        }
+    }
+
+    /// The state of every stall.
+    #[must_use]
+    pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {
+        let all = self.states.iter();
+        all.map(|(stall, state)| (*stall, state.pressure)).collect()
+    }
+
+    /// When to wake up to read a file; `None` while all are calm.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<BootNanos> {
+        let active = self.states.values().filter(|state| state.active);
+        active.filter_map(|state| state.due).min()
+    }
+
+    /// The files that are to be read by `now`.
+    pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
+        let due = move |state: &State| state.due.is_some_and(|due| due <= now);
+        let states = self.states.iter().filter(move |(_, state)| due(state));
+        states.map(|(stall, _)| *stall)
+    }
+
+    /// One look at one file; `None` where it cannot be read, which leaves the state unknown at once.
+    pub fn looked(
+        &mut self,
+        stall: Stall,
+        sample: Option<StallSample>,
+        now: BootNanos,
+    ) -> Option<StallChange> {
+        let state = self.states.get_mut(&stall)?;
+        let from = state.pressure;
+        let high = |percent: f32| percent >= self.threshold;
+        state.over = sample.is_some_and(|s| high(s.avg60) && (state.over || high(s.avg10)));
+        let observed = if state.over {
+            Observed::Over
+        } else {
+            Observed::Below
+        };
+        state.pressure = match sample {
+            Some(_) => from.step(observed, self.transition_period, now),
+            None => Pressure::Unread,
+        };
+        let under = matches!(state.pressure, Pressure::UnderPressure { .. });
+        state.active = under || sample.is_some_and(|s| high(s.avg10));
+        let again = state.active || !state.has_trigger;
+        state.due = again.then(|| now.plus(READ_AGAIN));
+        let to = state.pressure;
+        let moved = std::mem::discriminant(&from) != std::mem::discriminant(&to);
+        moved.then_some(StallChange { stall, from, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{StallKind, StallOf};
+
+    const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
+    const PERIOD: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> BootNanos {
+        BootNanos(seconds * 1_000_000_000)
+    }
+
+    fn board(has_trigger: bool) -> StallBoard {
+        StallBoard::new(40.0, PERIOD, [(IO, has_trigger)])
+    }
+
+    #[test]
+    fn both_averages_begin_a_stall_and_the_longer_one_ends_it() {
+        let over = |seconds| Pressure::UnderPressure {
+            last_over: at(seconds),
+        };
+        let calm = Pressure::Relieved;
+        //  at s, avg10, avg60, then, woken at s, why
+        let script = [
+            (0, 0.0, 0.0, calm, None, "calm: the trigger wakes us"),
+            (5, 39.9, 90.0, calm, None, "the last ten seconds were calm"),
+            (10, 80.0, 39.9, calm, Some(20), "not for a minute yet"),
+            (20, 40.0, 40.0, over(20), Some(30), "both, exactly"),
+            (30, 5.0, 40.0, over(30), Some(40), "avg60 alone keeps it"),
+            (40, 5.0, 39.0, over(30), Some(50), "ended, but held"),
+            (50, 5.0, 60.0, over(30), Some(60), "avg60 begins nothing"),
+            (59, 5.0, 30.0, over(30), Some(69), "a second short"),
+            (60, 5.0, 30.0, calm, None, "over for the whole period"),
+        ];
+        let mut board = board(true);
+        for (seconds, avg10, avg60, expected, wake, why) in script {
+            board.looked(IO, Some(StallSample { avg10, avg60 }), at(seconds));
+            assert_eq!(board.pressures()[&IO], expected, "at {seconds} s: {why}");
+            assert_eq!(board.wake_at(), wake.map(at), "at {seconds} s: {why}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_at_once() {
+        let mut board = board(true);
+        assert_eq!(board.due(at(0)).collect::<Vec<_>>(), [IO]);
+        let high = StallSample {
+            avg10: 90.0,
+            avg60: 90.0,
+        };
+        let change = board.looked(IO, Some(high), at(1)).unwrap();
+        assert_eq!(change.from, Pressure::Unread);
+        assert!(board.looked(IO, Some(high), at(2)).is_none(), "still so");
+        let change = board.looked(IO, None, at(3)).unwrap();
+        assert_eq!(change.to, Pressure::Unread);
+        assert_eq!(board.wake_at(), None, "a trigger will tell");
+        assert_eq!(board.due(at(99)).count(), 0);
+    }
+
+    #[test]
+    fn without_a_trigger_it_is_read_in_passing() {
+        let mut board = board(false);
+        let calm = StallSample {
+            avg10: 0.0,
+            avg60: 0.0,
+        };
+        board.looked(IO, Some(calm), at(0));
+        assert_eq!(board.wake_at(), None, "nobody wakes up for it");
+        assert_eq!(board.due(at(9)).count(), 0);
+        assert_eq!(board.due(at(10)).count(), 1);
+        board.looked(IO, None, at(10));
+        assert_eq!(board.due(at(20)).count(), 1, "it may be there later");
+    }
+}
