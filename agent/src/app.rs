@@ -19,7 +19,7 @@ use crate::event::Received;
 use crate::node_status::{Facts, Status, setters};
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
-use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
+use crate::reading::{Resource, Signal};
 use crate::serve::Scrape;
 
 mod blocking;
@@ -154,12 +154,7 @@ impl App {
         let facts = facts::gather(&config, &observe);
         let blocking = Blocking::new(&config, observe.layout());
         let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
-        if doors
-            .stalls
-            .contains(&Stall::new(StallOf::Node, StallKind::Io))
-        {
-            probes.has_io_trigger();
-        }
+        probes.has_triggers(&doors.stalls);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -432,21 +427,6 @@ impl App {
             reporting.set_facts(&self.facts);
             reporting.sync(why);
         }
-    }
-
-    fn scraped(&mut self, scrape: Scrape, now: Now) {
-        self.metering.conditions(&self.facts, now);
-        if let Some(reporting) = &self.reporting {
-            self.metering.queue(reporting.waiting());
-        }
-        let figures = self.metering.simulated();
-        let figures = figures.unwrap_or_else(|| self.probes.figures());
-        let disks: Vec<(&str, &[u64])> = figures
-            .disks
-            .iter()
-            .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
-            .collect();
-        self.metering.answer(scrape, &figures, &disks, now);
     }
 
     fn reported(&mut self, report: Report, now: Now) {

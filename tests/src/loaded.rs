@@ -15,6 +15,7 @@ pub mod disks;
 pub mod flood;
 pub mod kills;
 pub mod pids;
+pub mod psi;
 pub mod testing;
 
 /// The attached programs, and what they say.

@@ -135,6 +135,15 @@ impl Provoke {
         )
     }
 
+    /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
+        stays(self.command().arg("thrash").arg(cgroup).arg(file))
+    }
+
     fn command(&self) -> Command {
         Command::new(&self.program)
     }

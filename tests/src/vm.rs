@@ -54,7 +54,13 @@ enum Check {
     DiskDiscard,
     DiskHung,
     DiskBadBlock,
+    DiskError,
+    DiskStat,
+    DiskStalled,
     DiskComesAndGoes,
+    PsiIo,
+    PsiMemory,
+    PsiOff,
     NoLosses,
     Detach,
     FewRights,
@@ -97,7 +103,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 32] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -117,7 +123,12 @@ impl Check {
         Self::DiskDiscard,
         Self::DiskHung,
         Self::DiskBadBlock,
+        Self::DiskError,
+        Self::DiskStat,
+        Self::DiskStalled,
         Self::DiskComesAndGoes,
+        Self::PsiIo,
+        Self::PsiMemory,
         Self::NoLosses,
         Self::Detach,
         Self::FewRights,
@@ -128,12 +139,13 @@ impl Check {
     ];
 
     /// What is asked where there are no pressure files, and cgroup v1.
-    const BARE: [Self; 8] = [
+    const BARE: [Self; 9] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
         Self::OomGlobal,
         Self::PidCrossing,
+        Self::PsiOff,
         Self::NoLosses,
         Self::Detach,
         Self::DaemonBare,
@@ -169,7 +181,13 @@ impl Check {
             Self::DiskDiscard => "disk-discard",
             Self::DiskHung => "disk-hung",
             Self::DiskBadBlock => "disk-bad-block",
+            Self::DiskError => "disk-error",
+            Self::DiskStat => "disk-stat",
+            Self::DiskStalled => "disk-stalled",
             Self::DiskComesAndGoes => "disk-comes-and-goes",
+            Self::PsiIo => "psi-io",
+            Self::PsiMemory => "psi-memory",
+            Self::PsiOff => "psi-off",
             Self::NoLosses => "no-losses",
             Self::Detach => "detach",
             Self::FewRights => "few-rights",
@@ -190,7 +208,8 @@ impl Check {
             | Self::DiskFlushZero
             | Self::DiskDiscard
             | Self::DiskHung
-            | Self::DiskBadBlock => Some(Probe::DiskComplete),
+            | Self::DiskBadBlock
+            | Self::DiskError => Some(Probe::DiskComplete),
             _ => None,
         }
     }
@@ -216,6 +235,11 @@ impl Check {
             Self::OomFentry => return ladder::fentry(provoke).await,
             Self::OomExit => return ladder::exit(provoke).await,
             Self::OomExact => return ladder::exact(provoke).await,
+            Self::PsiOff => Some(unwell::no_pressure()),
+            Self::PsiIo | Self::PsiMemory | Self::DiskStalled => {
+                Some(unwell::waiting(self, provoke).await)
+            }
+            Self::DiskStat => Some(unwell::counters()),
             Self::FewRights => Some(rights::few(provoke, false)),
             Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
             Self::Daemon => Some(daemon::conditions(provoke).await),
@@ -277,22 +301,16 @@ impl Check {
                 let error = disk("error")?;
                 unwell::bad_block(loaded, watched(&error)?)
             }
+            Self::DiskError => {
+                let error = disk("error")?;
+                unwell::failing(loaded, watched(&error)?).await
+            }
             Self::DiskComesAndGoes => unwell::plugged().await,
             Self::NoLosses => {
                 loaded.assert_nothing_lost();
                 Ok("every counter is 0".to_owned())
             }
-            Self::Load
-            | Self::Detach
-            | Self::OomFentry
-            | Self::OomExit
-            | Self::OomExact
-            | Self::FewRights
-            | Self::FewRightsAndHandles
-            | Self::Daemon
-            | Self::DaemonFiles
-            | Self::DaemonCpuset
-            | Self::DaemonBare => Err(io::Error::other("it loads the programs itself")),
+            _ => Err(io::Error::other("it loads the programs itself")),
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::event::Side;
+use nodepulse::clock::BootNanos;
+use nodepulse::event::{DiskAction, DiskChange, Event, Side};
+use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::units::DeviceNumber;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
@@ -224,6 +227,97 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     pass(Duration::from_secs(15)).await;
     assert_eq!(view.status("DiskIOPressure"), "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0").disk("sdb", "8:16");
+    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+
+    let stalled = |at| Event::Stall {
+        at,
+        stall: Stall::new(StallOf::Node, StallKind::Io),
+    };
+    // Requests that go on, however many are in flight, are no hang.
+    sim.host.disk_counters("sda", [10, 10, 0, 0, 4]);
+    sim.host.disk_counters("sdb", [7, 7, 0, 0, 2]);
+    let hung = sim.api.now();
+    sim.node.kernel().tell(stalled(BootNanos(0))).await;
+    pass(Duration::from_millis(500)).await;
+    sim.host.disk_counters("sda", [11, 900, 0, 0, 4]);
+    let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
+    let took = at - hung;
+    assert!(took <= Duration::from_secs(1) + AT_ONCE, "{took:?}");
+    assert_eq!(condition["reason"], "StalledDisk");
+    assert_eq!(condition["message"], "not answering: sdb");
+
+    sim.host.disk_counters("sdb", [9, 9000, 0, 0, 0]);
+    let (condition, _) = view
+        .becomes("DiskIOPressure", "False", TRANSITION * 2)
+        .await;
+    assert_eq!(condition["reason"], "DisksResponsive");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_with_errors_is_named_until_its_io_ends() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let failed = sim.api.now();
+    sim.node.kernel().disk_errors((8, 0)).await;
+    let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
+    assert!(at - failed <= AT_ONCE, "{:?} after it", at - failed);
+    assert_eq!(condition["reason"], "DiskErrors");
+    assert_eq!(condition["message"], "answering with errors: sda");
+    let (_, at) = view
+        .becomes("DiskIOPressure", "False", TRANSITION * 2)
+        .await;
+    // Two looks at a disk without I/O, two seconds apart.
+    let held = at - failed - TRANSITION;
+    assert!(held <= Duration::from_secs(5), "{held:?} and the period");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotten() {
+    let sim = Sim::on(&in_memory(), Arc::new(MadeUpHost::calm()), |node| node).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let (sdc, numbers) = ("sdc", (8, 32));
+    let change = |action| {
+        Event::Disk(DiskChange {
+            action,
+            device: DeviceNumber {
+                major: numbers.0,
+                minor: numbers.1,
+            },
+            name: sdc.to_owned(),
+        })
+    };
+    sim.node.kernel().disk_state(numbers, Side::Over).await;
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(view.status("DiskIOPressure"), "False", "nobody knows it");
+
+    // Announced before its files are there, as before Linux 5.17.
+    sim.node.kernel().tell(change(DiskAction::Added)).await;
+    pass(Duration::from_millis(100)).await;
+    sim.host.disk(sdc, "8:32");
+    pass(Duration::from_millis(900)).await;
+    sim.node.kernel().disk_state(numbers, Side::Over).await;
+    let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
+    assert_eq!(condition["message"], "answering late: sdc");
+
+    let pulled = sim.api.now();
+    sim.node.kernel().tell(change(DiskAction::Removed)).await;
+    let (_, at) = view
+        .becomes("DiskIOPressure", "False", TRANSITION * 2)
+        .await;
+    let held = at - pulled;
+    assert!(held <= TRANSITION + AT_ONCE, "held for {held:?}");
 }
 
 #[tokio::test(start_paused = true)]

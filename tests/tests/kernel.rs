@@ -6,15 +6,17 @@
 
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use nodepulse::event::Via;
+use nodepulse::event::{DiskAction, Via};
 use nodepulse::kernel::{ProbeState, Rung, Support, Wanted, loader, object};
+use nodepulse::reading::StallKind;
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
-use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs};
+use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
-use nodepulse_tests::provoke::disk::{DirectFile, disk_of};
+use nodepulse_tests::provoke::disk::{DirectFile, Freezing, Loop, disk_of, disk_of_node};
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
@@ -50,16 +52,19 @@ fn with<F: Future<Output = io::Result<Loaded>>>(
         println!("probe {} on {}: {state:?}", probe.program(), probe.hook());
     }
     check(loaded.kernel.support());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         test(Loaded::start(loaded))
             .await
             .unwrap()
             .assert_nothing_lost();
     });
+}
+
+fn block_on<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(test)
 }
 
 fn provoke() -> Provoke {
@@ -198,14 +203,117 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
 fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    println!(
-        "{}",
-        runtime.block_on(flood::beside_kills(&provoke())).unwrap()
-    );
+    println!("{}", block_on(flood::beside_kills(&provoke())).unwrap());
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_disk_that_changes_is_announced() {
+    let Some((name, ..)) = disk_of(Path::new(env!("CARGO_TARGET_TMPDIR"))) else {
+        panic!("CARGO_TARGET_DIR is not on a disk of its own: set it to one that is");
+    };
+    let uevent = Path::new("/sys/block").join(&name).join("uevent");
+    block_on(async {
+        let change = || std::fs::write(&uevent, "change");
+        let said = disks::announced(|told| told == name, DiskAction::Changed, change).await;
+        println!("{}", said.unwrap());
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_disk_that_cannot_read_is_failing_until_it_can() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    with_probes(|mut loaded| async move {
+        let disk = Loop::new(dir, 2 << 20)?;
+        // What is cut off from its file cannot be read any more.
+        disk.cut_to(1 << 20)?;
+        let (major, minor) = disk_of_node(&disk.node)?;
+        let watched = disks::Disk {
+            node: &disk.node,
+            device: DeviceNumber { major, minor },
+        };
+        let read_bad = || {
+            let mut block = [0; 512];
+            std::fs::File::open(&disk.node)?.read_exact_at(&mut block, (2 << 20) - 4096)
+        };
+        println!("{}", disks::failing(&mut loaded, watched, read_bad).await?);
+        Ok(loaded)
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
+    if let Some(why) = psi::missing(StallKind::Io) {
+        println!("skipped: {why}");
+        return;
+    }
+    let disk = match Freezing::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
+        Ok(disk) => disk,
+        Err(why) => {
+            println!("skipped: no disk that can be made to hang: {why}");
+            return;
+        }
+    };
+    let node = &disk.disk.node;
+    let name = node.file_name().unwrap().to_str().unwrap();
+    let (major, minor) = disk_of_node(node).unwrap();
+    let device = DeviceNumber { major, minor };
+    let file = DirectFile::device(node).unwrap();
+    block_on(async {
+        let said = psi::hung((name, device), file, |on| disk.hang(on)).await;
+        println!("{}", said.unwrap());
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn the_counters_of_a_disk_move_with_what_is_written() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (name, ..) = disk_of(dir).expect("a target directory on a disk of its own");
+    let file = DirectFile::create(dir).unwrap();
+    println!("{}", disks::counters(&name, &file).unwrap());
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_trigger_fires_when_tasks_wait_for_a_disk() {
+    if let Some(why) = psi::missing(StallKind::Io) {
+        println!("skipped: {why}");
+        return;
+    }
+    let file = DirectFile::create(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    block_on(async { println!("{}", psi::io(file).await.unwrap()) });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_trigger_fires_when_tasks_wait_for_memory() {
+    if let Some(why) = psi::missing(StallKind::Memory) {
+        println!("skipped: {why}");
+        return;
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    block_on(async { println!("{}", psi::memory(&provoke(), dir).await.unwrap()) });
 }
 
 #[cfg_attr(feature = "kernel", test)]
@@ -229,12 +337,8 @@ fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
         }
         Ok(loaded)
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     // The kernel frees them a moment after the last reference is gone.
-    runtime.block_on(eventually("programs gone", || {
+    block_on(eventually("programs gone", || {
         let mut left = programs();
         left.retain(|program| ours.contains(program));
         if left.is_empty() { Ok(()) } else { Err(left) }

@@ -180,7 +180,7 @@ async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
     node.kernel().disk_state((8, 0), Side::Over).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
     // Not while a request is under way.
-    pass(Duration::from_secs(11 * 60 + 5)).await;
+    pass(Duration::from_secs(4 * 60 + 5)).await;
 
     let read = node.scrape().await;
     let status = "nodepulse_condition_status";

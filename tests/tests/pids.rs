@@ -60,9 +60,9 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let mut hostile = b"x\x1b[2J\xff".to_vec();
     hostile.resize(255, b'y');
     let mut tree = CgroupTree::of("pids", &name).unwrap();
-    tree.add(&format!("{POD}/container")).unwrap();
+    tree.add(format!("{POD}/container")).unwrap();
     fs::write(tree.dir(POD).join("pids.max"), "4").unwrap();
-    let nested = tree.dir(&format!("{POD}/container"));
+    let nested = tree.dir(format!("{POD}/container"));
     let nested = Nested(nested.join(OsStr::from_bytes(&hostile)));
     fs::create_dir(&nested.0).unwrap();
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));

@@ -9,9 +9,9 @@ use agent_common::DropReason;
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use super::Input;
 use super::outside::KillSource;
 use super::reporting::{Report, Why};
+use super::{App, Input};
 use crate::api::Client;
 use crate::api::lease::Cycle;
 use crate::clock::{BootNanos, Now, Stamp};
@@ -50,6 +50,24 @@ pub(super) async fn open(config: &Config, reports: bool) -> Vec<Site> {
         sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET).await);
     }
     sites
+}
+
+impl App {
+    /// Looks up what nobody tells, and answers.
+    pub(super) fn scraped(&mut self, scrape: Scrape, now: Now) {
+        self.metering.conditions(&self.facts, now);
+        if let Some(reporting) = &self.reporting {
+            self.metering.queue(reporting.waiting());
+        }
+        let figures = self.metering.simulated();
+        let figures = figures.unwrap_or_else(|| self.probes.figures());
+        let disks: Vec<(&str, &[u64])> = figures
+            .disks
+            .iter()
+            .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
+            .collect();
+        self.metering.answer(scrape, &figures, &disks, now);
+    }
 }
 
 /// The metrics, and who asks for them.

@@ -1,13 +1,14 @@
 //! The children of `nodepulse_tests::provoke`: they eat memory, or they exist.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Barrier;
 use std::{env, fs, thread};
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::prctl;
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
@@ -25,12 +26,14 @@ fn main() -> ExitCode {
         [b"storm", count, rounds] => storm(count, rounds),
         [b"stand"] => stand(),
         [b"stay", cgroup] => stay(cgroup),
+        [b"thrash", cgroup, file] => thrash(cgroup, Path::new(OsStr::from_bytes(file))),
         [b"bomb"] => bomb(),
         [b"fork", cgroup, count] => fork(cgroup, count),
         [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | hold CGROUP BYTES | crowd COUNT | \
-             storm COUNT ROUNDS | stay CGROUP | fork CGROUP COUNT | bomb CGROUP",
+             storm COUNT ROUNDS | stay CGROUP | fork CGROUP COUNT | bomb CGROUP | \
+             thrash CGROUP FILE",
         )),
     };
     if let Err(err) = done {
@@ -93,6 +96,24 @@ fn bomb() -> io::Result<()> {
 /// Moves into `cgroup`, says so with one byte, and stands there.
 fn stay(cgroup: &[u8]) -> io::Result<()> {
     join(cgroup)?;
+    io::stdout().write_all(b".")?;
+    io::stdout().flush()?;
+    stand()
+}
+
+/// Moves into `cgroup`, says so with one byte, and reads `file` from several threads until its input
+/// ends: what one reads pushes out what another will want.
+fn thrash(cgroup: &[u8], file: &Path) -> io::Result<()> {
+    join(cgroup)?;
+    for _ in 0..4 {
+        let mut file = fs::File::open(file)?;
+        // What is there already is on somebody else's account.
+        let unneeded = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+        posix_fadvise(&file, 0, 0, unneeded)?;
+        thread::spawn(move || {
+            while file.rewind().is_ok() && io::copy(&mut file, &mut io::sink()).is_ok() {}
+        });
+    }
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
     stand()

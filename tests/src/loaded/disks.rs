@@ -6,15 +6,19 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, DropReason};
 use nix::mount::{MsFlags, mount, umount};
 use nodepulse::clock::Clock;
-use nodepulse::event::{Event, Side};
+use nodepulse::event::{DiskAction, Event, Side};
+use nodepulse::host::{HostRoot, block};
+use nodepulse::kernel::uevent;
 use nodepulse::units::DeviceNumber;
+use tokio::sync::mpsc;
 
 use super::Loaded;
-use crate::eventually;
 use crate::provoke::disk::DirectFile;
+use crate::{SOON, eventually};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -94,6 +98,87 @@ pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> i
     loaded.kernel.end_disk_state(slow.device)?;
     Ok(format!(
         "over after {} ms and {total} requests",
+        took.as_millis()
+    ))
+}
+
+/// A disk whose reads fail is failing at once, and well again some windows after the last error.
+pub async fn failing(
+    loaded: &mut Loaded,
+    disk: Disk<'_>,
+    read_bad: impl Fn() -> io::Result<()>,
+) -> io::Result<String> {
+    // Nothing takes an hour, so that errors alone move it.
+    let watch = DiskEntry::new(HOUR_NS, 20 * MILLISECOND_NS);
+    loaded.kernel.watch_disk(disk.device, watch)?;
+    read_bad().expect_err("the disk cannot read this");
+    let of_disk = |event: &Event| {
+        matches!(event, Event::DiskErrors { device, .. } if *device == disk.device).then_some(())
+    };
+    loaded.next("error of the disk", of_disk).await;
+    let failed = entry(loaded, disk.device);
+    assert_eq!(failed.state, DISK_FAILING);
+    assert!(failed.errors > 0, "counted");
+
+    let file = DirectFile::device(disk.node)?;
+    eventually("end of the errors", || {
+        file.write(1).expect("the rest of the disk is good");
+        match entry(loaded, disk.device).state {
+            DISK_WELL => Ok(()),
+            state => Err(state),
+        }
+    })
+    .await;
+    let told = loaded.next("end of the errors", |e| state_of(e, disk.device));
+    assert_eq!(told.await.0, Side::Under);
+    Ok(format!("{} failed requests", failed.errors))
+}
+
+/// What is done to the disk whose name is meant is announced.
+pub async fn announced(
+    is: impl Fn(&str) -> bool,
+    action: DiskAction,
+    act: impl FnOnce() -> io::Result<()>,
+) -> io::Result<String> {
+    let heard = uevent::open()?;
+    let (send, mut events) = mpsc::channel(64);
+    tokio::spawn(uevent::read(heard, Clock::kernel(), send));
+    act()?;
+    let search = async {
+        loop {
+            let received = events.recv().await.expect("the socket is read");
+            match received.event {
+                Ok(Event::Disk(change)) if is(&change.name) && change.action == action => {
+                    return change;
+                }
+                _ => {}
+            }
+        }
+    };
+    let found = tokio::time::timeout(SOON, search).await;
+    let change = found.unwrap_or_else(|_| panic!("no {action:?} within {SOON:?}"));
+    Ok(format!("{} is {}", change.name, change.device))
+}
+
+/// The counters of `disk` move with what is written, and the average wait is what the writer saw.
+pub fn counters(name: &str, file: &DirectFile) -> io::Result<String> {
+    const COUNT: u64 = 40;
+    let read = || {
+        let found = block::counters(&HostRoot::new("/"), name).map_err(io::Error::other)?;
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    };
+    let before = read()?;
+    let start = Clock::kernel().now().boot;
+    file.write(COUNT)?;
+    let took = Clock::kernel().now().boot.since(start);
+    let after = read()?;
+    let (writes, ms) = (
+        after.writes - before.writes,
+        after.write_ms - before.write_ms,
+    );
+    assert!(writes >= COUNT, "{writes} of {COUNT} writes");
+    Ok(format!(
+        "{writes} writes, {ms} ms by the counters, {} ms here",
         took.as_millis()
     ))
 }

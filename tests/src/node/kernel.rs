@@ -14,7 +14,7 @@ use agent_common::settings::device_key;
 use agent_common::{ABI_VERSION, DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
 use nodepulse::clock::Clock;
 use nodepulse::event::decode::decode;
-use nodepulse::event::{Received, ScopeSource, Side};
+use nodepulse::event::{Event, Received, ScopeSource, Side};
 use tokio::sync::mpsc;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -160,6 +160,28 @@ impl Kernel {
             via: VIA_TASK,
             pad: [0; 6],
         }
+    }
+
+    /// A disk that was well returned an error.
+    pub async fn disk_errors(&self, (major, minor): (u32, u32)) {
+        self.send(&DiskState {
+            header: self.header::<DiskState>(EventKind::DiskState),
+            dev: device_key(major, minor),
+            state: 2,
+            total: 0,
+            slow: 0,
+            window_ns: 0,
+            max_ns: 0,
+        })
+        .await;
+    }
+
+    /// What is told by something else than a ring.
+    pub async fn tell(&self, event: Event) {
+        let read = self.clock.now().boot;
+        let event = Ok(event);
+        let sent = self.send.send(Received { read, event }).await;
+        sent.expect("the agent runs");
     }
 
     fn header<Record>(&self, kind: EventKind) -> Header {

@@ -1,12 +1,16 @@
 //! Direct I/O on the disk under a directory.
 
+use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::stat::{major, minor};
 use nix::time::{ClockId, clock_gettime};
 
@@ -148,6 +152,125 @@ impl Drop for DirectFile {
         if let Err(err) = fs::remove_file(path) {
             eprintln!("removing {}: {err}", path.display());
         }
+    }
+}
+
+/// A loop device over a file of ours; both are gone on drop.
+#[derive(Debug)]
+pub struct Loop {
+    /// Its node under `/dev`.
+    pub node: PathBuf,
+    backing: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    /// Over a file of `bytes` bytes in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no loop device, or no `losetup`.
+    pub fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
+        let backing = tempfile::NamedTempFile::new_in(dir)?;
+        backing.as_file().set_len(bytes)?;
+        let file = backing.path().as_os_str();
+        let node = tool("losetup", &["--find".as_ref(), "--show".as_ref(), file])?;
+        Ok(Self {
+            node: node.trim().into(),
+            backing,
+        })
+    }
+
+    /// Cuts the file, but not the device: what is beyond cannot be read any more.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn cut_to(&self, bytes: u64) -> io::Result<()> {
+        self.backing.as_file().set_len(bytes)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        tell(tool("losetup", &["--detach".as_ref(), self.node.as_ref()]));
+    }
+}
+
+/// A loop device that hangs on demand: its file is on a file system of ours, which can be frozen.
+#[derive(Debug)]
+pub struct Freezing {
+    /// The device that hangs. First, since it goes first.
+    pub disk: Loop,
+    mount: Mount,
+}
+
+/// A file system on a loop device of its own.
+#[derive(Debug)]
+struct Mount {
+    at: tempfile::TempDir,
+    _under: Loop,
+}
+
+impl Freezing {
+    /// With its files in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loop::new`], and when there is no `mke2fs` or no ext4.
+    pub fn new(dir: &Path) -> io::Result<Self> {
+        let under = Loop::new(dir, 32 << 20)?;
+        let node = under.node.as_os_str();
+        let args = ["-q", "-F", "-t", "ext4"].map(OsStr::new);
+        tool("mke2fs", &[&args[..], &[node]].concat())?;
+        let at = tempfile::tempdir_in(dir)?;
+        let options: Option<&str> = None;
+        mount(
+            Some(node),
+            at.path(),
+            Some("ext4"),
+            MsFlags::empty(),
+            options,
+        )?;
+        let mount = Mount { at, _under: under };
+        let disk = Loop::new(mount.at.path(), 8 << 20)?;
+        Ok(Self { disk, mount })
+    }
+
+    /// From now on requests hang, or do not.
+    ///
+    /// # Errors
+    ///
+    /// When there is no `fsfreeze`, or it is so already.
+    pub fn hang(&self, on: bool) -> io::Result<()> {
+        let how = if on { "--freeze" } else { "--unfreeze" };
+        tool(
+            "fsfreeze",
+            &[how.as_ref(), self.mount.at.path().as_os_str()],
+        )
+        .map(drop)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        tell(umount(self.at.path()));
+    }
+}
+
+/// Runs it and gives what it prints.
+fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
+    let done = Command::new(program).args(args).output()?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+    Err(io::Error::other(format!("{program} {args:?}: {why}")))
+}
+
+/// On the way out nobody else will.
+fn tell<T, E: Display>(undone: Result<T, E>) {
+    if let Err(err) = undone {
+        eprintln!("not undone: {err}");
     }
 }
 

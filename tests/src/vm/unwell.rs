@@ -11,13 +11,17 @@ use std::thread;
 
 use agent_common::DiskEntry;
 use nix::errno::Errno;
-use nodepulse::event::{Event, Side};
+use nix::mount::{MsFlags, mount, umount};
+use nodepulse::event::{DiskAction, Event, Side};
+use nodepulse::reading::StallKind;
 
 use super::ask::{self, ask};
-use super::{disk, watched};
+use super::{Check, disk, watched};
 use crate::eventually;
 use crate::loaded::Loaded;
-use crate::loaded::disks::Disk;
+use crate::loaded::disks::{self, Disk};
+use crate::loaded::psi;
+use crate::provoke::Provoke;
 use crate::provoke::disk::DirectFile;
 
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -108,7 +112,14 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
 /// It comes when asked for, can be written to, and goes.
 pub(super) async fn plugged() -> io::Result<String> {
     assert!(disk("later").is_err(), "nobody asked for it yet");
-    ask("plug", "later");
+    let ask_for = |verb| {
+        move || {
+            ask(verb, "later");
+            Ok(())
+        }
+    };
+    let is = |name: &str| name.starts_with("nvme");
+    disks::announced(is, DiskAction::Added, ask_for("plug")).await?;
     let node = eventually("disk that is plugged in", || {
         let node = disk("later")?;
         // The node under /dev is made a moment after the directory.
@@ -117,7 +128,7 @@ pub(super) async fn plugged() -> io::Result<String> {
     })
     .await;
     DirectFile::device(&node)?.write(1)?;
-    ask("unplug", "later");
+    disks::announced(is, DiskAction::Removed, ask_for("unplug")).await?;
     eventually("end of the disk", || match disk("later") {
         Err(_) => Ok(()),
         Ok(there) => Err(there),
@@ -134,4 +145,61 @@ fn in_flight(node: &Path) -> io::Result<u64> {
     numbers
         .sum::<Result<u64, _>>()
         .map_err(|_| io::Error::other(text.clone()))
+}
+
+/// The block that cannot be read makes its disk failing, until what follows can be.
+pub(super) async fn failing(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    let file = fs::File::open(disk.node)?;
+    let read_bad = || {
+        let mut block = [0; 512];
+        file.read_exact_at(&mut block, ask::BAD_BLOCK)
+    };
+    disks::failing(loaded, disk, read_bad).await
+}
+
+/// What the kernel counts of the disk that is held back.
+pub(super) fn counters() -> io::Result<String> {
+    let slow = disk("slow")?;
+    disks::counters(name(&slow)?, &DirectFile::device(&slow)?)
+}
+
+/// Tasks are made to wait, and the trigger for it fires.
+pub(super) async fn waiting(check: Check, provoke: &Provoke) -> io::Result<String> {
+    match check {
+        Check::PsiMemory => {
+            let at = Path::new("/tmp/thrash");
+            fs::create_dir_all(at)?;
+            let none: Option<&str> = None;
+            mount(
+                Some(&disk("ext4")?),
+                at,
+                Some("ext4"),
+                MsFlags::empty(),
+                none,
+            )?;
+            let said = psi::memory(provoke, at).await;
+            umount(at)?;
+            said
+        }
+        Check::DiskStalled => {
+            let node = disk("hang")?;
+            let hang = |on| {
+                ask(if on { "hang" } else { "release" }, "hang");
+                Ok(())
+            };
+            let device = watched(&node)?.device;
+            psi::hung((name(&node)?, device), DirectFile::device(&node)?, hang).await
+        }
+        _ => psi::io(DirectFile::device(&disk("slow")?)?).await,
+    }
+}
+
+/// With the kernel's own switch off there is no trigger, and a reason.
+pub(super) fn no_pressure() -> io::Result<String> {
+    psi::missing(StallKind::Io).ok_or_else(|| io::Error::other("there is a trigger"))
+}
+
+fn name(node: &Path) -> io::Result<&str> {
+    let name = node.file_name().and_then(|name| name.to_str());
+    name.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -18,6 +18,7 @@ use crate::kernel::{Kernel, Probe};
 use crate::node_status::Disks;
 use crate::pressure::deadline::LONGEST;
 use crate::pressure::disks::Health;
+use crate::reading::{Stall, StallKind, StallOf};
 use crate::units::DeviceNumber;
 
 /// The list of disks is read again so often, for what nobody announces: I/O statistics that were
@@ -70,9 +71,9 @@ impl Probes {
         self.disks_listed(found.ok(), BootNanos(0));
     }
 
-    /// From now on a trigger tells when tasks wait for I/O.
-    pub(in crate::app) fn has_io_trigger(&mut self) {
-        self.care.io_trigger = true;
+    /// There are triggers for these: maybe for tasks that wait for I/O.
+    pub(in crate::app) fn has_triggers(&mut self, stalls: &[Stall]) {
+        self.care.io_trigger = stalls.contains(&Stall::new(StallOf::Node, StallKind::Io));
     }
 
     /// Whether the kernel judges disks.
@@ -516,7 +517,7 @@ mod tests {
     fn with_probe_and_trigger_nobody_looks_before_tasks_wait() {
         let mut probes = probes(Some(vec![disk("sda", 0)]));
         probes.support = Support::all();
-        probes.has_io_trigger();
+        probes.has_triggers(&Stall::ALL);
         let looks = |questions: Vec<Question>| {
             let is = |q: &Question| matches!(q, Question::Look(disks) if disks.len() == 1);
             questions.iter().filter(|q| is(q)).count()

@@ -1,0 +1,179 @@
+//! Triggers that really fire, and what a disk's own counters say when it hangs.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use nodepulse::clock::Clock;
+use nodepulse::event::{Event, Received};
+use nodepulse::host::{HostRoot, block};
+use nodepulse::kernel::psi;
+use nodepulse::pressure::disks::{DiskBoard, DiskSample, Health, STALLED_AFTER};
+use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::units::DeviceNumber;
+use tokio::sync::mpsc;
+
+use crate::SOON;
+use crate::provoke::Provoke;
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::disk::DirectFile;
+
+/// Why there is no trigger here; `None` where there is one.
+pub fn missing(kind: StallKind) -> Option<String> {
+    open(kind).err().map(|why| why.to_string())
+}
+
+fn open(kind: StallKind) -> Result<psi::Trigger, psi::NoTrigger> {
+    let path = Path::new("/proc/pressure").join(kind.as_str());
+    psi::open(&path, Stall::new(StallOf::Node, kind))
+}
+
+/// A trigger that is waited for from now on. Must be called in a runtime.
+fn listen(kind: StallKind) -> io::Result<mpsc::Receiver<Received>> {
+    let trigger = open(kind).map_err(io::Error::other)?;
+    let (send, events) = mpsc::channel(16);
+    tokio::spawn(psi::read(trigger, Clock::kernel(), send));
+    Ok(events)
+}
+
+/// Waits until it fires. Panics where it does not within [`SOON`].
+async fn fires(events: &mut mpsc::Receiver<Received>, kind: StallKind) {
+    let told = tokio::time::timeout(SOON, events.recv()).await;
+    let told = told.unwrap_or_else(|_| panic!("no {kind:?} stall within {SOON:?}"));
+    let event = told.expect("the trigger is read").event;
+    let stall = Stall::new(StallOf::Node, kind);
+    let is = matches!(event, Ok(Event::Stall { stall: told, .. }) if told == stall);
+    assert!(is, "{event:?}");
+}
+
+/// The trigger on I/O fires while a file is written past the page cache.
+pub async fn io(file: DirectFile) -> io::Result<String> {
+    let mut events = listen(StallKind::Io)?;
+    let busy = Busy::start(move || file.write_together().map(drop));
+    fires(&mut events, StallKind::Io).await;
+    let rounds = busy.end()?;
+    Ok(format!("fired within {rounds} rounds of writing"))
+}
+
+/// The trigger on memory fires while a cgroup reads a file that is a little larger than the cgroup may
+/// be: what was pushed out is wanted again soon. `dir` is on a disk.
+pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
+    const LIMIT: u64 = 8 << 20;
+    let tree = CgroupTree::new("nodepulse-test-thrash")?;
+    tree.limit("", LIMIT)?;
+    let file = tempfile::NamedTempFile::new_in(dir)?;
+    fs::write(file.path(), vec![1_u8; 10 << 20])?;
+    file.as_file().sync_all()?;
+    let mut events = listen(StallKind::Memory)?;
+    let thrash = provoke.thrash_in(&tree.dir(""), file.path())?;
+    fires(&mut events, StallKind::Memory).await;
+    drop(thrash);
+    Ok("fired".to_owned())
+}
+
+/// A disk that is made to hang by `hang(true)` is stalled by two looks at its counters, the first
+/// when the trigger fires, and is well again after `hang(false)`.
+pub async fn hung(
+    disk: (&str, DeviceNumber),
+    file: DirectFile,
+    hang: impl Fn(bool) -> io::Result<()>,
+) -> io::Result<String> {
+    let (name, device) = disk;
+    let mut events = listen(StallKind::Io)?;
+    let mut board = DiskBoard::default();
+    board.watch(device, name.to_owned(), STALLED_AFTER);
+    hang(true)?;
+    let start = Clock::kernel().now().boot;
+    let hanging = Hanging(&hang);
+    let busy = Busy::start(move || file.write(1));
+    fires(&mut events, StallKind::Io).await;
+    let looks = until(&mut board, disk, Health::Stalled).await;
+    let took = Clock::kernel().now().boot.since(start).as_millis();
+    assert!(looks >= 2, "one look is no proof");
+    drop(hanging);
+    let more = until(&mut board, disk, Health::Quick).await;
+    busy.end()?;
+    Ok(format!(
+        "stalled after {took} ms and {looks} looks, well after {more} more"
+    ))
+}
+
+/// Ends the hang, also after a panic.
+struct Hanging<'a, F: Fn(bool) -> io::Result<()>>(&'a F);
+
+impl<F: Fn(bool) -> io::Result<()>> Drop for Hanging<'_, F> {
+    fn drop(&mut self) {
+        if let Err(err) = self.0(false) {
+            eprintln!("the disk still hangs: {err}");
+        }
+    }
+}
+
+/// Looks as the agent does once it is suspicious: gives how many it took.
+async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health) -> u32 {
+    let (name, device) = disk;
+    let root = HostRoot::new("/");
+    let mut looks = 0;
+    let search = async {
+        while board.health(device) != Some(health) {
+            let now = Clock::kernel().now().boot;
+            let counters = block::counters(&root, name);
+            let counters = counters
+                .expect("the counters make sense")
+                .expect("it is there");
+            let sample = DiskSample {
+                completed: counters.reads + counters.writes + counters.others,
+                in_flight: counters.in_flight,
+                ..DiskSample::default()
+            };
+            board.suspect();
+            board.looked(device, sample, None, now);
+            looks += 1;
+            tokio::time::sleep(STALLED_AFTER).await;
+        }
+    };
+    let found = tokio::time::timeout(SOON, search).await;
+    found.unwrap_or_else(|_| panic!("{name} is {:?}, not {health:?}", board.health(device)));
+    looks
+}
+
+/// Work that is done over and over on a thread of its own, until this is ended or dropped.
+struct Busy {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<u32>>>,
+}
+
+impl Busy {
+    fn start(work: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut rounds = 0;
+            while !told.load(Ordering::Relaxed) {
+                work()?;
+                rounds += 1;
+            }
+            Ok(rounds)
+        });
+        Self {
+            over,
+            thread: Some(thread),
+        }
+    }
+
+    /// Gives how often it was done.
+    fn end(mut self) -> io::Result<u32> {
+        self.over.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it was started");
+        thread.join().expect("the work does not panic")
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
