@@ -28,9 +28,9 @@ const RECORD: usize = 8192;
 /// Records read before other tasks get their turn.
 const BATCH: usize = 256;
 
-/// The last line of a kill follows the one before within about 50 µs (Linux 6.18). After this it is
-/// told without its memory.
-const LAST_LINE: Duration = Duration::from_millis(5);
+/// The last line of a kill follows the one before within about 50 µs (Linux 6.18), but later where a
+/// slow console prints each line first. After this it is told without its memory.
+const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// Opens the log behind its newest record: what was killed before is told by nobody twice. Needs
 /// `CAP_SYSLOG` where `kernel.dmesg_restrict` is 1, and only now, not for reading.
