@@ -19,11 +19,11 @@ use nodepulse::clock::{BootNanos, Clock};
 use nodepulse::kernel::{Probe, ProbeState, Rung, Wanted};
 use nodepulse::units::DeviceNumber;
 
-use crate::eventually;
 use crate::loaded::disks::{self, Disk};
 use crate::loaded::{Loaded, kills, pids, programs};
 use crate::provoke::Provoke;
 use crate::provoke::disk::{DirectFile, disk_of_node};
+use crate::{eventually, logged};
 
 pub mod ask;
 mod daemon;
@@ -67,6 +67,8 @@ enum Check {
     FewRightsAndHandles,
     Daemon,
     DaemonFiles,
+    TierKmsg,
+    TierFiles,
     DaemonCpuset,
     DaemonBare,
 }
@@ -103,7 +105,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 32] = [
+    const ALL: [Self; 34] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -135,6 +137,8 @@ impl Check {
         Self::FewRightsAndHandles,
         Self::Daemon,
         Self::DaemonFiles,
+        Self::TierKmsg,
+        Self::TierFiles,
         Self::DaemonCpuset,
     ];
 
@@ -194,6 +198,8 @@ impl Check {
             Self::FewRightsAndHandles => "few-rights-and-handles",
             Self::Daemon => "daemon",
             Self::DaemonFiles => "daemon-files",
+            Self::TierKmsg => "tier-kmsg",
+            Self::TierFiles => "tier-files",
             Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
         }
@@ -244,6 +250,8 @@ impl Check {
             Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
             Self::Daemon => Some(daemon::conditions(provoke).await),
             Self::DaemonFiles => Some(daemon::files(provoke).await),
+            Self::TierKmsg => Some(logged::by_the_log(provoke).await),
+            Self::TierFiles => Some(logged::by_counters(provoke).await),
             Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
             _ => None,

@@ -177,7 +177,11 @@ impl Blocking {
             }
             Question::Kills | Question::Recall | Question::Remember(_) => &self.own,
         };
-        if lane.try_send(question).is_err() {
+        // Whatever is announced leaves room for what is asked about disks that are not well. What is
+        // dropped here is found when the disks are listed again.
+        let announced = matches!(question, Question::Disk(_) | Question::Disks);
+        let crowded = announced && lane.capacity() < QUESTIONS / 2;
+        if crowded || lane.try_send(question).is_err() {
             warn!("too many questions to the file system; one is dropped");
         }
     }

@@ -23,6 +23,9 @@ use crate::units::CgroupId;
 /// Counters are looked at so often at most: a walk of all pods.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Of [`Counts::early`]. More of them are told twice: now, and as missed.
+const MOST_EARLY: usize = 4096;
+
 /// Where counters are all there is they are looked at no more often than memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
 
@@ -45,6 +48,8 @@ pub(super) struct Counts {
     looked: BootNanos,
     /// What happened while nobody looked, until it is sure that nobody told it.
     missed: Option<Missed>,
+    /// Kills that were told before it is known what was missed: their cgroups, and when.
+    early: Option<Vec<(Option<String>, BootNanos)>>,
 }
 
 struct Missed {
@@ -88,18 +93,32 @@ impl Counts {
             writing: false,
             looked: BootNanos(0),
             missed: None,
+            early: Some(Vec::new()),
         }
     }
 
     /// Somebody told of a kill in this cgroup.
     pub(super) fn told(&mut self, cgroup: Option<&str>, at: BootNanos) {
         self.news = true;
+        if let Some(early) = &mut self.early {
+            if early.len() < MOST_EARLY {
+                early.push((cgroup.map(str::to_owned), at));
+            }
+            return;
+        }
+        self.not_missed(cgroup, at);
+    }
+
+    /// A kill that was told is none that was missed. It is counted once: in the nearest cgroup that
+    /// has any.
+    fn not_missed(&mut self, cgroup: Option<&str>, at: BootNanos) {
         let Some(missed) = self.missed.as_mut().filter(|missed| at <= missed.until) else {
             return;
         };
         for path in cgroup.into_iter().flat_map(ancestors) {
-            if let Some(count) = missed.by_cgroup.get_mut(path) {
-                *count = count.saturating_sub(1);
+            if let Some(count) = missed.by_cgroup.get_mut(path).filter(|count| **count > 0) {
+                *count -= 1;
+                return;
             }
         }
     }
@@ -155,6 +174,7 @@ impl Counts {
     ) -> Option<Question> {
         self.asked = false;
         self.looked = now;
+        let early = self.early.take().unwrap_or_default();
         let found = found?;
         let of_this_boot = state.filter(|state| {
             let boot = self.state.as_ref().map(|own| &own.boot);
@@ -168,6 +188,9 @@ impl Counts {
             });
         } else if state.is_some() {
             info!("what is remembered is of another boot, and is not used");
+        }
+        for (cgroup, at) in early {
+            self.not_missed(cgroup.as_deref(), at);
         }
         self.news = true;
         self.remember(&found)

@@ -9,6 +9,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
         &["oom-nested", "oom-cgroup-gone", "oom-group"],
     ),
     ("OOM kill of the node", &["oom-global"]),
+    ("a storm of kills", &["oom-storm"]),
     (
         "OOM scope",
         &[
