@@ -10,7 +10,7 @@ mod settings;
 mod text;
 
 pub use files::{cgroup_path, host_files};
-pub use kernel::{kernel_types, ring_record};
+pub use kernel::{disk_announcement, kernel_log, kernel_types, ring_record};
 pub use settings::{config_text, flag, quantity, threshold};
 pub use text::{escape, safe};
 
@@ -21,9 +21,11 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("cgroup_path", cgroup_path),
     ("config_text", config_text),
+    ("disk_announcement", disk_announcement),
     ("escape", escape),
     ("flag", flag),
     ("host_files", host_files),
+    ("kernel_log", kernel_log),
     ("kernel_types", kernel_types),
     ("quantity", quantity),
     ("ring_record", ring_record),

@@ -2,7 +2,10 @@
 
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};
+use nodepulse::clock::BootNanos;
 use nodepulse::event::decode::decode;
+use nodepulse::event::kmsg::Log;
+use nodepulse::event::uevent;
 use nodepulse::event::{DecodeError, Event};
 use nodepulse::kernel::btf::Btf;
 
@@ -42,6 +45,64 @@ fn bounded(event: &Event) {
         assert!(text.len() <= limit && !text.contains(&0), "{text:?}");
         super::escape(text);
     }
+}
+
+/// Records of the kernel's log, each ended by a zero byte.
+///
+/// # Panics
+///
+/// Where a record that the kernel did not write itself tells of a kill, or one is told too large.
+pub fn kernel_log(input: &[u8]) {
+    let mut log = Log::default();
+    let mut by_kernel = false;
+    for record in input.split(|b| *b == 0) {
+        by_kernel |= facility(record) == Some(0);
+        log.record(record);
+        if log.is_full() {
+            break;
+        }
+    }
+    let kills = log.take(BootNanos(1 << 40));
+    assert!(by_kernel || kills.is_empty(), "{kills:?}");
+    assert!(kills.len() <= input.len() / 8 + 1, "{}", kills.len());
+    for kill in &kills {
+        for text in [
+            Some(&kill.comm),
+            kill.cgroup.as_ref(),
+            kill.trigger.as_ref(),
+        ] {
+            let text = text.map_or(&[][..], Vec::as_slice);
+            assert!(text.len() <= input.len());
+            super::escape(text);
+        }
+    }
+}
+
+/// Who wrote a record: `<priority and facility>,…`.
+fn facility(record: &[u8]) -> Option<u64> {
+    let number = record.split(|b| *b == b',').next()?;
+    let number: u64 = str::from_utf8(number).ok()?.parse().ok()?;
+    Some(number >> 3)
+}
+
+/// An announcement of a device.
+///
+/// # Panics
+///
+/// Where a name leads out of its directory, or what is no disk is taken for one.
+pub fn disk_announcement(input: &[u8]) {
+    let Some(change) = uevent::parse(input) else {
+        return;
+    };
+    let name = change.name.as_str();
+    assert!(
+        (1..32).contains(&name.len()) && !name.contains('/'),
+        "{name:?}"
+    );
+    assert!(name != "." && name != "..");
+    let says = |field: &[u8]| input.split(|b| *b == 0).any(|one| one == field);
+    assert!(says(b"SUBSYSTEM=block") && says(b"DEVTYPE=disk"));
+    super::escape(name.as_bytes());
 }
 
 /// A BTF file.
