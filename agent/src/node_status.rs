@@ -18,6 +18,7 @@ use crate::units::quantity::Quantity;
 
 pub mod budget;
 pub mod capacity;
+pub mod own;
 pub mod report;
 pub mod setters;
 pub mod transition;

@@ -121,6 +121,8 @@ impl StallBoard {
         };
         let under = matches!(state.pressure, Pressure::UnderPressure { .. });
         state.active = under || sample.is_some_and(|s| high(s.avg10));
+        // A cgroup that is gone took its trigger along; the next one of its name has none.
+        state.has_trigger &= sample.is_some();
         let again = state.active || !state.has_trigger;
         state.due = again.then(|| now.plus(READ_AGAIN));
         let to = state.pressure;
@@ -184,8 +186,8 @@ mod tests {
         assert!(board.looked(IO, Some(high), at(2)).is_none(), "still so");
         let change = board.looked(IO, None, at(3)).unwrap();
         assert_eq!(change.to, Pressure::Unread);
-        assert_eq!(board.wake_at(), None, "a trigger will tell");
-        assert_eq!(board.due(at(99)).count(), 0);
+        assert_eq!(board.wake_at(), None, "nobody wakes up for it");
+        assert_eq!(board.due(at(99)).count(), 1, "its trigger went with it");
     }
 
     #[test]

@@ -15,13 +15,15 @@ pub(super) fn kept(map_look_up: impl Fn() -> bool) -> Result<Vec<Capability>, Ca
     if held.contains(&USEFUL) {
         kept.push(USEFUL);
     }
-    if held.contains(&Capability::CAP_BPF) {
+    // Whichever of the two the programs were loaded by.
+    let loading = [Capability::CAP_BPF, Capability::CAP_SYS_ADMIN];
+    if let Some(loads) = loading.into_iter().find(|one| held.contains(one)) {
         let effective = caps::read(None, CapSet::Effective)?;
         caps::set(None, CapSet::Effective, &kept.iter().copied().collect())?;
         let works = map_look_up();
         caps::set(None, CapSet::Effective, &effective)?;
         if !works {
-            kept.push(Capability::CAP_BPF);
+            kept.push(loads);
         }
     }
     Ok(kept)

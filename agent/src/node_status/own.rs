@@ -1,0 +1,78 @@
+//! The conditions that are ours alone: companion mode writes no others, and `cleanup` removes no
+//! others.
+
+/// A condition that no kubelet writes. True means problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OwnCondition {
+    /// `MemoryLow`.
+    MemoryLow,
+    /// `PIDsLow`.
+    PidsLow,
+    /// `DiskSpaceLow`.
+    DiskSpaceLow,
+    /// `DiskIOPressure`, which node mode writes too.
+    DiskIoPressure,
+    /// `FrequentOOMKills`.
+    FrequentOomKills,
+    /// `MemoryStallPressure`.
+    MemoryStallPressure,
+    /// `DiskStallPressure`.
+    DiskStallPressure,
+    /// `PodsMemoryStallPressure`.
+    PodsMemoryStallPressure,
+    /// `PodsDiskStallPressure`.
+    PodsDiskStallPressure,
+}
+
+impl OwnCondition {
+    /// Every one, in the order in which companion mode writes them.
+    pub const ALL: [Self; 9] = [
+        Self::MemoryLow,
+        Self::PidsLow,
+        Self::DiskSpaceLow,
+        Self::DiskIoPressure,
+        Self::FrequentOomKills,
+        Self::MemoryStallPressure,
+        Self::DiskStallPressure,
+        Self::PodsMemoryStallPressure,
+        Self::PodsDiskStallPressure,
+    ];
+
+    /// `type`.
+    #[must_use]
+    pub const fn type_(self) -> &'static str {
+        match self {
+            Self::MemoryLow => "MemoryLow",
+            Self::PidsLow => "PIDsLow",
+            Self::DiskSpaceLow => "DiskSpaceLow",
+            Self::DiskIoPressure => "DiskIOPressure",
+            Self::FrequentOomKills => "FrequentOOMKills",
+            Self::MemoryStallPressure => "MemoryStallPressure",
+            Self::DiskStallPressure => "DiskStallPressure",
+            Self::PodsMemoryStallPressure => "PodsMemoryStallPressure",
+            Self::PodsDiskStallPressure => "PodsDiskStallPressure",
+        }
+    }
+
+    /// Key of its taint where none is configured.
+    #[must_use]
+    pub const fn taint_key(self) -> &'static str {
+        match self {
+            Self::MemoryLow => concat!(domain!(), "/memory-low"),
+            Self::PidsLow => concat!(domain!(), "/pids-low"),
+            Self::DiskSpaceLow => concat!(domain!(), "/disk-space-low"),
+            Self::DiskIoPressure => concat!(domain!(), "/disk-io-pressure"),
+            Self::FrequentOomKills => concat!(domain!(), "/frequent-oom-kills"),
+            Self::MemoryStallPressure => concat!(domain!(), "/memory-stall-pressure"),
+            Self::DiskStallPressure => concat!(domain!(), "/disk-stall-pressure"),
+            Self::PodsMemoryStallPressure => concat!(domain!(), "/pods-memory-stall-pressure"),
+            Self::PodsDiskStallPressure => concat!(domain!(), "/pods-disk-stall-pressure"),
+        }
+    }
+
+    /// The condition of this `type`.
+    #[must_use]
+    pub fn parse(type_: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| own.type_() == type_)
+    }
+}
