@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod acceptance;
 mod bench;
 mod build_ebpf;
 mod demo;
@@ -38,6 +39,8 @@ enum Task {
     Demo(demo::Args),
     /// Everything that must hold before a change goes in.
     Test(test::Args),
+    /// What is promised at the API server, line by line, with the result of its tests.
+    Acceptance(acceptance::Args),
     /// Check the rules of the layout: rooms, sizes, names, words.
     Tidy(tidy::Args),
     /// Run the kernel's tests on other kernels, in virtual machines.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Run(args) => run::main(&args),
         Task::Demo(args) => demo::main(&args),
         Task::Test(args) => test::main(&args),
+        Task::Acceptance(args) => acceptance::main(&args),
         Task::Tidy(args) => tidy::main(&args),
         Task::Vm(args) => vm::main(&args),
         Task::Bench(args) => bench::main(&args),

@@ -1,0 +1,1 @@
+//! Events, kills, shutdown, and what can be asked on this machine.

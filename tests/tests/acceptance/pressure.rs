@@ -1,0 +1,1 @@
+//! Thresholds, and what crossing one does.

@@ -1,0 +1,1 @@
+//! What each field of the Node says.

@@ -1,0 +1,271 @@
+//! The acceptance lines: runs their tests, and prints number, line, result and test.
+//!
+//! Numbers and words are read from the tests' source (`tests/tests/acceptance/`): a function called
+//! `aNNN_what_is_true`, and the doc comment above it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::build_ebpf;
+use crate::repo::{Repo, shown};
+
+mod not_ours;
+
+use not_ours::NOT_OURS;
+
+/// So many lines there are.
+const LINES: u16 = 100;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only these numbers; all of them where none is given.
+    numbers: Vec<u16>,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    let tests = tests(&repo.root.join("tests/tests/acceptance"))?;
+    // The agent's build script wants the object.
+    build_ebpf::object(&repo, "")?;
+    let (results, succeeded) = run(&repo, &args.numbers)?;
+    let wanted = |number: &u16| args.numbers.is_empty() || args.numbers.contains(number);
+    let rows: Vec<Row> = (1..=LINES)
+        .filter(wanted)
+        .map(|number| row(number, &tests, &results))
+        .collect();
+    for row in &rows {
+        println!("{row}");
+    }
+    let count = |wanted: &str| rows.iter().filter(|row| row.result == wanted).count();
+    let (ok, others) = (count(OK), count(NOT_OURS_RESULT));
+    let bad = rows.len() - ok - others;
+    println!("{ok} ok, {others} not ours, {bad} failed or missing");
+    Ok(ExitCode::from(u8::from(bad > 0 || !succeeded)))
+}
+
+const OK: &str = "ok";
+const NOT_OURS_RESULT: &str = "not ours";
+const MISSING: &str = "MISSING";
+const NOT_RUN: &str = "not run";
+
+/// A test that stands for a line.
+#[derive(Debug, PartialEq, Eq)]
+struct Test {
+    number: u16,
+    words: String,
+    /// As the test harness prints it: `module::function`.
+    name: String,
+}
+
+/// What is printed of one line.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    number: u16,
+    words: String,
+    result: String,
+    /// The tests that stand for it, or why there are none.
+    tests: String,
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            number,
+            words,
+            result,
+            tests,
+        } = self;
+        write!(f, "{number:>3}  {result:<8}  {words}  [{tests}]")
+    }
+}
+
+/// Those in every source file of the directory, by number.
+fn tests(dir: &Path) -> Result<Vec<Test>> {
+    let mut tests = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
+        let path = entry?.path();
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let module = path.file_stem().unwrap_or_default().to_string_lossy();
+        tests.extend(in_source(&module, &text));
+    }
+    tests.sort_by(|a, b| (a.number, &a.name).cmp(&(b.number, &b.name)));
+    Ok(tests)
+}
+
+/// Functions that are called after a number, each with the doc comment above it.
+fn in_source(module: &str, text: &str) -> Vec<Test> {
+    let mut tests = Vec::new();
+    let mut words: Vec<&str> = Vec::new();
+    for line in text.lines().map(str::trim_start) {
+        if let Some(doc) = line.strip_prefix("/// ") {
+            words.push(doc.trim());
+        } else if let Some((number, name)) = function(line) {
+            tests.push(Test {
+                number,
+                words: words.join(" "),
+                name: format!("{module}::{name}"),
+            });
+            words.clear();
+        } else if !line.starts_with("#[") {
+            words.clear();
+        }
+    }
+    tests
+}
+
+/// Number and name of a test that begins on this line.
+fn function(line: &str) -> Option<(u16, &str)> {
+    let rest = line.strip_prefix("async ").unwrap_or(line);
+    let (name, _) = rest.strip_prefix("fn ")?.split_once('(')?;
+    Some((number(name)?, name))
+}
+
+/// Of `a042_what_is_true`.
+fn number(name: &str) -> Option<u16> {
+    let (digits, _) = name.strip_prefix('a')?.split_once('_')?;
+    digits.parse().ok().filter(|_| digits.len() == 3)
+}
+
+/// What became of each test, by name, and whether all went well.
+fn run(repo: &Repo, numbers: &[u16]) -> Result<(BTreeMap<String, String>, bool)> {
+    let mut cargo = repo.cargo();
+    cargo.args([
+        "test",
+        "--package",
+        "nodepulse-tests",
+        "--test",
+        "acceptance",
+        "--",
+    ]);
+    cargo.args(numbers.iter().map(|number| format!("::a{number:03}_")));
+    let output = finish(&mut cargo)?;
+    let results = output.0.lines().filter_map(result).collect();
+    Ok((results, output.1))
+}
+
+/// Its standard output, and whether it succeeded; what it says on the way is passed on.
+fn finish(command: &mut Command) -> Result<(String, bool)> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !text.contains("\ntest result: ") {
+        bail!("`{}` ran no tests", shown(command));
+    }
+    if !output.status.success() {
+        eprintln!("{text}");
+    }
+    Ok((text, output.status.success()))
+}
+
+/// Of `test module::name ... ok`.
+fn result(line: &str) -> Option<(String, String)> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    Some((name.to_owned(), result.trim().to_owned()))
+}
+
+/// Also of a number that nobody stands for.
+fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
+    let own: Vec<&Test> = tests.iter().filter(|test| test.number == number).collect();
+    if let Some(first) = own.first() {
+        let of = |test: &&Test| results.get(&test.name).map_or(NOT_RUN, String::as_str);
+        let results: Vec<&str> = own.iter().map(of).collect();
+        let bad = results.iter().find(|result| **result != OK);
+        let names: Vec<&str> = own.iter().map(|test| test.name.as_str()).collect();
+        return Row {
+            number,
+            words: first.words.clone(),
+            result: (*bad.unwrap_or(&OK)).to_owned(),
+            tests: names.join(", "),
+        };
+    }
+    let other = NOT_OURS.iter().find(|line| line.number == number);
+    Row {
+        number,
+        words: other.map_or_else(String::new, |line| line.words.to_owned()),
+        result: other.map_or(MISSING, |_| NOT_OURS_RESULT).to_owned(),
+        tests: other.map_or_else(String::new, |line| line.reason.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo;
+
+    #[test]
+    fn a_test_is_known_by_the_number_in_its_name_and_said_by_its_doc_comment() {
+        let text = "\
+/// Somebody else's words.
+const OTHER: u32 = 1;
+
+/// Two lines
+/// of words.
+#[tokio::test(start_paused = true)]
+async fn a007_it_is_so() {
+    /// Not a line.
+    fn inner() {}
+}
+
+#[test]
+fn a_number_is_three_digits() {}
+/// Short.
+#[test]
+fn a100_last() {}
+";
+        let test = |number, words: &str, name: &str| Test {
+            number,
+            words: words.to_owned(),
+            name: name.to_owned(),
+        };
+        let expected = [
+            test(7, "Two lines of words.", "lease::a007_it_is_so"),
+            test(100, "Short.", "lease::a100_last"),
+        ];
+        assert_eq!(in_source("lease", text), expected);
+    }
+
+    #[test]
+    fn a_line_is_as_good_as_the_worst_of_its_tests() {
+        let test = |name: &str| Test {
+            number: 1,
+            words: "W.".to_owned(),
+            name: name.to_owned(),
+        };
+        let tests = [test("m::a"), test("m::b")];
+        let printed = |output: &str| {
+            let results = output.lines().filter_map(result).collect();
+            row(1, &tests, &results).to_string()
+        };
+        let all = "test m::a ... ok\ntest m::b ... ok\n";
+        assert_eq!(printed(all), "  1  ok        W.  [m::a, m::b]");
+        let one = "test m::a ... ok\ntest m::b ... FAILED\n";
+        assert_eq!(printed(one), "  1  FAILED    W.  [m::a, m::b]");
+        let none = "running 0 tests\n";
+        assert_eq!(printed(none), "  1  not run   W.  [m::a, m::b]");
+    }
+
+    #[test]
+    fn a_number_without_a_test_is_missing_or_not_ours() {
+        let other = &NOT_OURS[0];
+        let of = |number| row(number, &[], &BTreeMap::new());
+        assert_eq!(of(other.number).result, NOT_OURS_RESULT);
+        assert_eq!(of(other.number).tests, other.reason);
+        assert_eq!(of(LINES + 1).result, MISSING);
+    }
+
+    #[test]
+    fn a_line_that_is_not_ours_has_no_test() {
+        let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
+        assert!(!tests.is_empty());
+        for other in NOT_OURS {
+            let test = tests.iter().find(|test| test.number == other.number);
+            assert_eq!(test, None, "line {} is both", other.number);
+        }
+    }
+}
