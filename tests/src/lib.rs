@@ -13,6 +13,7 @@
 
 pub mod api_server;
 pub mod cost;
+pub mod days;
 pub mod demo;
 pub mod fuzzing;
 pub mod host_root;

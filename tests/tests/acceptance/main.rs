@@ -6,6 +6,7 @@
 //! the lines with their results. Lines that are not ours stand there too, each with a reason
 //! (`xtask/src/acceptance/not_ours.rs`).
 
+mod bad_days;
 /// 88 to 99.
 mod events;
 /// 78 to 87.
