@@ -41,7 +41,20 @@ pub enum Involved {
         name: String,
         /// `metadata.uid`.
         uid: String,
+        /// The part of it that is meant: `spec.containers{web}`.
+        field_path: Option<Box<str>>,
     },
+}
+
+impl Involved {
+    /// The object as a whole: limits are for it, whatever part of it an Event is about.
+    fn whole(&self) -> Self {
+        let mut whole = self.clone();
+        if let Self::Pod { field_path, .. } = &mut whole {
+            *field_path = None;
+        }
+        whole
+    }
 }
 
 /// Something that happened.

@@ -66,10 +66,18 @@ fn involved(object: &Involved, reporter: &Reporter) -> Value {
             namespace,
             name,
             uid,
-        } => json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "namespace": namespace, "name": name, "uid": uid,
-        }),
+            field_path,
+        } => {
+            let mut pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "namespace": namespace, "name": name, "uid": uid,
+            });
+            // Absent rather than null, which the server would store.
+            if let (Some(path), Some(pod)) = (field_path, pod.as_object_mut()) {
+                pod.insert("fieldPath".to_owned(), json!(path));
+            }
+            pod
+        }
     }
 }
 

@@ -189,7 +189,7 @@ impl Correlator {
 
     /// What to write for `noted`; `None` when the limit holds it back for now.
     pub fn admit(&mut self, noted: Noted, now: BootNanos) -> Option<Write> {
-        let of = (noted.newest.object.clone(), noted.newest.type_);
+        let of = (noted.newest.object.whole(), noted.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
             while let Some(held) = forgotten.take_held() {
                 self.lost = self.lost.saturating_add(held.times);
@@ -463,11 +463,28 @@ pub(super) mod tests {
             namespace: "n".to_owned(),
             name: "p".to_owned(),
             uid: "u".to_owned(),
+            field_path: None,
         };
         assert_eq!(
             write(&mut correlator, pod, after(0)),
             Some(("same".to_owned(), 1))
         );
+    }
+
+    #[test]
+    fn containers_of_one_pod_share_its_limit() {
+        let mut correlator = Correlator::new();
+        for n in 0..26 {
+            let mut noted = noted("same");
+            noted.newest.object = Involved::Pod {
+                namespace: "n".to_owned(),
+                name: "p".to_owned(),
+                uid: "u".to_owned(),
+                field_path: Some(format!("spec.containers{{c{}}}", n % 2).into()),
+            };
+            let got = write(&mut correlator, noted, after(0));
+            assert_eq!(got.is_some(), n < 25, "{n}");
+        }
     }
 
     #[test]
@@ -500,6 +517,7 @@ pub(super) mod tests {
                 namespace: "n".to_owned(),
                 name: "p".to_owned(),
                 uid: n.to_string(),
+                field_path: None,
             };
             write(&mut correlator, pod, after(0));
         }

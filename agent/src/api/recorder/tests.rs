@@ -65,6 +65,7 @@ async fn an_event_has_the_fields_that_people_look_for() {
         namespace: "shop".to_owned(),
         name: "cart-0".to_owned(),
         uid: "uid-7".to_owned(),
+        field_path: Some("spec.containers{web}".into()),
     };
     started.sink.record(pod);
     assert_eq!(started.end().await.delivered, 2);
@@ -93,7 +94,13 @@ async fn an_event_has_the_fields_that_people_look_for() {
         json!({ "name": "cart-0.17979cfe362a0001", "namespace": "shop" }),
         "the same nanosecond, another name"
     );
-    assert_eq!(server.body(1)["involvedObject"]["uid"], "uid-7");
+    assert_eq!(
+        server.body(1)["involvedObject"],
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "cart-0", "uid": "uid-7",
+            "fieldPath": "spec.containers{web}",
+        })
+    );
 }
 
 #[tokio::test(start_paused = true)]
