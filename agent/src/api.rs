@@ -26,11 +26,13 @@ pub mod error;
 pub mod holder;
 pub mod lease;
 pub mod node_watch;
+pub mod own;
 pub mod patch;
 pub mod place;
 pub mod recorder;
 pub mod register;
 pub mod status;
+mod taints;
 pub mod tally;
 pub mod transport;
 
