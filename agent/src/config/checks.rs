@@ -116,12 +116,20 @@ pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
 }
 
 /// An address with a port to listen on; `None` for `off`. Port 0 is any free one.
+///
+/// IPv6 may come without brackets: a manifest can only write `$(POD_IP):20260`.
 pub(super) fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "off" {
         return Ok(None);
     }
-    let address = text.parse().map(Some);
-    address.map_err(|_| "is neither an IP address with a port nor off".to_owned())
+    let without_brackets = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
+    };
+    let address = text.parse().ok().or_else(without_brackets);
+    address
+        .map(Some)
+        .ok_or_else(|| "is neither an IP address with a port nor off".to_owned())
 }
 
 /// A quantity that is not negative.

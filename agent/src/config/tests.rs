@@ -231,6 +231,8 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.probes, [ProbeFor::Oom, ProbeFor::Disks].into());
     assert_eq!(config.serve, "[::1]:9100".parse().ok());
     assert_eq!(file("serve: {address: 'off'}").serve, None);
+    let pod_ip = file("serve: {address: 'fd00::1:20260'}").serve;
+    assert_eq!(pod_ip, "[fd00::1]:20260".parse().ok());
     assert_eq!(config.sandbox, Sandbox::Require);
     assert_eq!(config.log_level, LogLevel::Debug);
     assert_eq!(config.log_format, LogFormat::Json);
