@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::repo::{Repo, command, output, run};
 use crate::setup;
 
-const TARGET: &str = "bpfel-unknown-none";
+pub const TARGET: &str = "bpfel-unknown-none";
 
 /// Below the target directory, and apart from all other builds: build scripts of common crates ask
 /// for `RUSTC_BOOTSTRAP`, and a shared directory would be built anew each time it changes.

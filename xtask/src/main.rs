@@ -9,7 +9,9 @@ mod bench;
 mod build_ebpf;
 mod demo;
 mod fuzz;
+mod image;
 mod kernels;
+mod manifests;
 mod repo;
 mod run;
 mod setup;
@@ -49,6 +51,10 @@ enum Task {
     Bench(bench::Args),
     /// Feed the parsers with made-up input.
     Fuzz(fuzz::Args),
+    /// Write the manifests for kustomize from the Helm chart.
+    Manifests(manifests::Args),
+    /// Make the container image and its bill of materials.
+    Image(image::Args),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +69,8 @@ fn main() -> ExitCode {
         Task::Vm(args) => vm::main(&args),
         Task::Bench(args) => bench::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
+        Task::Manifests(args) => manifests::main(&args),
+        Task::Image(args) => image::main(&args),
     };
     done.unwrap_or_else(|err| {
         eprintln!("xtask: {err:#}");

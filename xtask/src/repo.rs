@@ -12,6 +12,9 @@ use anyhow::{Context as _, Result, bail};
 /// What the shipped agent is built for: one static file.
 pub const MUSL_TARGET: &str = "x86_64-unknown-linux-musl";
 
+/// The same for arm64, which takes a cross compiler.
+pub const ARM64_TARGET: &str = "aarch64-unknown-linux-musl";
+
 /// Set by the `cargo` that started us, or by people for other projects. Each would change what a
 /// nested `cargo` builds, or where it puts it.
 const REMOVED: &[&str] = &[

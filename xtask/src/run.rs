@@ -4,10 +4,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use crate::repo::{MUSL_TARGET, Repo, run};
+use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo, on_path, run};
 use crate::{build_ebpf, setup};
+
+/// Compiles ring, and links.
+const ARM64_COMPILER: &str = "aarch64-linux-gnu-gcc";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,14 +36,31 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// Sets up, builds object and agent, and says where the static binary is.
 pub fn agent(repo: &Repo) -> Result<PathBuf> {
+    agent_for(repo, MUSL_TARGET)
+}
+
+/// The same for another target.
+pub fn agent_for(repo: &Repo, target: &str) -> Result<PathBuf> {
     setup::all(repo)?;
     build_ebpf::object(repo, "")?;
-    eprintln!("build: nodepulse for {MUSL_TARGET}, release (a few minutes the first time)");
+    eprintln!("build: nodepulse for {target}, release (a few minutes the first time)");
     let mut build = repo.cargo();
-    build.args(["build", "--release", "--target", MUSL_TARGET]);
+    build.args(["build", "--release", "--target", target]);
     build.args(["--package", "nodepulse", "--bin", "nodepulse"]);
+    if target == ARM64_TARGET {
+        if on_path(ARM64_COMPILER).is_none() {
+            bail!(
+                "{ARM64_COMPILER} is not there: on Debian, apt-get install gcc-aarch64-linux-gnu"
+            );
+        }
+        build.env("CC_aarch64_unknown_linux_musl", ARM64_COMPILER);
+        build.env(
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER",
+            ARM64_COMPILER,
+        );
+    }
     run(&mut build)?;
-    Ok(repo.target_dir.join(MUSL_TARGET).join("release/nodepulse"))
+    Ok(repo.target_dir.join(target).join("release/nodepulse"))
 }
 
 /// Builds a program of the tests package, for development, and says where it is.

@@ -1,0 +1,83 @@
+//! The plain manifests for kustomize, written from the Helm chart: one source for both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+
+use crate::repo;
+
+mod chart;
+mod template;
+mod yaml;
+
+use chart::Chart;
+
+const CHART: &str = "deploy/helm/nodepulse";
+const KUSTOMIZE: &str = "deploy/kustomize";
+
+/// Which template becomes which file. Each is one of the chart's switches, or always there.
+const WRITTEN: &[(&str, &str)] = &[
+    ("admissionpolicy.yaml", "base"),
+    ("config.yaml", "base"),
+    ("daemonset.yaml", "base"),
+    ("networkpolicy.yaml", "base"),
+    ("rbac.yaml", "base"),
+    ("resourcequota.yaml", "base"),
+    ("serviceaccount.yaml", "base"),
+    ("alerts.yaml", "monitoring"),
+    ("dashboard.yaml", "monitoring"),
+    ("podmonitor.yaml", "monitoring"),
+    ("cleanup.yaml", "cleanup"),
+];
+
+const HEAD: &str = "# Written from deploy/helm by `cargo xtask manifests`: change it there.\n";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only say what is not as the chart has it; exit 1 then.
+    #[arg(long)]
+    check: bool,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let root = repo::root();
+    let mut stale = false;
+    for (path, text) in files(&root)? {
+        let path = root.join(KUSTOMIZE).join(path);
+        if fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            continue;
+        }
+        if args.check {
+            eprintln!("manifests: {} is not what the chart says", path.display());
+            stale = true;
+        } else {
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            eprintln!("manifests: wrote {}", path.display());
+        }
+    }
+    Ok(ExitCode::from(u8::from(stale)))
+}
+
+/// Every file below [`KUSTOMIZE`] that comes from the chart, and its text.
+fn files(root: &Path) -> Result<BTreeMap<String, String>> {
+    let on = json!({"enabled": true});
+    let all = json!({"podMonitor": &on, "alerts": &on, "dashboard": &on});
+    let chart = Chart::load(&root.join(CHART))?;
+    let rendered = chart.render("nodepulse", &all)?;
+    let mut files = BTreeMap::new();
+    for (template, text) in rendered {
+        let place = WRITTEN.iter().find(|(name, _)| *name == template);
+        let Some((_, folder)) = place else {
+            bail!("{template}: to which folder? name it in WRITTEN");
+        };
+        files.insert(format!("{folder}/{template}"), format!("{HEAD}{text}"));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

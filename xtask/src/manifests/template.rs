@@ -1,0 +1,279 @@
+//! The part of Go's template language that our chart is written in. Whatever else stands in a
+//! template is an error: better no answer than one that Helm would not give.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::yaml;
+
+/// What a template can name.
+pub struct Scope<'a> {
+    /// `.Values`, `.Chart`, `.Release`.
+    pub data: &'a Value,
+    /// `.Files.Get`.
+    pub file: &'a dyn Fn(&str) -> Result<String>,
+}
+
+/// `{{ if }}` that is open: whether it or its `else` is written now.
+struct Open {
+    /// Whether what is around it is written at all.
+    around: bool,
+    holds: bool,
+    in_else: bool,
+}
+
+impl Open {
+    fn writes(&self) -> bool {
+        self.around && self.holds != self.in_else
+    }
+}
+
+/// The text of a template with everything in braces carried out.
+pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
+    let mut out = String::new();
+    let mut open: Vec<Open> = Vec::new();
+    let mut rest = template;
+    while let Some((before, action, behind)) = next_action(rest)? {
+        let writes = open.last().is_none_or(Open::writes);
+        if writes {
+            out.push_str(before);
+        }
+        rest = behind;
+        let words = words(action).with_context(|| format!("{{{{ {action} }}}}"))?;
+        match words.first() {
+            Some(Word::Name("if")) => {
+                let holds = writes && is_true(&pipeline(&words[1..], scope)?);
+                open.push(Open {
+                    around: writes,
+                    holds,
+                    in_else: false,
+                });
+            }
+            Some(Word::Name("else")) if words.len() == 1 => {
+                let last = open.last_mut().context("else without if")?;
+                ensure!(!last.in_else, "two else in one if");
+                last.in_else = true;
+            }
+            Some(Word::Name("end")) if words.len() == 1 => {
+                open.pop().context("end without if")?;
+            }
+            _ if writes => {
+                let value = pipeline(&words, scope).with_context(|| action.to_owned())?;
+                out.push_str(&printed(&value).with_context(|| action.to_owned())?);
+            }
+            _ => {}
+        }
+    }
+    ensure!(open.is_empty(), "if without end");
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// What stands before the next `{{ … }}`, what stands in it, and what stands behind, without the
+/// blanks that its dashes take away.
+fn next_action(text: &str) -> Result<Option<(&str, &str, &str)>> {
+    let Some((before, inside)) = text.split_once("{{") else {
+        return Ok(None);
+    };
+    let (inside, behind) = inside.split_once("}}").context("{{ without }}")?;
+    let (before, inside) = match inside.strip_prefix("- ") {
+        Some(inside) => (before.trim_end(), inside),
+        None => (before, inside),
+    };
+    let (inside, behind) = match inside.strip_suffix(" -") {
+        Some(inside) => (inside, behind.trim_start()),
+        None => (inside, behind),
+    };
+    Ok(Some((before, inside.trim(), behind)))
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Word<'a> {
+    /// A function or a keyword.
+    Name(&'a str),
+    /// `.Values.a.b`, without the first dot.
+    Field(&'a str),
+    Literal(Value),
+    Pipe,
+}
+
+/// The words of an action. Strings hold no escapes.
+fn words(action: &str) -> Result<Vec<Word<'_>>> {
+    let mut words = Vec::new();
+    let mut rest = action.trim_start();
+    while !rest.is_empty() {
+        if let Some(string) = rest.strip_prefix('"') {
+            let (string, behind) = string.split_once('"').context("a string has no end")?;
+            ensure!(!string.contains('\\'), "escapes are not known here");
+            words.push(Word::Literal(string.into()));
+            rest = behind.trim_start();
+            continue;
+        }
+        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = behind.trim_start();
+        let known = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '|';
+        ensure!(word.chars().all(known), "`{word}` is not known here");
+        words.push(if word == "|" {
+            Word::Pipe
+        } else if let Some(field) = word.strip_prefix('.') {
+            Word::Field(field)
+        } else if let Ok(number) = word.parse::<u32>() {
+            Word::Literal(number.into())
+        } else {
+            Word::Name(word)
+        });
+    }
+    Ok(words)
+}
+
+/// `a b | c d`: each part's value is the last argument of the next.
+fn pipeline(words: &[Word<'_>], scope: &Scope<'_>) -> Result<Value> {
+    let mut last = None;
+    for part in words.split(|word| *word == Word::Pipe) {
+        last = Some(command(part, last, scope)?);
+    }
+    last.context("nothing to write")
+}
+
+fn command(words: &[Word<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Result<Value> {
+    let (first, words) = words.split_first().context("an empty part")?;
+    let arguments = words.iter().map(|word| match word {
+        Word::Field(path) => Ok(field(path, scope.data)),
+        Word::Literal(value) => Ok(value.clone()),
+        Word::Name(_) | Word::Pipe => bail!("{word:?} is no argument"),
+    });
+    let mut arguments = arguments.collect::<Result<Vec<Value>>>()?;
+    arguments.extend(piped);
+    match first {
+        Word::Name(name) => call(name, &arguments),
+        Word::Field("Files.Get") => match arguments.as_slice() {
+            [Value::String(path)] => Ok((scope.file)(path)?.into()),
+            _ => bail!("Files.Get takes one path"),
+        },
+        Word::Field(path) if arguments.is_empty() => Ok(field(path, scope.data)),
+        Word::Literal(value) if arguments.is_empty() => Ok(value.clone()),
+        other => bail!("{other:?} takes no arguments"),
+    }
+}
+
+/// What is not there is null.
+fn field(path: &str, data: &Value) -> Value {
+    let found = path.split('.').try_fold(data, |value, key| value.get(key));
+    found.cloned().unwrap_or(Value::Null)
+}
+
+fn call(name: &str, arguments: &[Value]) -> Result<Value> {
+    Ok(match (name, arguments) {
+        ("toYaml", [value]) => yaml::text(value).into(),
+        ("quote", [value]) => Value::from(printed(value)?).to_string().into(),
+        ("default", [other, value]) => if is_true(value) { value } else { other }.clone(),
+        ("indent", [width, value]) => indented(width, value)?.into(),
+        ("nindent", [width, value]) => format!("\n{}", indented(width, value)?).into(),
+        ("and", [first, second]) => if is_true(first) { second } else { first }.clone(),
+        _ => bail!(
+            "{name} with {} arguments is not known here",
+            arguments.len()
+        ),
+    })
+}
+
+fn indented(width: &Value, text: &Value) -> Result<String> {
+    let width = width.as_u64().context("how wide?")?;
+    let blank = " ".repeat(usize::try_from(width)?);
+    let text = text.as_str().context("only text can be indented")?;
+    Ok(format!(
+        "{blank}{}",
+        text.replace('\n', &format!("\n{blank}"))
+    ))
+}
+
+/// Go's: what is empty is false.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}
+
+/// What Go would print. It would print maps too, but nobody wants that.
+fn printed(value: &Value) -> Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => bail!("{value} cannot be written"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rendered(template: &str) -> Result<String> {
+        let data = json!({"Values": {"a": "x", "up": true, "down": false, "list": ["b"]}});
+        let scope = Scope {
+            data: &data,
+            file: &|name| Ok(format!("file {name}\nend")),
+        };
+        render(template, &scope)
+    }
+
+    /// What Helm makes of the same was looked up with Helm 4.
+    #[test]
+    fn what_is_known_gives_what_helm_gives() {
+        let rows = [
+            ("a: {{ .Values.a }}", "a: x"),
+            ("a: {{ .Values.a | quote }}", "a: \"x\""),
+            ("a: {{ .Values.none | default \"d\" }}", "a: d"),
+            (
+                "a:\n  {{- toYaml .Values.list | nindent 2 }}\n",
+                "a:\n  - b\n",
+            ),
+            ("{{ .Files.Get \"f\" | indent 2 }}", "  file f\n  end"),
+            (
+                "{{- if .Values.up }}\nb\n{{- else }}\nc\n{{- end }}\n",
+                "\nb\n",
+            ),
+            ("{{ if .Values.down }}b{{ else }}c{{ end }}", "c"),
+            (
+                "{{ if .Values.down }}{{ if .Values.up }}b{{ else }}c{{ end }}{{ end }}d",
+                "d",
+            ),
+            ("{{ if and .Values.up .Values.down }}b{{ end }}.", "."),
+        ];
+        for (template, expected) in rows {
+            assert_eq!(rendered(template).unwrap(), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let rows = [
+            "{{ range .Values.list }}{{ end }}",
+            "{{ include \"a\" . }}",
+            "{{ $x := 1 }}",
+            "{{ .Values.none }}",
+            "{{ .Values.list }}",
+            "{{ (quote .Values.a) }}",
+            "{{/* a comment */}}",
+            "{{ if .Values.up }}",
+            "{{ end }}",
+            "{{ else }}",
+            "{{ .Values.a",
+            "{{ \"a\\\"\" }}",
+            "{{ if .Values.up }}{{ else if .Values.down }}{{ end }}",
+        ];
+        for template in rows {
+            assert!(
+                rendered(template).is_err(),
+                "{template}: {:?}",
+                rendered(template)
+            );
+        }
+    }
+}
