@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tower::BoxError;
 use tracing::{debug, warn};
 
+pub mod access;
 pub mod backoff;
 pub mod convert;
 pub mod credentials;

@@ -39,7 +39,7 @@ mod tasks;
 mod watchers;
 
 pub use outside::{AppError, KernelLine, Outside};
-pub use stalls::triggers;
+pub use stalls::{files as stall_files, triggers};
 
 use blocking::{Answer, Blocking, Question};
 use counts::Counts;

@@ -1,7 +1,7 @@
 //! Configuration: strict text in, checked value out.
 //!
 //! A key means what the kubelet's key of that name means. Flag, environment (`NODEPULSE_MAX_PODS`
-//! for `maxPods`), file, default: the first that speaks wins. What is refused is refused in one line
+//! for `maxPods`), files, a kubelet's file, default: the first that speaks wins. What is refused is refused in one line
 //! that names the key, the value and a correct example.
 
 #![forbid(unsafe_code)]
@@ -12,23 +12,30 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::node_status::{Allocation, Taint};
+use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
 
+mod allocation;
 mod checks;
 mod defaults;
 mod duration;
+mod effective;
 mod error;
 mod eviction;
+mod keys;
+mod kubelet;
 mod labels;
 mod layers;
 mod loader;
 mod raw;
 
+pub use effective::Effective;
 pub use error::ConfigError;
 pub use layers::Overrides;
 
-use layers::Layers;
+use error::one_line;
+use keys::Keys;
+use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::RawConfig;
 
@@ -171,6 +178,8 @@ pub struct Config {
     pub taints: Vec<Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
+    /// `enableControllerAttachDetach`: who attaches volumes.
+    pub attach_detach: AttachDetach,
     /// `nodeIP`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
     /// `providerID`.
@@ -199,52 +208,161 @@ pub struct Config {
     pub log_format: LogFormat,
 }
 
+/// What one load gives.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The checked value.
+    pub config: Config,
+    /// The same as it was written, key by key.
+    pub effective: Effective,
+    /// What was accepted and says nothing here.
+    pub ignored: Ignored,
+}
+
+/// Keys that were accepted and say nothing here, escaped. Each kind is to be told once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Of the kubelet's server on port 10250, which does not exist here.
+    pub server: Vec<String>,
+    /// Others of a `KubeletConfiguration`.
+    pub kubelet: Vec<String>,
+}
+
 impl Config {
-    /// Puts the layers together and checks the result.
-    ///
-    /// `env` reads the environment, `read_file` a file, and `hostname` is the kernel's host name,
-    /// which names the node where nothing else does.
+    /// [`load`] for those who want the checked value alone.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong. Callers stop before any request, with exit code 2.
+    /// As for [`load`].
     pub fn load(
         overrides: &Overrides,
         env: &dyn Fn(&str) -> Option<String>,
         read_file: &dyn Fn(&Path) -> io::Result<String>,
         hostname: &str,
     ) -> Result<Self, ConfigError> {
-        let (path, raw) = read(overrides, env, read_file)?;
-        let layers = Layers { env, path: &path };
-        Loader {
-            layers,
-            flags: overrides,
-            raw: &raw,
-        }
-        .config(hostname)
+        load(overrides, env, read_file, hostname).map(|loaded| loaded.config)
     }
 }
 
-/// The file that was named, or the default one if it exists.
-fn read(
+/// Puts the layers together and checks the result.
+///
+/// `env` reads the environment, `read_file` a file, and `hostname` is the kernel's host name,
+/// which names the node where nothing else does. Files of [`directory`] are read as far as
+/// `overrides` names them.
+///
+/// # Errors
+///
+/// The first thing that is wrong. Callers stop before any request, with exit code 2.
+pub fn load(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
-) -> Result<(PathBuf, RawConfig), ConfigError> {
-    let variable = || env("NODEPULSE_CONFIG").filter(|path| !path.is_empty());
-    let named = overrides
-        .config
-        .clone()
-        .or_else(|| variable().map(PathBuf::from));
-    let path = named.clone().unwrap_or_else(|| defaults::FILE.into());
-    let raw = match read_file(&path) {
-        Ok(text) => RawConfig::parse(&text, &path)?,
-        Err(err) if err.kind() == io::ErrorKind::NotFound && named.is_none() => {
-            RawConfig::default()
-        }
-        Err(source) => return Err(ConfigError::Read { path, source }),
+    hostname: &str,
+) -> Result<Loaded, ConfigError> {
+    let mut ignored = Ignored::default();
+    let (path, need) = file(overrides, env);
+    let mut files = Vec::new();
+    let parts = overrides.parts.iter().rev();
+    for (path, need) in parts
+        .map(|path| (path.clone(), Need::Named))
+        .chain([(path, need)])
+    {
+        let Some(text) = read(&path, need, "--config", read_file)? else {
+            continue;
+        };
+        let raw = RawConfig::parse(&text, &path)?;
+        ignored.server.extend(raw.server_keys());
+        files.push(FileLayer { path, raw });
+    }
+    if let Some(path) = kubelet_config(overrides, env)
+        && let Some(text) = read(&path, Need::Named, "--kubelet-config", read_file)?
+    {
+        let kubelet = kubelet::parse(&text, &path)?;
+        ignored.server.extend(kubelet.server);
+        ignored.kubelet = kubelet.others.iter().map(|key| one_line(key)).collect();
+        let raw = kubelet.raw;
+        files.push(FileLayer { path, raw });
+    }
+    ignored.server.sort();
+    ignored.server.dedup();
+    let files = files.as_slice();
+    let keys = Keys::new(Layers { env, files }, overrides);
+    let (config, effective) = Loader(keys).load(hostname)?;
+    Ok(Loaded {
+        config,
+        effective,
+        ignored,
+    })
+}
+
+/// What holds in `mode` where nobody says anything: no flag, no variable, no file. The node's name is
+/// then the host's, and stands there as unset.
+///
+/// # Errors
+///
+/// Where there is no such mode.
+pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
+    let overrides = Overrides {
+        mode,
+        ..Overrides::default()
     };
-    Ok((path, raw))
+    let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    let loaded = load(&overrides, &|_| None, &absent, "localhost")?;
+    Ok(loaded.effective.without("nodeName"))
+}
+
+/// Where more files may be, `*.yaml`, which are merged over the file in the order of their names:
+/// beside it. `None` for standard input (`-`).
+#[must_use]
+pub fn directory(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let (path, _) = file(overrides, env);
+    (path != Path::new("-")).then(|| path.with_file_name(defaults::PARTS))
+}
+
+/// Whether a file must be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Named,
+    MayBeMissing,
+}
+
+/// The file that was named, or the default one, which may be missing.
+fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> (PathBuf, Need) {
+    match named(overrides.config.as_ref(), "NODEPULSE_CONFIG", env) {
+        Some(path) => (path, Need::Named),
+        None => (defaults::FILE.into(), Need::MayBeMissing),
+    }
+}
+
+fn kubelet_config(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let flag = overrides.kubelet_config.as_ref();
+    named(flag, "NODEPULSE_KUBELET_CONFIG", env)
+}
+
+fn named(
+    flag: Option<&PathBuf>,
+    variable: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<PathBuf> {
+    let variable = || env(variable).filter(|path| !path.is_empty());
+    flag.cloned().or_else(|| variable().map(PathBuf::from))
+}
+
+fn read(
+    path: &Path,
+    need: Need,
+    flag: &'static str,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<Option<String>, ConfigError> {
+    match read_file(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(err) if err.kind() == io::ErrorKind::NotFound && need == Need::MayBeMissing => Ok(None),
+        Err(source) => Err(ConfigError::Read {
+            path: path.to_owned(),
+            flag,
+            source,
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod kmsg;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;
+pub mod ntp;
 pub mod object;
 pub mod psi;
 pub mod resolve;

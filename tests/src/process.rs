@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::SOON;
 
 /// What of the environment a program gets: nothing that names a node or a cluster.
 const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
@@ -36,6 +38,49 @@ pub struct Ended {
     pub code: Option<i32>,
     /// What it wrote to stderr, line by line.
     pub stderr: Vec<String>,
+}
+
+/// What a command wrote until its end.
+#[derive(Debug)]
+pub struct Finished {
+    /// Exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr, line by line.
+    pub stderr: Vec<String>,
+}
+
+/// Runs `nodepulse` to its end, with `input` on stdin, and nothing of this environment.
+///
+/// # Panics
+///
+/// Where it cannot be started, or does not end within [`SOON`].
+pub async fn finished<Arg: AsRef<OsStr>>(
+    args: impl IntoIterator<Item = Arg>,
+    input: &str,
+) -> Finished {
+    let mut child = Command::new(program())
+        .args(args)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("start nodepulse");
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    // One that reads nothing may be gone already.
+    drop(stdin.write_all(input.as_bytes()).await);
+    drop(stdin);
+    let output = timeout(SOON, child.wait_with_output()).await;
+    let output = output.expect("it ends").expect("wait for our own child");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Finished {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr).lines().map(str::to_owned).collect(),
+    }
 }
 
 /// Stderr so far. Shared between the reader and whoever waits for a line.

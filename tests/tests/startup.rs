@@ -194,3 +194,48 @@ async fn without_an_api_server_it_runs_and_opens_no_connection() {
     let limit = Duration::from_secs(3);
     assert_eq!(alone.ends(limit).await.code, Some(0));
 }
+
+#[tokio::test]
+async fn a_kubelets_file_is_followed_and_what_means_nothing_here_is_told_once() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
+    let kubelet = dir.path().join("kubelet.yaml");
+    let words = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                 enableControllerAttachDetach: false\nmaxPods: 7\nreservedSystemCPUs: '0'\n\
+                 clusterDNS: [10.96.0.10]\nreadOnlyPort: 0\nauthentication: {x509: {}}\n";
+    fs::write(&kubelet, words).unwrap();
+    let agent = Process::start([
+        "run",
+        "--mode",
+        "node",
+        "--node-name",
+        "worker-1",
+        "--kubeconfig",
+        &kubeconfig,
+        "--kubelet-config",
+        &text(&kubelet),
+        "--kernel-tier",
+        "files",
+        "--node-ip",
+        "0.0.0.0",
+    ]);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    let node = view.node().unwrap();
+    assert_eq!(node["status"]["capacity"]["pods"], "7");
+    assert!(node["metadata"]["annotations"].is_null(), "{node:#}");
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    let of = |words: &str| {
+        let lines = ended.stderr.iter().filter(|line| line.contains(words));
+        lines.cloned().collect::<Vec<_>>()
+    };
+    let [line] = of("clusterDNS").try_into().unwrap();
+    assert!(line.contains("INFO") && !line.contains("maxPods"), "{line}");
+    let [line] = of("readOnlyPort").try_into().unwrap();
+    assert!(
+        line.contains("WARN") && line.contains("authentication"),
+        "{line}"
+    );
+}

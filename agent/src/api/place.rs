@@ -23,6 +23,37 @@ impl Place {
         }
     }
 
+    /// Some of all Nodes: at most `limit`, from where `from`, an answer's `continue`, says.
+    #[must_use]
+    pub fn nodes(limit: u32, from: Option<&str>) -> Self {
+        let from = from.map_or_else(String::new, |from| format!("&continue={}", encoded(from)));
+        Self {
+            object: "nodes".to_owned(),
+            resource: "nodes",
+            path: format!("/api/v1/nodes?limit={limit}{from}"),
+        }
+    }
+
+    /// What the server is.
+    #[must_use]
+    pub fn version() -> Self {
+        Self {
+            object: "version".to_owned(),
+            resource: "version",
+            path: "/version".to_owned(),
+        }
+    }
+
+    /// Where questions about our own rights are asked.
+    #[must_use]
+    pub fn access_review() -> Self {
+        Self {
+            object: "access review".to_owned(),
+            resource: "selfsubjectaccessreviews",
+            path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(),
+        }
+    }
+
     /// The Node.
     #[must_use]
     pub fn node(name: &str) -> Self {
@@ -84,6 +115,27 @@ impl Place {
     }
 }
 
+/// Any text as the value of a query: all but letters and digits as `%xx`.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
 /// Where the Leases of Nodes are.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASES: &str = "/apis/coordination.k8s.io/v1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_list_goes_on_cannot_change_what_is_asked() {
+        let path = Place::nodes(5, Some("a=b&c/é")).path;
+        assert_eq!(path, "/api/v1/nodes?limit=5&continue=a%3Db%26c%2F%C3%A9");
+        assert_eq!(Place::nodes(5, None).path, "/api/v1/nodes?limit=5");
+    }
+}

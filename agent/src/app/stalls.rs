@@ -34,7 +34,8 @@ pub fn triggers(config: &Config) -> Vec<Trigger> {
 }
 
 /// The pressure files of this node, as far as there can be any.
-fn files(config: &Config) -> BTreeMap<Stall, HostFile> {
+#[must_use]
+pub fn files(config: &Config) -> BTreeMap<Stall, HostFile> {
     if !config.psi.enabled {
         return BTreeMap::new();
     }

@@ -20,7 +20,7 @@ use crate::host::HostRoot;
 use crate::node_status::report::{self, Reporter as Schedule};
 use crate::node_status::setters;
 use crate::node_status::transition::{Edge, edges};
-use crate::node_status::{AttachDetach, Facts, NodeStatus, Registration, Runtime, StoredNode};
+use crate::node_status::{Facts, NodeStatus, Registration, Runtime, StoredNode};
 use crate::reading::Resource;
 
 /// Deliveries of Events to the loop. When it is full, one way from the kernel goes untold.
@@ -107,7 +107,7 @@ fn registration(config: &Config, runtime: Runtime) -> Registration {
         config.node_labels.clone(),
         taints,
         config.provider_id.clone(),
-        AttachDetach::Controller,
+        config.attach_detach,
     )
 }
 

@@ -1,137 +1,45 @@
 //! `nodepulse run`: the daemon.
 
-#![expect(
-    clippy::print_stderr,
-    reason = "what is wrong is said before there is a log"
-)]
-
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs::File;
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
-use nix::unistd::gethostname;
+use clap::Args;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::log::Lines;
-use super::{USAGE, log};
+use super::settings::{self, Settings, configuration};
+use super::{log, refuse};
+use crate::api::Client;
 use crate::api::backoff::Jitter;
-use crate::api::{Client, credentials};
 use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
-use crate::config::{Config, LogFormat, LogLevel, Mode, Overrides, ProbeFor, Sandbox, Tier};
+use crate::config::{Config, Ignored, Loaded, LogFormat, LogLevel, Mode, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state;
 
-/// In a pod with a service account this variable names the API server.
-const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
-
-/// Flags of `run`. Each is the configuration key of its name; the file has them all.
+/// Flags of `run`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// What to write: `node` is the whole Node, its status and its Lease.
-    #[arg(long, value_name = "companion|node")]
-    mode: Option<String>,
-    /// How to reach the API server; without it and outside a cluster nothing is sent.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<String>,
-    /// Name of the Node [default: `NODE_NAME`, else the host name].
-    #[arg(long, value_name = "NAME")]
-    node_name: Option<String>,
-    /// This node's addresses: one, or one of each family.
-    #[arg(long, value_name = "IP[,IP]")]
-    node_ip: Option<String>,
-    /// Labels of a new Node.
-    #[arg(long, value_name = "KEY=VALUE,…")]
-    node_labels: Option<String>,
-    /// Taints of a new Node.
-    #[arg(long, value_name = "KEY=VALUE:EFFECT,…")]
-    register_with_taints: Option<String>,
-    /// Thresholds that begin a condition.
-    #[arg(long, value_name = "SIGNAL<VALUE,…")]
-    eviction_hard: Option<String>,
-    /// How long a condition stays after its signal is well again.
-    #[arg(long, value_name = "DURATION")]
-    eviction_pressure_transition_period: Option<String>,
-    /// Start although a kubelet seems to look after this node.
-    #[arg(long, action = ArgAction::SetTrue)]
-    take_over: bool,
-    /// Ready is True although no container runtime is configured.
-    #[arg(long, action = ArgAction::SetTrue)]
-    allow_ready_without_runtime: bool,
-    /// The cgroup under which the pods cgroup is.
-    #[arg(long, value_name = "PATH")]
-    cgroup_root: Option<String>,
-    /// Its file system is nodefs.
-    #[arg(long, value_name = "DIR")]
-    root_directory: Option<String>,
-    /// Where kernel facts come from.
-    #[arg(long, value_name = "auto|btf|kmsg|files")]
-    kernel_tier: Option<String>,
-    /// Where metrics and health are served [default: 127.0.0.1:20260].
-    #[arg(long, value_name = "ADDRESS:PORT|off")]
-    serve_address: Option<String>,
-    /// Whether rights are given up after the start.
-    #[arg(long, value_name = "auto|off|require")]
-    sandbox: Option<String>,
-    /// What is remembered from one start to the next.
-    #[arg(long, value_name = "DIR")]
-    state_directory: Option<String>,
-    /// How much is logged.
-    #[arg(long, value_name = "error|warn|info|debug")]
-    log_level: Option<String>,
-    /// How a log line looks.
-    #[arg(long, value_name = "text|json")]
-    log_format: Option<String>,
-}
-
-impl Arguments {
-    fn overrides(self) -> Overrides {
-        Overrides {
-            config: self.config,
-            mode: self.mode,
-            kubeconfig: self.kubeconfig,
-            node_name: self.node_name,
-            node_ip: self.node_ip,
-            node_labels: self.node_labels,
-            register_with_taints: self.register_with_taints,
-            eviction_hard: self.eviction_hard,
-            eviction_pressure_transition_period: self.eviction_pressure_transition_period,
-            allow_ready_without_runtime: self
-                .allow_ready_without_runtime
-                .then(|| "true".to_owned()),
-            take_over: self.take_over.then(|| "true".to_owned()),
-            cgroup_root: self.cgroup_root,
-            root_directory: self.root_directory,
-            kernel_tier: self.kernel_tier,
-            serve_address: self.serve_address,
-            sandbox: self.sandbox,
-            state_directory: self.state_directory,
-            log_level: self.log_level,
-            log_format: self.log_format,
-            ..Overrides::default()
-        }
-    }
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// Runs the agent until SIGTERM or SIGINT.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(&arguments.overrides()) {
-        Ok(config) => config,
+    let Loaded {
+        config, ignored, ..
+    } = match configuration(arguments.settings.overrides()) {
+        Ok(loaded) => loaded,
         Err(err) => return refuse(&err),
     };
     // Before anything that stays: parsing the kernel's types takes 20 MiB for a moment, which comes
@@ -146,6 +54,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let (lines, writer) = log::channel();
     logging(&config, lines.clone());
+    tell(&ignored);
     let prepared = Prepared::new(config, kernel);
     // Threads take over what their starter may do: the first one starts here.
     let flush = match writer.start() {
@@ -253,24 +162,22 @@ fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Res
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the environment is handed on as a whole here"
-)]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-fn configuration(overrides: &Overrides) -> Result<Config, String> {
-    let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
-    let hostname = hostname.to_string_lossy();
-    Config::load(
-        overrides,
-        &variable,
-        &|path| std::fs::read_to_string(path),
-        &hostname,
-    )
-    .map_err(|err| err.to_string())
+/// What was accepted in the configuration and says nothing here.
+fn tell(ignored: &Ignored) {
+    if !ignored.kubelet.is_empty() {
+        let keys = ignored.kubelet.join(",");
+        info!(
+            keys,
+            "keys of the kubelet's configuration that mean nothing here"
+        );
+    }
+    if !ignored.server.is_empty() {
+        let keys = ignored.server.join(",");
+        warn!(
+            keys,
+            "ignored: these keys are for a server on port 10250, and there is none"
+        );
+    }
 }
 
 /// Loads the programs, or says why files have to do. `Err`, with what is missing, only where the
@@ -300,7 +207,7 @@ fn kernel_line(config: &Config) -> Result<KernelLine, String> {
     Err(said.join("; "))
 }
 
-fn wanted(probes: &BTreeSet<ProbeFor>) -> Wanted {
+pub(super) fn wanted(probes: &BTreeSet<ProbeFor>) -> Wanted {
     let wanted = |probe| probes.contains(&probe);
     Wanted {
         kills: wanted(ProbeFor::Oom).then_some(Rung::Task),
@@ -330,19 +237,14 @@ fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
 
 /// The API server, where there is one. Opens no connection.
 async fn client(config: &Config) -> Result<Option<Client>, String> {
-    let source = match &config.kubeconfig {
-        Some(path) => credentials::Source::Kubeconfig(path),
-        None if variable(IN_CLUSTER).is_some() => credentials::Source::InCluster,
-        None => return Ok(None),
-    };
-    if config.mode == Mode::Companion {
+    let client = settings::client(config, config.lease_duration / 4).await?;
+    if client.is_some() && config.mode == Mode::Companion {
         return Err(
             "mode: \"companion\" cannot report to an API server yet; example: --mode node"
                 .to_owned(),
         );
     }
-    let client = Client::from_credentials(source, config.lease_duration / 4).await;
-    client.map(Some).map_err(|err| err.to_string())
+    Ok(client)
 }
 
 fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
@@ -371,11 +273,6 @@ fn logging(config: &Config, lines: Lines) {
         LogFormat::Text => lines.with_ansi(false).init(),
         LogFormat::Json => lines.json().init(),
     }
-}
-
-fn refuse(why: &impl Display) -> ExitCode {
-    eprintln!("nodepulse: {why}");
-    ExitCode::from(USAGE)
 }
 
 fn failed(err: &(dyn std::error::Error + 'static)) -> ExitCode {

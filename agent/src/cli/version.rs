@@ -5,16 +5,49 @@
 use std::process::ExitCode;
 
 use agent_common::ABI_VERSION;
+use clap::Args;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
 
+use super::Output;
 use crate::kernel::object;
+
+/// Flags of `version`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// How it is printed.
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    output: Output,
+}
 
 /// Prints the version of the agent and of the eBPF object inside it.
 #[must_use]
-pub fn print() -> ExitCode {
-    let object = match object::embedded() {
-        Some(object) => format!("eBPF object of {} bytes, ABI {ABI_VERSION}", object.len()),
-        None => "built without eBPF".to_owned(),
-    };
-    println!("nodepulse {} ({object})", env!("CARGO_PKG_VERSION"));
+pub fn print(arguments: &Arguments) -> ExitCode {
+    let version = env!("CARGO_PKG_VERSION");
+    let object = object::embedded().map(|object| (object.len(), sha256(object)));
+    match arguments.output {
+        Output::Text => {
+            let object = match object {
+                Some((bytes, sha256)) => {
+                    format!("eBPF object of {bytes} bytes, ABI {ABI_VERSION}, sha256 {sha256}")
+                }
+                None => "built without eBPF".to_owned(),
+            };
+            println!("nodepulse {version} ({object})");
+        }
+        Output::Json => {
+            let object = object.map_or(
+                Value::Null,
+                |(bytes, sha256)| json!({ "abi": ABI_VERSION, "bytes": bytes, "sha256": sha256 }),
+            );
+            println!("{}", json!({ "version": version, "ebpfObject": object }));
+        }
+    }
     ExitCode::SUCCESS
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = digest(&SHA256, bytes);
+    let digits = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    digits.collect()
 }

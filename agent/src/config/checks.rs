@@ -1,5 +1,6 @@
 //! One check a kind of value. Each takes the text and says what is wrong with it.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, PathBuf};
 use std::time::Duration;
@@ -56,6 +57,29 @@ pub(super) fn count(text: &str) -> Result<Option<u32>, String> {
         Ok(n) if n <= MOST => Ok(Some(n)),
         Ok(_) | Err(_) => Err(format!("is not a whole number from 0 to {MOST}")),
     }
+}
+
+/// How many CPUs a list such as `0-3,8` names; `None` for an empty one, which means "unset".
+pub(super) fn cpus(text: &str) -> Result<Option<u64>, String> {
+    // More than any kernel is built for (`CONFIG_NR_CPUS`).
+    const MOST: usize = 1 << 16;
+
+    let number = |text: &str| text.trim().parse().ok().filter(|n| *n < MOST);
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (number(first)?, number(last)?);
+        (first <= last).then_some(first..=last)
+    };
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    let cpus: BTreeSet<usize> = ranges
+        .ok_or_else(|| format!("is no list of CPUs below {MOST}, each a number or first-last"))?
+        .into_iter()
+        .flatten()
+        .collect();
+    Ok(u64::try_from(cpus.len()).ok())
 }
 
 /// A duration; `None` for zero, which the kubelet takes for "unset".

@@ -1,79 +1,141 @@
 //! Every default, and where it comes from.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
-
-use super::Mode;
+use super::layers::Preset;
 
 /// Where the file is looked for when nobody names one. There it may be missing.
 pub(super) const FILE: &str = "/etc/nodepulse/config.yaml";
 
-/// The mode that can do no harm beside a kubelet: it writes nothing that a kubelet writes.
-pub(super) const MODE: Mode = Mode::Companion;
+/// Beside the file: what is merged over it.
+pub(super) const PARTS: &str = "conf.d";
 
-/// The agent runs on the node itself, not in a container.
-pub(super) const HOST_ROOT: &str = "/";
+const fn preset(text: &'static str, from: &'static str) -> Preset {
+    Preset { text, from }
+}
 
-/// The kubelet's `--root-dir`.
-pub(super) const ROOT_DIRECTORY: &str = "/var/lib/kubelet";
+pub(super) const MODE: Preset = preset(
+    "companion",
+    "does no harm beside a kubelet: it writes nothing that a kubelet writes",
+);
 
-/// Gone with the boot that it tells of. In a container: a directory of the node, mounted there.
-pub(super) const STATE_DIRECTORY: &str = "/run/nodepulse";
+pub(super) const HOST_ROOT: Preset = preset("/", "the agent runs on the node itself");
 
-/// The kubelet's `cgroupRoot`.
-pub(super) const CGROUP_ROOT: &str = "/";
+pub(super) const ROOT_DIRECTORY: Preset = preset("/var/lib/kubelet", "the kubelet's --root-dir");
 
-/// The kubelet's `evictionHard`, and for `pid.available`, which a kubelet leaves without one, the
-/// share that still lets an administrator log in.
-pub(super) const HARD_NODE: [(&str, &str); 6] = [
-    ("memory.available", "100Mi"),
-    ("nodefs.available", "10%"),
-    ("nodefs.inodesFree", "5%"),
-    ("imagefs.available", "15%"),
-    ("imagefs.inodesFree", "5%"),
-    ("pid.available", "5%"),
+/// In a container: a directory of the node, mounted there.
+pub(super) const STATE_DIRECTORY: Preset =
+    preset("/run/nodepulse", "gone with the boot that it tells of");
+
+pub(super) const CGROUP_ROOT: Preset = preset("/", "the kubelet's");
+
+/// No container runtime says otherwise.
+pub(super) const CGROUP_DRIVER: Preset = preset("cgroupfs", "the kubelet's");
+
+pub(super) const ENFORCED: Preset = preset("pods", "the kubelet's");
+
+/// Also for `pid.available`, which a kubelet leaves without one: the share that still lets an
+/// administrator log in.
+pub(super) const HARD_NODE: [(&str, Preset); 6] = [
+    ("memory.available", preset("100Mi", "the kubelet's")),
+    ("nodefs.available", preset("10%", "the kubelet's")),
+    ("nodefs.inodesFree", preset("5%", "the kubelet's")),
+    ("imagefs.available", preset("15%", "the kubelet's")),
+    ("imagefs.inodesFree", preset("5%", "the kubelet's")),
+    (
+        "pid.available",
+        preset("5%", "still lets an administrator log in"),
+    ),
 ];
 
-/// Earlier than a kubelet's, or our own conditions would say nothing that it does not say.
-pub(super) const HARD_COMPANION: [(&str, &str); 6] = [
-    ("memory.available", "5%"),
-    ("nodefs.available", "15%"),
-    ("nodefs.inodesFree", "8%"),
-    ("imagefs.available", "20%"),
-    // Nobody has asked for an earlier one: the kubelet's.
-    ("imagefs.inodesFree", "5%"),
-    ("pid.available", "10%"),
+/// Our own conditions would otherwise say nothing that a kubelet does not say.
+const EARLIER: &str = "earlier than a kubelet's";
+
+pub(super) const HARD_COMPANION: [(&str, Preset); 6] = [
+    ("memory.available", preset("5%", EARLIER)),
+    ("nodefs.available", preset("15%", EARLIER)),
+    ("nodefs.inodesFree", preset("8%", EARLIER)),
+    ("imagefs.available", preset("20%", EARLIER)),
+    // Nobody has asked for an earlier one.
+    ("imagefs.inodesFree", preset("5%", "the kubelet's")),
+    ("pid.available", preset("10%", EARLIER)),
 ];
 
-/// The kubelet's `evictionPressureTransitionPeriod`.
-pub(super) const TRANSITION_PERIOD: Duration = Duration::from_mins(5);
+pub(super) const MERGE_EVICTION: Preset =
+    preset("true", "signals that are left out keep their defaults");
 
-/// The kubelet's `nodeStatusUpdateFrequency`.
-pub(super) const UPDATE_FREQUENCY: Duration = Duration::from_secs(10);
+pub(super) const TRANSITION_PERIOD: Preset = preset("5m", "the kubelet's");
 
-/// The kubelet's `nodeStatusReportFrequency`, where the update frequency is not set either.
-pub(super) const REPORT_FREQUENCY: Duration = Duration::from_mins(5);
+pub(super) const UPDATE_FREQUENCY: Preset = preset("10s", "the kubelet's");
 
-/// The kubelet's `nodeLeaseDurationSeconds`.
-pub(super) const LEASE_SECONDS: u32 = 40;
+/// Where the update frequency is not set either.
+pub(super) const REPORT_FREQUENCY: Preset = preset("5m", "the kubelet's");
 
-/// The kubelet's `maxPods`.
-pub(super) const MAX_PODS: u32 = 110;
+pub(super) const LEASE_SECONDS: Preset = preset("40", "the kubelet's");
 
-/// The disk hook's: a solid-state disk that takes so long is not well.
-pub(super) const SOLID_STATE_SLOW: Duration = Duration::from_millis(20);
+pub(super) const TAKE_OVER: Preset =
+    preset("false", "two agents on one Node undo each other's work");
 
-/// The disk hook's: several full strokes and turns of a rotating disk.
-pub(super) const ROTATIONAL_SLOW: Duration = Duration::from_millis(100);
+pub(super) const REGISTER_NODE: Preset = preset("true", "the kubelet's");
 
-/// The disk hook's: long enough for the slowest healthy disk to finish five requests.
-pub(super) const DISK_WINDOW: Duration = Duration::from_secs(1);
+pub(super) const ATTACH_DETACH: Preset = preset("true", "the kubelet's");
 
-/// KEP-5394's, in percent of the time.
-pub(super) const STALL_THRESHOLD: f32 = 40.0;
+pub(super) const MAX_PODS: Preset = preset("110", "the kubelet's");
 
-/// The Kubernetes release whose node-status behaviour we follow and every supported API server knows.
-pub(super) const KUBERNETES_VERSION: &str = "v1.33.0";
+/// No such limit.
+pub(super) const PODS_PER_CORE: Preset = preset("0", "the kubelet's");
 
-/// On the node itself only: metrics tell how a node is doing to whoever can reach them.
-pub(super) const SERVE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 20260);
+/// The disk hook's.
+pub(super) const SOLID_STATE_SLOW: Preset =
+    preset("20ms", "a solid-state disk that takes so long is not well");
+
+/// The disk hook's.
+pub(super) const ROTATIONAL_SLOW: Preset =
+    preset("100ms", "several full strokes and turns of a rotating disk");
+
+/// The disk hook's.
+pub(super) const DISK_WINDOW: Preset = preset(
+    "1s",
+    "the slowest healthy disk finishes five requests in it",
+);
+
+pub(super) const RAISES_DISK_PRESSURE: Preset =
+    preset("false", "DiskPressure stays what a kubelet means by it");
+
+pub(super) const STALLS: Preset = preset("true", "a trigger that does not fire costs nothing");
+
+/// In percent of the time.
+pub(super) const STALL_THRESHOLD: Preset = preset("40%", "KEP-5394's");
+
+pub(super) const RUNTIME: Preset = preset("none", "this agent talks to no container runtime");
+
+pub(super) const ALLOW_READY: Preset = preset("false", "containers cannot run without one");
+
+pub(super) const KUBERNETES_VERSION: Preset = preset(
+    "v1.33.0",
+    "the release whose node-status behaviour we follow and every supported API server knows",
+);
+
+pub(super) const TIER: Preset = preset("auto", "the best that this kernel offers");
+
+pub(super) const PROBES: [Preset; 4] = {
+    const ALL: &str = "as good as this kernel allows";
+    [
+        preset("oom", ALL),
+        preset("scope", ALL),
+        preset("pids", ALL),
+        preset("disks", ALL),
+    ]
+};
+
+pub(super) const SERVE: Preset = preset(
+    "127.0.0.1:20260",
+    "the node itself: metrics tell how it is doing to whoever can reach them",
+);
+
+pub(super) const SANDBOX: Preset = preset(
+    "auto",
+    "all that this kernel can, with a warning for the rest",
+);
+
+pub(super) const LOG_LEVEL: Preset = preset("info", "a few lines an hour on a calm node");
+
+pub(super) const LOG_FORMAT: Preset = preset("text", "what `kubectl logs` shows to a person");

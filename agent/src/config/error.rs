@@ -55,6 +55,11 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("podsPerCore", "podsPerCore: 10"),
     ("systemReserved", "systemReserved: {cpu: 500m, memory: 1Gi}"),
     ("kubeReserved", "kubeReserved: {cpu: 500m, memory: 1Gi}"),
+    ("reservedSystemCPUs", "reservedSystemCPUs: 0-3,8"),
+    (
+        "enableControllerAttachDetach",
+        "enableControllerAttachDetach: true",
+    ),
     (
         "diskIO",
         "diskIO: {solidState: {slow: 20ms}, rotational: {slow: 100ms}}",
@@ -80,6 +85,11 @@ const EXAMPLES: &[(&str, &str)] = &[
         concat!("apiVersion: ", domain!(), "/v1alpha1"),
     ),
     ("kind", "kind: NodepulseConfiguration"),
+    (
+        "kubelet.apiVersion",
+        "apiVersion: kubelet.config.k8s.io/v1beta1",
+    ),
+    ("kubelet.kind", "kind: KubeletConfiguration"),
 ];
 
 /// As much of a value as an error line repeats.
@@ -91,12 +101,12 @@ const LONGEST_TEXT: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error(
-        "cannot read the configuration {path:?} ({source}); name a readable file with --config"
-    )]
+    #[error("cannot read the configuration {path:?} ({source}); name a readable file with {flag}")]
     Read {
         /// Which file.
         path: PathBuf,
+        /// The flag that names such a file.
+        flag: &'static str,
         /// Why.
         source: io::Error,
     },
@@ -193,7 +203,7 @@ fn example(key: &str) -> &'static str {
 
 /// Keys are text from outside too: a line break in one must not look like a second message, nor may
 /// a mark that turns the reading direction make it look like another.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let text = shortened(text, LONGEST_TEXT);
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

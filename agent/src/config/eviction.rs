@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::error::ConfigError;
-use super::layers::{Layers, Overrides, Setting};
-use super::raw::RawConfig;
+use super::keys::{Keys, key};
+use super::layers::Setting;
 use super::{Mode, checks, defaults, duration};
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, parse_signal};
 use crate::reading::Signal;
 
 /// The effective thresholds, by signal, hard before soft.
-pub(super) fn thresholds(
-    layers: &Layers<'_>,
-    flags: &Overrides,
-    raw: &RawConfig,
-    mode: Mode,
-) -> Result<Vec<Threshold>, ConfigError> {
-    let mut thresholds = hard(layers, flags, raw, mode)?;
-    thresholds.extend(soft(layers, flags, raw)?);
-    let reclaims = reclaims(layers, flags, raw)?;
+pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
+    let mut thresholds = hard(keys, mode)?;
+    thresholds.extend(soft(keys)?);
+    let reclaims = reclaims(keys)?;
     for threshold in &mut thresholds {
         threshold.min_reclaim = reclaims.get(&threshold.signal).copied();
     }
@@ -30,36 +25,30 @@ pub(super) fn thresholds(
 /// The defaults, with the user's in their place key by key. Only an explicit
 /// `mergeDefaultEvictionSettings: false` drops the defaults of the signals that the user left out,
 /// which is what a kubelet does unasked.
-fn hard(
-    layers: &Layers<'_>,
-    flags: &Overrides,
-    raw: &RawConfig,
-    mode: Mode,
-) -> Result<Vec<Threshold>, ConfigError> {
-    let merge = layers.setting(
-        "mergeDefaultEvictionSettings",
-        flags.merge_default_eviction_settings.as_ref(),
-        raw.merge_default_eviction_settings.as_ref(),
-    );
-    let merge = merge.map(|setting| setting.parsed(checks::boolean));
-    let merge = merge.transpose()?.unwrap_or(true);
-    let given = layers.map(
-        "evictionHard",
-        '<',
-        flags.eviction_hard.as_ref(),
-        raw.eviction_hard.as_ref(),
-    )?;
+fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
+    const KEY: &str = "evictionHard";
 
-    let base: &[(&str, &str)] = match (mode, &given) {
+    let merge = key!(
+        keys,
+        "mergeDefaultEvictionSettings",
+        merge_default_eviction_settings
+    );
+    let merge = keys.value(&merge, &defaults::MERGE_EVICTION, checks::boolean)?;
+    let flag = keys.flags.eviction_hard.as_ref();
+    let given = keys
+        .layers
+        .map(KEY, '<', flag, |raw| raw.eviction_hard.as_ref())?;
+    let base = match (mode, &given) {
         (_, Some(_)) if !merge => &[],
-        (Mode::Node, _) => &defaults::HARD_NODE,
+        (Mode::Node, _) => defaults::HARD_NODE.as_slice(),
         (Mode::Companion, _) => &defaults::HARD_COMPANION,
     };
-    let base = base.iter().map(|(signal, value)| {
-        let setting = layers.in_file(&format!("evictionHard.{signal}"), value);
+    let base = base.iter().map(|(signal, preset)| {
+        let setting = Setting::preset(&format!("{KEY}.{signal}"), preset);
         ((*signal).to_owned(), setting)
     });
     let effective: BTreeMap<String, Setting> = base.chain(given.into_iter().flatten()).collect();
+    keys.note_map(KEY, &effective);
     let parsed = effective
         .iter()
         .map(|(signal, setting)| parse(signal, setting));
@@ -70,34 +59,23 @@ fn hard(
         .collect())
 }
 
-fn soft(
-    layers: &Layers<'_>,
-    flags: &Overrides,
-    raw: &RawConfig,
-) -> Result<Vec<Threshold>, ConfigError> {
-    let graces = layers.map(
-        "evictionSoftGracePeriod",
-        '=',
-        flags.eviction_soft_grace_period.as_ref(),
-        raw.eviction_soft_grace_period.as_ref(),
-    )?;
+fn soft(keys: &Keys<'_>) -> Result<Vec<Threshold>, ConfigError> {
+    let flag = keys.flags.eviction_soft_grace_period.as_ref();
+    let graces = keys.map("evictionSoftGracePeriod", '=', flag, |raw| {
+        raw.eviction_soft_grace_period.as_ref()
+    })?;
     let graces: BTreeMap<String, Duration> = graces
         .into_iter()
-        .flatten()
         .map(|(name, setting)| {
             signal(&name, &setting)?;
             Ok((name, setting.parsed(duration::parse)?))
         })
         .collect::<Result<_, ConfigError>>()?;
 
-    let given = layers.map(
-        "evictionSoft",
-        '<',
-        flags.eviction_soft.as_ref(),
-        raw.eviction_soft.as_ref(),
-    )?;
+    let flag = keys.flags.eviction_soft.as_ref();
+    let given = keys.map("evictionSoft", '<', flag, |raw| raw.eviction_soft.as_ref())?;
     let mut thresholds = Vec::new();
-    for (name, setting) in given.into_iter().flatten() {
+    for (name, setting) in given {
         let threshold = parse(&name, &setting)?;
         let grace = graces.get(&name).ok_or_else(|| {
             setting.refused(format!(
@@ -110,19 +88,13 @@ fn soft(
     Ok(thresholds)
 }
 
-fn reclaims(
-    layers: &Layers<'_>,
-    flags: &Overrides,
-    raw: &RawConfig,
-) -> Result<BTreeMap<Signal, ThresholdValue>, ConfigError> {
-    let given = layers.map(
-        "evictionMinimumReclaim",
-        '=',
-        flags.eviction_minimum_reclaim.as_ref(),
-        raw.eviction_minimum_reclaim.as_ref(),
-    )?;
+fn reclaims(keys: &Keys<'_>) -> Result<BTreeMap<Signal, ThresholdValue>, ConfigError> {
+    let flag = keys.flags.eviction_minimum_reclaim.as_ref();
+    let given = keys.map("evictionMinimumReclaim", '=', flag, |raw| {
+        raw.eviction_minimum_reclaim.as_ref()
+    })?;
     let mut reclaims = BTreeMap::new();
-    for (name, setting) in given.into_iter().flatten() {
+    for (name, setting) in given {
         let signal = signal(&name, &setting)?;
         let parse = |text: &str| ThresholdValue::parse_reclaim(text).map_err(|e| e.to_string());
         let value = setting.parsed(parse)?;

@@ -55,7 +55,7 @@ pub(super) fn check_node_name(name: &str) -> Result<(), String> {
 
 /// Checks `nodeLabels`, by the kubelet's rules for `--node-labels`.
 pub(super) fn node_labels(
-    settings: Vec<(String, Setting)>,
+    settings: BTreeMap<String, Setting>,
 ) -> Result<BTreeMap<String, String>, ConfigError> {
     settings
         .into_iter()

@@ -1,9 +1,11 @@
-//! Where a setting comes from: flag, else environment, else file. Defaults come last, elsewhere.
+//! Where a setting comes from: flag, else environment, else the files, the strongest first. Defaults
+//! come last, elsewhere.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::error::ConfigError;
+use super::raw::RawConfig;
 use crate::pressure::threshold::split_list;
 
 /// What every environment variable of ours begins with.
@@ -22,6 +24,11 @@ const PREFIX: &str = "NODEPULSE_";
 pub struct Overrides {
     /// `--config`: the file. It must exist if it is named.
     pub config: Option<PathBuf>,
+    /// The files of [`super::directory`], in the order of their names: each beats those before it
+    /// and the file itself.
+    pub parts: Vec<PathBuf>,
+    /// `--kubelet-config`: a `KubeletConfiguration`, weaker than our own files.
+    pub kubelet_config: Option<PathBuf>,
     pub mode: Option<String>,
     pub node_name: Option<String>,
     pub kubeconfig: Option<String>,
@@ -50,6 +57,8 @@ pub struct Overrides {
     pub pods_per_core: Option<String>,
     pub system_reserved: Option<String>,
     pub kube_reserved: Option<String>,
+    pub reserved_system_cpus: Option<String>,
+    pub enable_controller_attach_detach: Option<String>,
     pub runtime_endpoint: Option<String>,
     pub allow_ready_without_runtime: Option<String>,
     pub kubernetes_version: Option<String>,
@@ -64,7 +73,10 @@ pub struct Overrides {
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     key: String,
+    /// For errors.
     origin: String,
+    /// Who said so: a flag, a variable, a file.
+    pub(super) from: String,
     /// What was written.
     pub(super) text: String,
 }
@@ -88,7 +100,18 @@ impl Setting {
         Self {
             key: key.to_owned(),
             origin: format!("{key} from the host name"),
+            from: "the host name".to_owned(),
             text: hostname.to_owned(),
+        }
+    }
+
+    /// What holds where nobody wrote anything.
+    pub(super) fn preset(key: &str, preset: &Preset) -> Self {
+        Self {
+            key: key.to_owned(),
+            origin: format!("the default of {key}"),
+            from: format!("default: {}", preset.from),
+            text: preset.text.to_owned(),
         }
     }
 
@@ -96,60 +119,113 @@ impl Setting {
         Self {
             key: format!("{}.{name}", self.key),
             origin: format!("{} ({name})", self.origin),
+            from: self.from.clone(),
             text: text.to_owned(),
         }
     }
 }
 
-/// The environment and the file's path; the values themselves are handed in key by key.
+/// A default, and where it comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preset {
+    pub(super) text: &'static str,
+    pub(super) from: &'static str,
+}
+
+/// Where a value stands in a file.
+pub(super) type InFile<T> = for<'r> fn(&'r RawConfig) -> Option<&'r T>;
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct FileLayer {
+    pub(super) path: PathBuf,
+    pub(super) raw: RawConfig,
+}
+
+impl FileLayer {
+    fn setting(&self, key: &str, text: &str) -> Setting {
+        let path = self.path.display();
+        Setting {
+            key: key.to_owned(),
+            origin: format!("{key} in {path}"),
+            from: path.to_string(),
+            text: text.to_owned(),
+        }
+    }
+}
+
+/// The environment and the files; flags are handed in key by key.
 pub(super) struct Layers<'a> {
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
-    pub(super) path: &'a Path,
+    /// The strongest first.
+    pub(super) files: &'a [FileLayer],
 }
 
 impl Layers<'_> {
-    /// One value: of the flag, else of the environment, else of the file.
+    /// One value: of the flag, else of the environment, else of the strongest file that has it.
     ///
     /// An empty environment variable counts as none: that is how a manifest leaves it out.
     pub(super) fn setting(
         &self,
         key: &str,
         flag: Option<&String>,
-        file: Option<&String>,
+        file: InFile<String>,
     ) -> Option<Setting> {
-        self.above_file(key, flag)
-            .or_else(|| file.map(|text| self.in_file(key, text)))
+        self.above_files(key, flag).or_else(|| {
+            let mut layers = self.files.iter();
+            layers.find_map(|layer| Some(layer.setting(key, file(&layer.raw)?)))
+        })
     }
 
-    /// A map: of the flag or the environment in the flag form, else of the file.
+    /// A map: of the flag or the environment in the flag form, else of the files, merged by key.
     pub(super) fn map(
         &self,
         key: &str,
         separator: char,
         flag: Option<&String>,
-        file: Option<&BTreeMap<String, String>>,
-    ) -> Result<Option<Vec<(String, Setting)>>, ConfigError> {
-        if let Some(setting) = self.above_file(key, flag) {
+        file: InFile<BTreeMap<String, String>>,
+    ) -> Result<Option<BTreeMap<String, Setting>>, ConfigError> {
+        if let Some(setting) = self.above_files(key, flag) {
             let pairs = split_list(&setting.text, separator)
                 .map_err(|err| setting.refused(err.to_string()))?;
             let named =
                 |(name, text): &(&str, &str)| ((*name).to_owned(), setting.part(name, text));
             return Ok(Some(pairs.iter().map(named).collect()));
         }
-        let named = |(name, text): (&String, &String)| {
-            (name.clone(), self.in_file(&format!("{key}.{name}"), text))
-        };
-        Ok(file.map(|map| map.iter().map(named).collect()))
+        Ok(self.merged(key, file, |text| ("", text)))
     }
 
-    /// A list: of the flag or the environment with commas, else of the file.
+    /// A map of the files alone, merged by key. `value` gives the text of an entry, and where it
+    /// stands below the entry's own key.
+    pub(super) fn merged<T>(
+        &self,
+        key: &str,
+        file: InFile<BTreeMap<String, T>>,
+        value: for<'r> fn(&'r T) -> (&'static str, &'r str),
+    ) -> Option<BTreeMap<String, Setting>> {
+        let mut merged: Option<BTreeMap<String, Setting>> = None;
+        for layer in self.files.iter().rev() {
+            let Some(map) = file(&layer.raw) else {
+                continue;
+            };
+            let named = map.iter().map(|(name, entry)| {
+                let (below, text) = value(entry);
+                let setting = layer.setting(&format!("{key}.{name}{below}"), text);
+                (name.clone(), setting)
+            });
+            merged.get_or_insert_default().extend(named);
+        }
+        merged
+    }
+
+    /// A list: of the flag or the environment with commas, else of the strongest file that has it.
     pub(super) fn list(
         &self,
         key: &str,
         flag: Option<&String>,
-        file: Option<Vec<String>>,
+        file: fn(&RawConfig) -> Option<Vec<String>>,
     ) -> Option<Vec<Setting>> {
-        if let Some(setting) = self.above_file(key, flag) {
+        if let Some(setting) = self.above_files(key, flag) {
             let parts = setting.text.split(',').map(str::trim);
             let parts = parts.filter(|part| !part.is_empty());
             let named = |part: &str| Setting {
@@ -158,29 +234,23 @@ impl Layers<'_> {
             };
             return Some(parts.map(named).collect());
         }
-        let texts = file?;
-        let named = |(n, text): (usize, &String)| self.in_file(&format!("{key}[{n}]"), text);
+        let mut layers = self.files.iter();
+        let (layer, texts) = layers.find_map(|layer| Some((layer, file(&layer.raw)?)))?;
+        let named = |(n, text): (usize, &String)| layer.setting(&format!("{key}[{n}]"), text);
         Some(texts.iter().enumerate().map(named).collect())
     }
 
-    pub(super) fn in_file(&self, key: &str, text: &str) -> Setting {
-        Setting {
-            key: key.to_owned(),
-            origin: format!("{key} in {}", self.path.display()),
-            text: text.to_owned(),
-        }
-    }
-
-    fn above_file(&self, key: &str, flag: Option<&String>) -> Option<Setting> {
+    fn above_files(&self, key: &str, flag: Option<&String>) -> Option<Setting> {
         if let Some(text) = flag {
+            let flag = format!("--{}", words(key, '-'));
             return Some(Setting {
                 key: key.to_owned(),
-                origin: format!("--{}", words(key, '-')),
+                origin: flag.clone(),
+                from: flag,
                 text: text.clone(),
             });
         }
-        let variable = format!("{PREFIX}{}", words(key, '_').to_uppercase());
-        self.variable(key, &variable)
+        self.variable(key, &variable_of(key))
     }
 
     /// An environment variable that is neither unset nor empty.
@@ -190,9 +260,15 @@ impl Layers<'_> {
             .map(|text| Setting {
                 key: key.to_owned(),
                 origin: variable.to_owned(),
+                from: variable.to_owned(),
                 text,
             })
     }
+}
+
+/// The environment variable of a key: `NODEPULSE_MAX_PODS` for `maxPods`.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", words(key, '_').to_uppercase())
 }
 
 /// `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::error::ConfigError;
 use super::{API_VERSION, KIND};
@@ -44,6 +45,9 @@ pub(super) struct RawConfig {
     pub(super) pods_per_core: Option<String>,
     pub(super) system_reserved: Option<BTreeMap<String, String>>,
     pub(super) kube_reserved: Option<BTreeMap<String, String>>,
+    #[serde(rename = "reservedSystemCPUs")]
+    pub(super) reserved_system_cpus: Option<String>,
+    pub(super) enable_controller_attach_detach: Option<String>,
     #[serde(rename = "diskIO")]
     pub(super) disk_io: Option<RawDiskIo>,
     pub(super) psi: Option<RawPsi>,
@@ -54,6 +58,27 @@ pub(super) struct RawConfig {
     pub(super) serve: Option<RawServe>,
     pub(super) sandbox: Option<String>,
     pub(super) log: Option<RawLog>,
+    // Of the server that we do not have.
+    pub(super) address: Option<IgnoredAny>,
+    pub(super) authentication: Option<IgnoredAny>,
+    pub(super) authorization: Option<IgnoredAny>,
+    pub(super) enable_contention_profiling: Option<IgnoredAny>,
+    pub(super) enable_debug_flags_handler: Option<IgnoredAny>,
+    pub(super) enable_debugging_handlers: Option<IgnoredAny>,
+    pub(super) enable_profiling_handler: Option<IgnoredAny>,
+    pub(super) enable_server: Option<IgnoredAny>,
+    pub(super) enable_system_log_handler: Option<IgnoredAny>,
+    pub(super) enable_system_log_query: Option<IgnoredAny>,
+    pub(super) port: Option<IgnoredAny>,
+    pub(super) read_only_port: Option<IgnoredAny>,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub(super) server_tls_bootstrap: Option<IgnoredAny>,
+    pub(super) streaming_connection_idle_timeout: Option<IgnoredAny>,
+    pub(super) tls_cert_file: Option<IgnoredAny>,
+    pub(super) tls_cipher_suites: Option<IgnoredAny>,
+    pub(super) tls_curve_preferences: Option<IgnoredAny>,
+    pub(super) tls_min_version: Option<IgnoredAny>,
+    pub(super) tls_private_key_file: Option<IgnoredAny>,
 }
 
 /// One entry of `registerWithTaints`.
@@ -65,7 +90,17 @@ pub(super) struct RawTaint {
     pub(super) effect: String,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+impl RawTaint {
+    /// As a flag has it: `key=value:effect`.
+    pub(super) fn text(&self) -> String {
+        match &self.value {
+            Some(value) => format!("{}={value}:{}", self.key, self.effect),
+            None => format!("{}:{}", self.key, self.effect),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawDiskIo {
     pub(super) solid_state: Option<RawDisk>,
@@ -75,66 +110,134 @@ pub(super) struct RawDiskIo {
     pub(super) raises_disk_pressure: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawDisk {
     pub(super) slow: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawPsi {
     pub(super) enabled: Option<String>,
     pub(super) threshold: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawRuntime {
     pub(super) endpoint: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawKernel {
     pub(super) tier: Option<String>,
     pub(super) probes: Option<Vec<String>>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawServe {
     pub(super) address: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawLog {
     pub(super) level: Option<String>,
     pub(super) format: Option<String>,
 }
 
+/// The keys of the kubelet's server on port 10250. Nothing listens there here, so they say nothing;
+/// they are accepted, so that a file can be shared.
+pub(super) const SERVER_KEYS: [&str; 19] = [
+    "address",
+    "authentication",
+    "authorization",
+    "enableContentionProfiling",
+    "enableDebugFlagsHandler",
+    "enableDebuggingHandlers",
+    "enableProfilingHandler",
+    "enableServer",
+    "enableSystemLogHandler",
+    "enableSystemLogQuery",
+    "port",
+    "readOnlyPort",
+    "serverTLSBootstrap",
+    "streamingConnectionIdleTimeout",
+    "tlsCertFile",
+    "tlsCipherSuites",
+    "tlsCurvePreferences",
+    "tlsMinVersion",
+    "tlsPrivateKeyFile",
+];
+
+/// What a file begins with: keys, as the examples of errors name them, and their values.
+pub(super) type Head = [(&'static str, &'static str); 2];
+
+const OURS: Head = [("apiVersion", API_VERSION), ("kind", KIND)];
+
 impl RawConfig {
     /// Parses a file's text. `path` is for the errors.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let raw: Self = serde_saphyr::from_str(text).map_err(|err| refused(&err, text, path))?;
-        let head = [
-            ("apiVersion", &raw.api_version, API_VERSION),
-            ("kind", &raw.kind, KIND),
-        ];
-        for (key, got, want) in head {
-            let got = got.as_deref().unwrap_or_default();
-            if got != want {
-                let origin = format!("{key} in {}", path.display());
-                let why = format!("is not {want}");
-                return Err(ConfigError::value(key, &origin, got, &why));
-            }
-        }
+        check_head(path, [&raw.api_version, &raw.kind], &OURS)?;
         Ok(raw)
+    }
+
+    /// Those of [`SERVER_KEYS`] that are here.
+    pub(super) fn server_keys(&self) -> Vec<String> {
+        let values = [
+            &self.address,
+            &self.authentication,
+            &self.authorization,
+            &self.enable_contention_profiling,
+            &self.enable_debug_flags_handler,
+            &self.enable_debugging_handlers,
+            &self.enable_profiling_handler,
+            &self.enable_server,
+            &self.enable_system_log_handler,
+            &self.enable_system_log_query,
+            &self.port,
+            &self.read_only_port,
+            &self.server_tls_bootstrap,
+            &self.streaming_connection_idle_timeout,
+            &self.tls_cert_file,
+            &self.tls_cipher_suites,
+            &self.tls_curve_preferences,
+            &self.tls_min_version,
+            &self.tls_private_key_file,
+        ];
+        let keys = SERVER_KEYS.iter().zip(values);
+        let keys = keys.filter(|(_, value)| value.is_some());
+        keys.map(|(key, _)| (*key).to_owned()).collect()
     }
 }
 
-fn refused(err: &serde_saphyr::Error, text: &str, path: &Path) -> ConfigError {
+/// Whether a file is of the kind that is wanted there: `apiVersion` and `kind`.
+pub(super) fn check_head(
+    path: &Path,
+    got: [&Option<String>; 2],
+    head: &Head,
+) -> Result<(), ConfigError> {
+    for ((key, want), got) in head.iter().zip(got) {
+        let got = got.as_deref().unwrap_or_default();
+        if got != *want {
+            let word = key.rsplit('.').next().unwrap_or_default();
+            let origin = format!("{word} in {}", path.display());
+            return Err(ConfigError::value(
+                key,
+                &origin,
+                got,
+                &format!("is not {want}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn refused(err: &serde_saphyr::Error, text: &str, path: &Path) -> ConfigError {
     let err = err.without_snippet();
     let line = err.location().map_or(0, |location| location.line());
     if let serde_saphyr::Error::SerdeUnknownField {

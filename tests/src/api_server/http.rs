@@ -367,7 +367,7 @@ fn review(inner: &Inner, call: &Call) -> Result<Response<Answer>, Failure> {
         target.part = Part::Status;
     }
     let state = inner.state();
-    let selector = Selector::default();
+    let selector = Selector::asked(&asked["fieldSelector"]["requirements"]);
     let access = Access {
         verb: text("verb"),
         target: &target,

@@ -119,6 +119,26 @@ impl Selector {
         })
     }
 
+    /// The `fieldSelector` of a SelfSubjectAccessReview, as far as it is an equality.
+    pub(super) fn asked(requirements: &Value) -> Self {
+        let requirements = requirements.as_array();
+        let equality = |one: &Value| {
+            let [value] = one["values"].as_array()?.as_slice() else {
+                return None;
+            };
+            let wanted = Wanted::In(vec![value.as_str()?.to_owned()]);
+            (one["operator"] == "In").then_some((one["key"].as_str()?.to_owned(), wanted))
+        };
+        Self {
+            fields: requirements
+                .into_iter()
+                .flatten()
+                .filter_map(equality)
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         (self.namespace.is_empty() || object["metadata"]["namespace"] == self.namespace.as_str())

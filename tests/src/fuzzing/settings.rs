@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use nodepulse::config::{Config, ConfigError, Overrides};
+use nodepulse::config::{Config, ConfigError, Overrides, load};
 use nodepulse::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
 use nodepulse::units::quantity::Quantity;
 
@@ -81,22 +81,35 @@ fn amount(value: ThresholdValue) {
     }
 }
 
-/// A file of settings.
+/// A file of settings, and the same as a kubelet's.
 ///
 /// # Panics
 ///
-/// Where the error is not one short line.
+/// Where the error is not one short line, or what is printed says something else.
 pub fn config_text(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;
     };
     let read = |_: &Path| Ok(text.to_owned());
-    told(&Config::load(
-        &Overrides::default(),
-        &|_| None,
-        &read,
-        "node",
-    ));
+    let loaded = load(&Overrides::default(), &|_| None, &read, "node");
+    if let Ok(loaded) = &loaded {
+        let yaml = loaded.effective.to_yaml();
+        let read = |_: &Path| Ok(yaml.clone());
+        let again = Config::load(&Overrides::default(), &|_| None, &read, "node");
+        let again = again.unwrap_or_else(|err| panic!("{err}\n{yaml}"));
+        assert_eq!(again, loaded.config, "{yaml}");
+    }
+    told(&loaded.map(|loaded| loaded.config));
+
+    let overrides = Overrides {
+        kubelet_config: Some("kubelet.yaml".into()),
+        ..Overrides::default()
+    };
+    let read = |path: &Path| match path.to_str() {
+        Some("kubelet.yaml") => Ok(text.to_owned()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    };
+    told(&Config::load(&overrides, &|_| None, &read, "node"));
 }
 
 /// The value of a flag, and of the environment's variable beside it: the first byte says which.

@@ -1,0 +1,261 @@
+//! The API server: whether it answers, and what it would let us do.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::super::settings;
+use super::report::{Item, Verdict};
+use crate::api::access::{Access, allowed, version};
+use crate::api::place::LEASE_NAMESPACE;
+use crate::api::{ApiError, Client, Refusal};
+use crate::config::{Config, Mode};
+
+/// For each request. All permissions are asked at once, so a silent server costs two of these.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+const NAME: &str = "API server";
+
+/// `Err` where the credentials cannot be used at all: `run` would refuse them too.
+pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
+    let Some(client) = settings::client(config, DEADLINE).await? else {
+        let found = "none configured: conditions are evaluated and logged, and nothing is sent";
+        return Ok(vec![Item::ok(NAME, found)]);
+    };
+    let version = version(&client).await;
+    let reached = reached(version);
+    let asked = reached.verdict == Verdict::Ok;
+    let permissions = permissions(config);
+    let mut items = vec![reached];
+    if asked {
+        let answers = permissions.iter().map(|one| permission(&client, one));
+        items.extend(join_all(answers).await);
+    } else {
+        let unknown =
+            |one: &Permission| one.item("not asked, since the server is not there", one.lacking());
+        items.extend(permissions.iter().map(unknown));
+    }
+    Ok(items)
+}
+
+fn reached(version: Result<Option<String>, ApiError>) -> Item {
+    match version {
+        Ok(version) => {
+            let version = version.unwrap_or_else(|| "unknown".to_owned());
+            Item::ok(NAME, format!("answers, version {version}"))
+        }
+        Err(err) => {
+            let cure = match err.refusal() {
+                Some(Refusal::Unauthorized | Refusal::Forbidden) => {
+                    "renew the certificate or the token that the kubeconfig names"
+                }
+                Some(_) => "see what answers at the server of the kubeconfig",
+                None => {
+                    "check the server of the kubeconfig, its certificate authority, and the way there"
+                }
+            };
+            Item::missing(NAME, explained(&err), cure)
+        }
+    }
+}
+
+async fn permission(client: &Client, permission: &Permission) -> Item {
+    match allowed(client, &permission.access).await {
+        Ok(true) => Item::ok(&permission.name(), "allowed"),
+        Ok(false) => permission.item("not allowed", permission.lacking()),
+        Err(err) => permission.item(
+            &format!("unknown: {}", explained(&err)),
+            permission.lacking(),
+        ),
+    }
+}
+
+/// An error with all of its causes.
+fn explained(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut cause = err.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// Something that we do there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Permission {
+    access: Access,
+    /// What is lost without; `None`: the mode cannot do its job.
+    without: Option<&'static str>,
+}
+
+impl Permission {
+    fn new(verb: &'static str, resource: &'static str) -> Self {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let access = Access {
+            verb,
+            group: "",
+            resource,
+            subresource,
+            namespace: "",
+            name: String::new(),
+            field: None,
+        };
+        Self {
+            access,
+            without: None,
+        }
+    }
+
+    fn of(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.access.name);
+        self
+    }
+
+    fn inside(mut self, group: &'static str, namespace: &'static str) -> Self {
+        self.access.group = group;
+        self.access.namespace = namespace;
+        self
+    }
+
+    fn by(mut self, field: &'static str, value: &str) -> Self {
+        self.access.field = Some((field, value.to_owned()));
+        self
+    }
+
+    fn or_else(mut self, without: &'static str) -> Self {
+        self.without = Some(without);
+        self
+    }
+
+    fn name(&self) -> String {
+        let Access {
+            verb,
+            resource,
+            subresource,
+            ..
+        } = &self.access;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        format!("may {verb} {resource}{slash}{subresource}")
+    }
+
+    fn lacking(&self) -> Verdict {
+        match self.without {
+            Some(_) => Verdict::Degraded,
+            None => Verdict::Missing,
+        }
+    }
+
+    fn item(&self, found: &str, verdict: Verdict) -> Item {
+        let Access {
+            verb,
+            group,
+            resource,
+            subresource,
+            namespace,
+            ..
+        } = &self.access;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let place = if namespace.is_empty() {
+            "in a ClusterRole".to_owned()
+        } else {
+            format!("in a Role of namespace {namespace}")
+        };
+        let cure = format!(
+            "grant verb {verb} on {resource}{slash}{subresource} (apiGroups: [{group:?}]) {place}"
+        );
+        let without = self
+            .without
+            .map_or_else(String::new, |what| format!("; {what}"));
+        Item::new(&self.name(), verdict, &format!("{found}{without}"), &cure)
+    }
+}
+
+/// What the mode does at the API server.
+fn permissions(config: &Config) -> Vec<Permission> {
+    const UNSEEN: &str = "Events of kills are recorded on the Node instead of the Pod";
+    const UNFOLDED: &str = "repeated Events are lost";
+
+    let node = config.node_name.as_str();
+    let mut all = vec![
+        Permission::new("get", "nodes").of(node),
+        Permission::new("patch", "nodes/status").of(node),
+    ];
+    match config.mode {
+        Mode::Node => {
+            if config.register_node {
+                all.push(Permission::new("create", "nodes"));
+            }
+            for verb in ["list", "watch"] {
+                let one = Permission::new(verb, "nodes").of(node);
+                all.push(one.by("metadata.name", node));
+            }
+            for verb in ["get", "create", "update"] {
+                let name = if verb == "create" { "" } else { node };
+                let one = Permission::new(verb, "leases").of(name);
+                all.push(one.inside("coordination.k8s.io", LEASE_NAMESPACE));
+            }
+            all.push(Permission::new("create", "events").inside("", "default"));
+            let patch = Permission::new("patch", "events").inside("", "default");
+            all.push(patch.or_else(UNFOLDED));
+        }
+        Mode::Companion => {
+            // Events about a Pod are in its namespace, which can be any.
+            all.push(Permission::new("create", "events"));
+            all.push(Permission::new("patch", "events").or_else(UNFOLDED));
+            for verb in ["list", "watch", "get"] {
+                let one = Permission::new(verb, "pods");
+                let one = one.by("spec.nodeName", node);
+                all.push(one.or_else(UNSEEN));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn names(mode: &str, register: &str) -> Vec<String> {
+        let overrides = Overrides {
+            mode: Some(mode.to_owned()),
+            register_node: Some(register.to_owned()),
+            ..Overrides::default()
+        };
+        let absent = |_: &std::path::Path| Err(std::io::ErrorKind::NotFound.into());
+        let config = Config::load(&overrides, &|_| None, &absent, "worker-1").unwrap();
+        let required = permissions(&config)
+            .into_iter()
+            .filter(|one| one.without.is_none());
+        required.map(|one| one.name()).collect()
+    }
+
+    #[test]
+    fn each_mode_needs_what_it_writes_and_no_more() {
+        let companion = [
+            "may get nodes",
+            "may patch nodes/status",
+            "may create events",
+        ];
+        assert_eq!(names("companion", "true"), companion);
+        let node = [
+            "may get nodes",
+            "may patch nodes/status",
+            "may create nodes",
+            "may list nodes",
+            "may watch nodes",
+            "may get leases",
+            "may create leases",
+            "may update leases",
+            "may create events",
+        ];
+        assert_eq!(names("node", "true"), node);
+        let adopted: Vec<&str> = node
+            .into_iter()
+            .filter(|name| *name != "may create nodes")
+            .collect();
+        assert_eq!(names("node", "false"), adopted);
+    }
+}

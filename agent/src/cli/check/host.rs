@@ -1,0 +1,162 @@
+//! The node's files, its clock, and its container runtime.
+
+use std::io;
+use std::time::Duration;
+
+use super::report::{Item, Verdict};
+use crate::app::stall_files;
+use crate::config::{Config, Mode, Runtime};
+use crate::host::cgroup::{Layout, Version};
+use crate::host::{HostError, HostRoot};
+use crate::kernel::ntp::{Discipline, discipline};
+use crate::kernel::psi;
+
+pub(super) fn items(config: &Config) -> Vec<Item> {
+    let layout = Layout::detect(&HostRoot::new(&config.host_root));
+    let mut items = vec![cgroups(layout.as_ref())];
+    if let Ok(layout) = &layout {
+        items.push(pods_cgroup(layout, config));
+    }
+    items.extend(stalls(config));
+    items.push(runtime(config.mode, config.runtime));
+    items.push(clock(discipline()));
+    items
+}
+
+fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
+    const NAME: &str = "cgroups";
+
+    let layout = match layout {
+        Ok(layout) => layout,
+        Err(err) => {
+            let cure = "mount the node's /proc and /sys/fs/cgroup, and name their directory with \
+                        hostRoot";
+            let found = format!("memory.available cannot be read: {err}");
+            return Item::missing(NAME, found, cure);
+        }
+    };
+    let version = match layout.memory.version {
+        Version::V1 => "1",
+        Version::V2 => "2",
+    };
+    let found = format!(
+        "version {version}, memory at {}",
+        layout.memory.mount.display()
+    );
+    if layout.pids.is_none() {
+        let cure = "enable the pids controller";
+        return Item::degraded(NAME, format!("{found}, no pids counted"), cure);
+    }
+    Item::ok(NAME, found)
+}
+
+fn pods_cgroup(layout: &Layout, config: &Config) -> Item {
+    const NAME: &str = "cgroup of the pods";
+
+    let dir = layout.memory.dir(&config.pods_cgroup.to_string_lossy());
+    if dir.is_dir() {
+        return Item::ok(NAME, dir.display().to_string());
+    }
+    Item::degraded(
+        NAME,
+        format!("{} is not there, so no kill is a pod's", dir.display()),
+        "set cgroupDriver and cgroupRoot as the kubelet has them (or --kubelet-config)",
+    )
+}
+
+/// Each trigger really set, and dropped.
+fn stalls(config: &Config) -> Vec<Item> {
+    if !config.psi.enabled {
+        return vec![Item::ok(
+            "pressure stalls (PSI)",
+            "turned off by psi.enabled",
+        )];
+    }
+    let files = stall_files(config).into_iter();
+    let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
+        let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
+        let path = file.path().display().to_string();
+        match psi::open(file.path(), stall) {
+            Ok(_) => Item::ok(&name, format!("{path} takes a trigger")),
+            Err(err) => Item::degraded(
+                &name,
+                format!("{path}: no trigger, so it is read every ten seconds where it is there"),
+                &err.to_string(),
+            ),
+        }
+    };
+    files.map(set).collect()
+}
+
+fn runtime(mode: Mode, runtime: Runtime) -> Item {
+    const NAME: &str = "container runtime (CRI)";
+
+    match (mode, runtime) {
+        (Mode::Companion, _) => Item::ok(NAME, "none asked: runtime.endpoint is none"),
+        (Mode::Node, Runtime::NotNeeded) => Item::ok(NAME, "none, and Ready does not need one"),
+        (Mode::Node, Runtime::Missing) => Item::degraded(
+            NAME,
+            "none (runtime.endpoint), so Ready is False",
+            "say --allow-ready-without-runtime where that is meant",
+        ),
+    }
+}
+
+fn clock(discipline: io::Result<Discipline>) -> Item {
+    const NAME: &str = "clock";
+    /// Times in the API are whole seconds.
+    const TOO_FAR: Duration = Duration::from_secs(1);
+    const CURE: &str = "run chronyd, ntpd or systemd-timesyncd; leases and Events carry this \
+                        machine's time";
+
+    let (verdict, found) = match discipline {
+        Ok(Discipline::Synchronised(off)) => {
+            let verdict = if off < TOO_FAR {
+                Verdict::Ok
+            } else {
+                Verdict::Degraded
+            };
+            (verdict, format!("synchronised, at most {off:?} off"))
+        }
+        Ok(Discipline::Free) => (Verdict::Degraded, "not synchronised".to_owned()),
+        Err(err) => (Verdict::Degraded, format!("could not be looked at: {err}")),
+    };
+    let cure = if verdict == Verdict::Ok { "" } else { CURE };
+    Item::new(NAME, verdict, &found, cure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_nobody_keeps_is_told() {
+        let off = |millis| Ok(Discipline::Synchronised(Duration::from_millis(millis)));
+        let rows = [
+            (off(999), Verdict::Ok),
+            (off(1000), Verdict::Degraded),
+            (Ok(Discipline::Free), Verdict::Degraded),
+            (
+                Err(io::ErrorKind::PermissionDenied.into()),
+                Verdict::Degraded,
+            ),
+        ];
+        for (state, verdict) in rows {
+            let item = clock(state);
+            assert_eq!(item.verdict, verdict, "{item}");
+            assert_eq!(item.cure.is_empty(), verdict == Verdict::Ok, "{item}");
+        }
+    }
+
+    #[test]
+    fn only_a_node_that_needs_one_lacks_a_runtime() {
+        let rows = [
+            (Mode::Companion, Runtime::Missing, Verdict::Ok),
+            (Mode::Node, Runtime::NotNeeded, Verdict::Ok),
+            (Mode::Node, Runtime::Missing, Verdict::Degraded),
+        ];
+        for (mode, kind, verdict) in rows {
+            assert_eq!(runtime(mode, kind).verdict, verdict, "{mode:?} {kind:?}");
+        }
+    }
+}

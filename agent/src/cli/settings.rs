@@ -1,0 +1,175 @@
+//! The configuration, as every command takes it: flags, environment, files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+use nix::unistd::gethostname;
+
+use crate::api::{Client, credentials};
+use crate::config::{self, Config, Loaded, Overrides};
+use crate::host::escape;
+
+/// In a pod with a service account this variable names the API server.
+const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
+
+/// Each is the configuration key of its name; the file has them all.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A kubelet's configuration, for the keys that mean the same here.
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
+    /// What to write: `node` is the whole Node, its status and its Lease.
+    #[arg(long, value_name = "companion|node")]
+    mode: Option<String>,
+    /// How to reach the API server; without it and outside a cluster nothing is sent.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<String>,
+    /// Name of the Node [default: `NODE_NAME`, else the host name].
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// This node's addresses: one, or one of each family.
+    #[arg(long, value_name = "IP[,IP]")]
+    node_ip: Option<String>,
+    /// Labels of a new Node.
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    node_labels: Option<String>,
+    /// Taints of a new Node.
+    #[arg(long, value_name = "KEY=VALUE:EFFECT,…")]
+    register_with_taints: Option<String>,
+    /// Thresholds that begin a condition.
+    #[arg(long, value_name = "SIGNAL<VALUE,…")]
+    eviction_hard: Option<String>,
+    /// How long a condition stays after its signal is well again.
+    #[arg(long, value_name = "DURATION")]
+    eviction_pressure_transition_period: Option<String>,
+    /// Start although a kubelet seems to look after this node.
+    #[arg(long, action = ArgAction::SetTrue)]
+    take_over: bool,
+    /// Ready is True although no container runtime is configured.
+    #[arg(long, action = ArgAction::SetTrue)]
+    allow_ready_without_runtime: bool,
+    /// The cgroup under which the pods cgroup is.
+    #[arg(long, value_name = "PATH")]
+    cgroup_root: Option<String>,
+    /// Its file system is nodefs.
+    #[arg(long, value_name = "DIR")]
+    root_directory: Option<String>,
+    /// Where kernel facts come from.
+    #[arg(long, value_name = "auto|btf|kmsg|files")]
+    kernel_tier: Option<String>,
+    /// Where metrics and health are served [default: 127.0.0.1:20260].
+    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    serve_address: Option<String>,
+    /// Whether rights are given up after the start.
+    #[arg(long, value_name = "auto|off|require")]
+    sandbox: Option<String>,
+    /// What is remembered from one start to the next.
+    #[arg(long, value_name = "DIR")]
+    state_directory: Option<String>,
+    /// How much is logged.
+    #[arg(long, value_name = "error|warn|info|debug")]
+    log_level: Option<String>,
+    /// How a log line looks.
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<String>,
+}
+
+impl Settings {
+    /// What the command line says.
+    #[must_use]
+    pub fn overrides(self) -> Overrides {
+        let switch = |on: bool| on.then(|| "true".to_owned());
+        Overrides {
+            config: self.config,
+            kubelet_config: self.kubelet_config,
+            mode: self.mode,
+            kubeconfig: self.kubeconfig,
+            node_name: self.node_name,
+            node_ip: self.node_ip,
+            node_labels: self.node_labels,
+            register_with_taints: self.register_with_taints,
+            eviction_hard: self.eviction_hard,
+            eviction_pressure_transition_period: self.eviction_pressure_transition_period,
+            allow_ready_without_runtime: switch(self.allow_ready_without_runtime),
+            take_over: switch(self.take_over),
+            cgroup_root: self.cgroup_root,
+            root_directory: self.root_directory,
+            kernel_tier: self.kernel_tier,
+            serve_address: self.serve_address,
+            sandbox: self.sandbox,
+            state_directory: self.state_directory,
+            log_level: self.log_level,
+            log_format: self.log_format,
+            ..Overrides::default()
+        }
+    }
+}
+
+/// All layers, put together and checked. `Err` is the one line that says what is wrong.
+pub(super) fn configuration(overrides: Overrides) -> Result<Loaded, String> {
+    let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
+    let hostname = hostname.to_string_lossy();
+    let parts = match config::directory(&overrides, &variable) {
+        Some(directory) => parts(&directory).map_err(|err| {
+            let directory = escape(directory.as_os_str().as_encoded_bytes());
+            format!("cannot list {directory} ({err}); make it readable, or remove it")
+        })?,
+        None => Vec::new(),
+    };
+    let overrides = Overrides { parts, ..overrides };
+    config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
+}
+
+/// The API server, where there is one; each request gets `deadline`. Opens no connection.
+pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option<Client>, String> {
+    let source = match &config.kubeconfig {
+        Some(path) => credentials::Source::Kubeconfig(path),
+        None if variable(IN_CLUSTER).is_some() => credentials::Source::InCluster,
+        None => return Ok(None),
+    };
+    let client = Client::from_credentials(source, deadline).await;
+    client.map(Some).map_err(|err| err.to_string())
+}
+
+/// `-` is standard input.
+fn read(path: &Path) -> io::Result<String> {
+    if path == Path::new("-") {
+        return io::read_to_string(io::stdin());
+    }
+    std::fs::read_to_string(path)
+}
+
+/// `*.yaml` in a directory that may be missing, by name. Names that begin with a dot are not for us:
+/// editors and `ConfigMap`s put theirs there.
+fn parts(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(err) => return Err(err),
+    };
+    let mut parts = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|end| end == "yaml") {
+            parts.push(path);
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment is handed on as a whole here"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,256 @@
+//! What holds, key by key, as a file that says the same.
+
+use super::error::one_line;
+use super::layers::Setting;
+use super::{API_VERSION, KIND};
+
+/// The configuration that holds, defaults included, and where each value comes from. It holds no
+/// secret: no key of ours takes one.
+#[derive(Debug, Clone, Default)]
+pub struct Effective {
+    keys: Vec<String>,
+    top: Vec<(String, Shown)>,
+}
+
+/// One value.
+#[derive(Debug, Clone)]
+pub(super) enum Shown {
+    /// Nobody says anything, and there is no default.
+    Unset,
+    Text {
+        text: String,
+        from: String,
+    },
+    List(Vec<Shown>),
+    Map(Vec<(String, Shown)>),
+}
+
+impl Shown {
+    /// What stands there, by whoever said so.
+    pub(super) fn text(text: impl Into<String>, from: impl Into<String>) -> Self {
+        Self::Text {
+            text: text.into(),
+            from: from.into(),
+        }
+    }
+}
+
+impl From<&Setting> for Shown {
+    fn from(setting: &Setting) -> Self {
+        Self::text(&setting.text, &setting.from)
+    }
+}
+
+impl Effective {
+    /// Every key that there is, set or not, as it is written in messages: `diskIO.window`.
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// A file that says the same. Where each value comes from is in a comment.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        let lines = block(0, &self.top).join("\n");
+        format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
+    }
+
+    /// The same, but that nobody says anything about the key `name`.
+    pub(super) fn without(mut self, name: &str) -> Self {
+        let of_name = self.top.iter_mut().filter(|(key, _)| key == name);
+        of_name.for_each(|(_, shown)| *shown = Shown::Unset);
+        self
+    }
+
+    pub(super) fn note(&mut self, key: &str, shown: Shown) {
+        self.keys.push(key.to_owned());
+        let mut below = &mut self.top;
+        let mut parts = key.split('.').peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                below.push((part.to_owned(), shown));
+                return;
+            }
+            let at = below.iter().position(|(name, _)| name == part);
+            let at = at.unwrap_or_else(|| {
+                below.push((part.to_owned(), Shown::Map(Vec::new())));
+                below.len() - 1
+            });
+            let Some((_, Shown::Map(deeper))) = below.get_mut(at) else {
+                return; // No key is a value and a block at the same time.
+            };
+            below = deeper;
+        }
+    }
+}
+
+/// The lines of a block.
+fn block(depth: usize, entries: &[(String, Shown)]) -> Vec<String> {
+    let indent = "  ".repeat(depth);
+    let mut lines = Vec::new();
+    for (name, shown) in entries {
+        let name = scalar(name);
+        let (value, below) = match shown {
+            Shown::Unset => {
+                lines.push(format!("{indent}# {name} is not set"));
+                continue;
+            }
+            Shown::Text { text, from } => (told(text, from), Vec::new()),
+            Shown::List(items) if items.is_empty() => ("[]".to_owned(), Vec::new()),
+            Shown::Map(below) if below.is_empty() => ("{}".to_owned(), Vec::new()),
+            Shown::List(items) => {
+                let items = items.iter().map(item);
+                let items = items.map(|item| format!("{indent}- {item}"));
+                (String::new(), items.collect())
+            }
+            Shown::Map(below) => (String::new(), block(depth + 1, below)),
+        };
+        lines.push(format!("{indent}{name}: {value}").trim_end().to_owned());
+        lines.extend(below);
+    }
+    lines
+}
+
+/// One entry of a list. There are no lists in lists.
+fn item(shown: &Shown) -> String {
+    match shown {
+        Shown::Text { text, from } => told(text, from),
+        Shown::Map(entries) => {
+            let entry = |(name, shown): &(String, Shown)| match shown {
+                Shown::Text { text, .. } => Some(format!("{}: {}", scalar(name), scalar(text))),
+                Shown::Unset | Shown::List(_) | Shown::Map(_) => None,
+            };
+            let entries: Vec<String> = entries.iter().filter_map(entry).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Shown::Unset | Shown::List(_) => String::new(),
+    }
+}
+
+fn told(text: &str, from: &str) -> String {
+    format!("{}  # {}", scalar(text), one_line(from))
+}
+
+/// As it is where nobody can take it for anything but these characters, else in quotes.
+fn scalar(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | '%');
+    let first = |c: char| c.is_ascii_alphanumeric() || c == '/';
+    let other_meaning = ["null", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
+    let lower = text.to_lowercase();
+    if text.starts_with(first) && text.chars().all(plain) && !other_meaning.contains(&&*lower) {
+        return text.to_owned();
+    }
+    let quoted = text.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        ' '..='~' => c.to_string(),
+        _ if u32::from(c) <= 0xffff => format!("\\u{:04x}", u32::from(c)),
+        _ => format!("\\U{:08x}", u32::from(c)),
+    });
+    format!("\"{}\"", quoted.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::raw::RawConfig;
+    use super::*;
+
+    #[test]
+    fn any_text_is_read_back_as_it_was() {
+        let words = [
+            "",
+            "~",
+            "null",
+            "NULL",
+            "true",
+            "off",
+            "1e3",
+            "0x1f",
+            "0o7",
+            "1_000",
+            ".5",
+            "5.",
+            "-1",
+            "- a",
+            "a: b",
+            "a #b",
+            "#",
+            "a\nb",
+            "{a}",
+            "[a]",
+            "&a",
+            "*a",
+            "!a",
+            "|",
+            ">",
+            "'",
+            "\"",
+            "\\",
+            "%a",
+            "@a",
+            "`a",
+            "2026-01-01",
+            "12:30:45",
+            " a ",
+            "nan",
+            ".inf",
+            "---",
+            "...",
+            "<<",
+            "?",
+            "\u{feff}",
+        ];
+        let all = (0..0x3000).chain(0x1_f600..0x1_f610);
+        let all: Vec<char> = all.filter_map(char::from_u32).collect();
+        let all = all.chunks(64).map(String::from_iter);
+        for text in words.into_iter().map(str::to_owned).chain(all) {
+            let text = text.as_str();
+            let mut effective = Effective::default();
+            effective.note("providerID", Shown::text(text, "a\n# b\u{202e}"));
+            effective.note(
+                "nodeLabels",
+                Shown::Map(vec![(text.to_owned(), Shown::text(text, ""))]),
+            );
+            effective.note(
+                "enforceNodeAllocatable",
+                Shown::List(vec![Shown::text(text, "")]),
+            );
+            let yaml = effective.to_yaml();
+            let raw =
+                RawConfig::parse(&yaml, Path::new("f")).unwrap_or_else(|e| panic!("{text:?}: {e}"));
+            assert_eq!(raw.provider_id.as_deref(), Some(text), "{yaml}");
+            assert_eq!(
+                raw.node_labels.unwrap(),
+                [(text.to_owned(), text.to_owned())].into()
+            );
+            assert_eq!(raw.enforce_node_allocatable.unwrap(), [text]);
+        }
+    }
+
+    #[test]
+    fn dotted_keys_are_blocks_and_what_is_unset_is_a_comment() {
+        let mut effective = Effective::default();
+        effective.note("log.level", Shown::text("debug", "--log-level"));
+        effective.note("maxPods", Shown::text("5", "/f.yaml"));
+        effective.note("log.format", Shown::Unset);
+        let key = |key: &str, text: &str| (key.to_owned(), Shown::text(text, ""));
+        let taint = Shown::Map(vec![key("key", "a"), key("effect", "No: x")]);
+        effective.note("registerWithTaints", Shown::List(vec![taint]));
+        effective.note("nodeLabels", Shown::Map(Vec::new()));
+        let expected = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+            log:\n  level: debug  # --log-level\n  # format is not set\n\
+            maxPods: 5  # /f.yaml\n\
+            registerWithTaints:\n- {key: a, effect: \"No: x\"}\n\
+            nodeLabels: {}\n";
+        assert_eq!(effective.to_yaml(), expected);
+        let keys = [
+            "log.level",
+            "maxPods",
+            "log.format",
+            "registerWithTaints",
+            "nodeLabels",
+        ];
+        assert_eq!(effective.keys(), keys);
+    }
+}

@@ -1,0 +1,146 @@
+//! One key: which layer speaks for it, whether that makes sense, and what holds in the end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::effective::{Effective, Shown};
+use super::error::ConfigError;
+use super::layers::{InFile, Layers, Overrides, Preset, Setting};
+
+/// A key whose value is one text.
+pub(super) struct Key<'a> {
+    /// As messages call it.
+    pub(super) name: &'static str,
+    pub(super) flag: Option<&'a String>,
+    pub(super) file: InFile<String>,
+}
+
+/// A [`Key`] whose fields are called alike everywhere; in a block of the file; or with no flag.
+macro_rules! key {
+    ($keys:expr, $name:expr, $field:ident) => {
+        $crate::config::keys::Key {
+            name: $name,
+            flag: $keys.flags.$field.as_ref(),
+            file: |raw| raw.$field.as_ref(),
+        }
+    };
+    ($keys:expr, $name:expr, $flag:ident, $block:ident.$field:ident) => {
+        $crate::config::keys::Key {
+            name: $name,
+            flag: $keys.flags.$flag.as_ref(),
+            file: |raw| raw.$block.as_ref()?.$field.as_ref(),
+        }
+    };
+    ($name:expr, $block:ident$(.$field:ident)+) => {
+        $crate::config::keys::Key {
+            name: $name,
+            flag: None,
+            file: |raw| raw.$block.as_ref()$(.and_then(|below| below.$field.as_ref()))+,
+        }
+    };
+}
+pub(super) use key;
+
+/// All layers of one load, and what they came to.
+pub(super) struct Keys<'a> {
+    pub(super) layers: Layers<'a>,
+    pub(super) flags: &'a Overrides,
+    effective: RefCell<Effective>,
+}
+
+impl<'a> Keys<'a> {
+    pub(super) fn new(layers: Layers<'a>, flags: &'a Overrides) -> Self {
+        Self {
+            layers,
+            flags,
+            effective: RefCell::default(),
+        }
+    }
+
+    pub(super) fn into_effective(self) -> Effective {
+        self.effective.into_inner()
+    }
+
+    /// The checked value, if any layer has one.
+    pub(super) fn optional<T>(
+        &self,
+        key: &Key<'_>,
+        check: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let setting = self.layers.setting(key.name, key.flag, key.file);
+        let value = setting.as_ref().map(|s| s.parsed(check)).transpose()?;
+        self.note(key.name, setting.as_ref().map_or(Shown::Unset, Shown::from));
+        Ok(value)
+    }
+
+    /// The checked value, of the default where no layer has one.
+    pub(super) fn value<T>(
+        &self,
+        key: &Key<'_>,
+        preset: &Preset,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let setting = self.layers.setting(key.name, key.flag, key.file);
+        let setting = setting.unwrap_or_else(|| Setting::preset(key.name, preset));
+        let value = setting.parsed(check)?;
+        self.note(key.name, Shown::from(&setting));
+        Ok(value)
+    }
+
+    /// The checked value, of the default where no layer has one, or one that means "unset".
+    pub(super) fn unless_unset<T>(
+        &self,
+        key: &Key<'_>,
+        preset: &Preset,
+        check: impl Fn(&str) -> Result<Option<T>, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let given = self.layers.setting(key.name, key.flag, key.file);
+        let value = given.as_ref().map(|s| s.parsed(&check)).transpose()?;
+        if let (Some(value), Some(given)) = (value.flatten(), given) {
+            self.note(key.name, Shown::from(&given));
+            return Ok(Some(value));
+        }
+        let preset = Setting::preset(key.name, preset);
+        self.note(key.name, Shown::from(&preset));
+        preset.parsed(check)
+    }
+
+    /// A map of texts: see [`Layers::map`].
+    pub(super) fn map(
+        &self,
+        name: &str,
+        separator: char,
+        flag: Option<&String>,
+        file: InFile<BTreeMap<String, String>>,
+    ) -> Result<BTreeMap<String, Setting>, ConfigError> {
+        let map = self.layers.map(name, separator, flag, file)?;
+        let map = map.unwrap_or_default();
+        self.note_map(name, &map);
+        Ok(map)
+    }
+
+    /// A list of texts, of the default where no layer has one: see [`Layers::list`].
+    pub(super) fn list(
+        &self,
+        name: &str,
+        flag: Option<&String>,
+        file: fn(&super::raw::RawConfig) -> Option<Vec<String>>,
+        preset: &[Preset],
+    ) -> Vec<Setting> {
+        let list = self.layers.list(name, flag, file).unwrap_or_else(|| {
+            let preset = preset.iter();
+            preset.map(|one| Setting::preset(name, one)).collect()
+        });
+        self.note(name, Shown::List(list.iter().map(Shown::from).collect()));
+        list
+    }
+
+    pub(super) fn note_map(&self, name: &str, map: &BTreeMap<String, Setting>) {
+        let entries = map.iter().map(|(name, s)| (name.clone(), Shown::from(s)));
+        self.note(name, Shown::Map(entries.collect()));
+    }
+
+    pub(super) fn note(&self, name: &str, shown: Shown) {
+        self.effective.borrow_mut().note(name, shown);
+    }
+}

@@ -1,0 +1,448 @@
+//! Several files: our own, those beside it, a kubelet's; and what comes out as a file again.
+
+use super::*;
+use crate::config::layers::variable_of;
+use crate::config::raw::{RawConfig, SERVER_KEYS};
+
+/// The paths of files below the directory of the configuration, and their texts.
+type Files<'a> = &'a [(&'a str, &'a str)];
+
+/// Loads `config.yaml` with everything that is beside it: `conf.d/…`, and `kubelet.yaml`.
+fn load_files(flags: Overrides, env: Env<'_>, files: Files<'_>) -> Result<Loaded, ConfigError> {
+    let dir = Path::new("/etc/nodepulse");
+    let env = |name: &str| {
+        let found = env.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    let read = |path: &Path| {
+        let name = path.strip_prefix(dir).unwrap_or(path);
+        let found = files.iter().find(|(key, _)| Path::new(key) == name);
+        let found = found.map(|(_, text)| (*text).to_owned());
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    };
+    let parts = directory(&flags, &env).unwrap();
+    let named = files.iter().map(|(name, _)| dir.join(name));
+    let overrides = Overrides {
+        parts: named.filter(|path| path.parent() == Some(&parts)).collect(),
+        ..flags
+    };
+    load(&overrides, &env, &read, "worker-1")
+}
+
+fn ours(text: &str) -> String {
+    format!("{HEAD}{text}")
+}
+
+fn with_kubelet() -> Overrides {
+    Overrides {
+        kubelet_config: Some("/etc/nodepulse/kubelet.yaml".into()),
+        ..Overrides::default()
+    }
+}
+
+#[test]
+fn files_beside_the_file_are_merged_over_it_by_name() {
+    let file = ours(
+        "mode: node\nmaxPods: 1\nevictionHard: {memory.available: 1Gi, pid.available: 1%}\n\
+         enforceNodeAllocatable: [pods]\ndiskIO: {window: 2s, devices: {sda: {slow: 1ms}}}\n\
+         log: {level: warn, format: json}\nnodeLabels: {a: '1'}\n",
+    );
+    let first = ours(
+        "maxPods: 2\nevictionHard: {memory.available: 2Gi}\nnodeLabels: {b: '2'}\n\
+         diskIO: {devices: {sdb: {slow: 2ms}}}\n",
+    );
+    let second = ours("maxPods: 3\nenforceNodeAllocatable: [none]\nlog: {level: debug}\n");
+    let files: Files<'_> = &[
+        ("config.yaml", &file),
+        ("conf.d/10.yaml", &first),
+        ("conf.d/20.yaml", &second),
+    ];
+    let loaded = load_files(Overrides::default(), &[], files).unwrap();
+    let config = loaded.config;
+
+    assert_eq!(config.mode, Mode::Node, "of the file");
+    assert_eq!(config.allocation.max_pods, 3, "the last name wins");
+    let hard = thresholds(&config);
+    assert!(
+        hard.contains(&"memory.available<2147483648".to_owned()),
+        "{hard:?}"
+    );
+    assert!(
+        hard.contains(&"pid.available<1%".to_owned()),
+        "maps are merged: {hard:?}"
+    );
+    assert!(
+        !hard.iter().any(|text| text.starts_with("allocatable")),
+        "lists are replaced: {hard:?}"
+    );
+    assert_eq!(config.node_labels.len(), 2);
+    assert_eq!(config.disk_io.devices.len(), 2);
+    assert_eq!(config.disk_io.window, Duration::from_secs(2));
+    assert_eq!(config.log_level, LogLevel::Debug);
+    assert_eq!(config.log_format, LogFormat::Json, "blocks are merged");
+
+    let yaml = loaded.effective.to_yaml();
+    assert!(
+        yaml.contains("maxPods: 3  # /etc/nodepulse/conf.d/20.yaml"),
+        "{yaml}"
+    );
+    let flags = Overrides {
+        max_pods: Some("5".to_owned()),
+        ..Overrides::default()
+    };
+    let env: Env<'_> = &[("NODEPULSE_LOG_LEVEL", "error")];
+    let above = load_files(flags, env, files).unwrap().config;
+    assert_eq!(above.allocation.max_pods, 5);
+    assert_eq!(above.log_level, LogLevel::Error);
+}
+
+#[test]
+fn what_is_wrong_in_one_of_several_files_is_named_with_it() {
+    let rows: [(&str, &[&str]); 4] = [
+        (
+            "maxPod: 1\n",
+            &["conf.d/10.yaml", "line 3", r#""maxPod""#, "maxPods"],
+        ),
+        (
+            "maxPods: x\n",
+            &[
+                "maxPods in /etc/nodepulse/conf.d/10.yaml",
+                r#""x""#,
+                "maxPods: 110",
+            ],
+        ),
+        (
+            "evictionHard: {memory.available: x}\n",
+            &[
+                "evictionHard.memory.available in /etc/nodepulse/conf.d/10.yaml",
+                r#""x""#,
+            ],
+        ),
+        (
+            "diskIO: {devices: {sda: {slow: x}}}\n",
+            &[
+                "diskIO.devices.sda.slow in /etc/nodepulse/conf.d/10.yaml",
+                r#""x""#,
+            ],
+        ),
+    ];
+    for (text, expected) in rows {
+        let (file, part) = (ours("maxPods: 1\n"), ours(text));
+        let files: Files<'_> = &[("config.yaml", &file), ("conf.d/10.yaml", &part)];
+        let loaded = load_files(Overrides::default(), &[], files);
+        check_refused(text, loaded.map(|loaded| loaded.config), expected);
+    }
+    let part = "maxPods: 1\n";
+    let loaded = load_files(Overrides::default(), &[], &[("conf.d/10.yaml", part)]);
+    let expected = [
+        "apiVersion in /etc/nodepulse/conf.d/10.yaml",
+        "nodepulse.dev/v1alpha1",
+    ];
+    check_refused(part, loaded.map(|loaded| loaded.config), &expected);
+}
+
+/// As `kubeadm init` writes it, with a few keys of an administrator.
+const KUBEADM: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    cacheTTL: 0s
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+  webhook:
+    cacheAuthorizedTTL: 0s
+    cacheUnauthorizedTTL: 0s
+cgroupDriver: systemd
+cgroupRoot: ''
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ''
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+enableControllerAttachDetach: false
+evictionHard:
+  memory.available: 200Mi
+  nodefs.available: 7%
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+imageMinimumGCAge: 0s
+kind: KubeletConfiguration
+kubeReserved: {cpu: 2, memory: 1Gi}
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: '0'
+maxPods: 250
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+readOnlyPort: 0
+registerWithTaints:
+- effect: NoSchedule
+  key: dedicated
+  value: edge
+reservedSystemCPUs: 0-1,4
+rotateCertificates: true
+shutdownGracePeriod: 0s
+staticPodPath: /etc/kubernetes/manifests
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+";
+
+#[test]
+fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
+    let file = ours("mode: node\nmaxPods: 42\nevictionHard: {memory.available: 1Gi}\n");
+    let files: Files<'_> = &[("config.yaml", &file), ("kubelet.yaml", KUBEADM)];
+    let loaded = load_files(with_kubelet(), &[], files).unwrap();
+    let config = loaded.config;
+
+    assert_eq!(config.pods_cgroup, Path::new("/kubepods.slice"));
+    assert_eq!(config.attach_detach, AttachDetach::Node);
+    assert_eq!(config.allocation.max_pods, 42, "ours is stronger");
+    let hard = thresholds(&config);
+    for expected in [
+        "memory.available<1073741824",
+        "nodefs.available<7%",
+        "imagefs.available<15%",
+    ] {
+        assert!(hard.contains(&expected.to_owned()), "{expected}: {hard:?}");
+    }
+    assert_eq!(
+        config.policy.transition_period,
+        Duration::from_mins(5),
+        "zero is unset"
+    );
+    assert_eq!(config.status_report_frequency, Duration::from_mins(5));
+    assert_eq!(config.taints.len(), 1);
+    let cpu = config.allocation.reserved["cpu"].to_string();
+    assert_eq!(
+        cpu, "3",
+        "CPUs by number stand for what is reserved otherwise"
+    );
+    assert_eq!(config.allocation.reserved["memory"].to_string(), "1Gi");
+
+    let server = ["authentication", "authorization", "readOnlyPort"];
+    assert_eq!(loaded.ignored.server, server);
+    let others = loaded.ignored.kubelet;
+    assert!(others.contains(&"clusterDNS".to_owned()), "{others:?}");
+    assert!(others.contains(&"staticPodPath".to_owned()), "{others:?}");
+    assert!(!others.contains(&"maxPods".to_owned()), "{others:?}");
+
+    let by_variable: Env<'_> = &[("NODEPULSE_KUBELET_CONFIG", "/etc/nodepulse/kubelet.yaml")];
+    let loaded = load_files(Overrides::default(), by_variable, files).unwrap();
+    assert_eq!(loaded.config, config);
+}
+
+#[test]
+fn a_kubelets_file_that_cannot_be_meant_is_refused() {
+    const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let rows: [(&str, &[&str]); 6] = [
+        (
+            "maxPods: many\n",
+            &[
+                "maxPods in /etc/nodepulse/kubelet.yaml",
+                r#""many""#,
+                "maxPods: 110",
+            ],
+        ),
+        ("maxPods: [1]\n", &["kubelet.yaml", "line 3", "maxPods"]),
+        (
+            "evictionHard: {memory.available: 101%}\n",
+            &[
+                "evictionHard.memory.available in /etc/nodepulse/kubelet.yaml",
+                "101%",
+            ],
+        ),
+        (
+            "evictionSoft: {memory.available: 1Gi}\n",
+            &["grace period must be specified for the soft eviction threshold memory.available"],
+        ),
+        (
+            "reservedSystemCPUs: 0-\n",
+            &[
+                "reservedSystemCPUs in /etc/nodepulse/kubelet.yaml",
+                r#""0-""#,
+                "0-3,8",
+            ],
+        ),
+        (
+            "maxPods: 1\nmaxPods: 2\n",
+            &["kubelet.yaml", "line 4", "maxPods"],
+        ),
+    ];
+    for (text, expected) in rows {
+        let kubelet = format!("{KUBELET}{text}");
+        let loaded = load_files(with_kubelet(), &[], &[("kubelet.yaml", &kubelet)]);
+        check_refused(text, loaded.map(|loaded| loaded.config), expected);
+    }
+    let other = ours("maxPods: 1\n");
+    let loaded = load_files(with_kubelet(), &[], &[("kubelet.yaml", &other)]);
+    let expected = [
+        "apiVersion in ",
+        r#""nodepulse.dev/v1alpha1""#,
+        "kubelet.config.k8s.io/v1beta1",
+    ];
+    check_refused("ours", loaded.map(|loaded| loaded.config), &expected);
+    let loaded = load_files(with_kubelet(), &[], &[]);
+    check_refused(
+        "none",
+        loaded.map(|loaded| loaded.config),
+        &["kubelet.yaml", "--kubelet-config"],
+    );
+}
+
+#[test]
+fn keys_of_the_absent_server_are_accepted_in_our_file_too() {
+    let all = SERVER_KEYS
+        .map(|key| format!("{key}: {{a: [1]}}\n"))
+        .concat();
+    let file = ours(&all);
+    let loaded = load_files(Overrides::default(), &[], &[("config.yaml", &file)]).unwrap();
+    assert_eq!(loaded.ignored.server, SERVER_KEYS);
+    assert_eq!(loaded.config, Given::default().load().unwrap());
+}
+
+#[test]
+fn what_is_printed_says_the_same_when_it_is_read() {
+    let text = |text: &str| Some(text.to_owned());
+    let flags = Overrides {
+        mode: text("node"),
+        node_labels: text("a=1,example.com/b="),
+        register_with_taints: text("a=b:NoSchedule,c:NoExecute"),
+        eviction_hard: text("memory.available<0%,pid.available<100%"),
+        eviction_soft: text("memory.available<2Gi"),
+        eviction_soft_grace_period: text("memory.available=30s"),
+        node_status_update_frequency: text("20s"),
+        provider_id: text("a: b # c\n\u{202e}\"'"),
+        kubeconfig: text("- {x"),
+        enforce_node_allocatable: text(""),
+        max_pods: text("0"),
+        serve_address: text("off"),
+        reserved_system_cpus: text("0-3,8"),
+        ..Overrides::default()
+    };
+    let full = ours(FULL);
+    let merge =
+        ours("mergeDefaultEvictionSettings: false\nevictionHard: {}\nkernel: {probes: []}\n");
+    let rows: [(&str, Overrides, Files<'_>); 5] = [
+        ("defaults", Overrides::default(), &[]),
+        ("flags", flags, &[]),
+        ("file", Overrides::default(), &[("config.yaml", &full)]),
+        ("nothing", Overrides::default(), &[("config.yaml", &merge)]),
+        (
+            "kubelet",
+            with_kubelet(),
+            &[("config.yaml", &full), ("kubelet.yaml", KUBEADM)],
+        ),
+    ];
+    for (name, flags, files) in rows {
+        let printed = load_files(flags, &[("NODEPULSE_LOG_LEVEL", "debug")], files).unwrap();
+        let yaml = printed.effective.to_yaml();
+        let again = load_files(Overrides::default(), &[], &[("config.yaml", &yaml)]);
+        let again = again.unwrap_or_else(|err| panic!("{name}: {err}\n{yaml}"));
+        assert_eq!(again.config, printed.config, "{name}:\n{yaml}");
+        assert_eq!(again.effective.keys(), printed.effective.keys());
+    }
+}
+
+/// What an unknown key is compared with: every key that a file may have.
+fn top_level_keys() -> Vec<String> {
+    let err = serde_saphyr::from_str::<RawConfig>("zzz: 1").unwrap_err();
+    match err.without_snippet() {
+        serde_saphyr::Error::SerdeUnknownField { expected, .. } => {
+            expected.iter().map(ToString::to_string).collect()
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_key_of_a_file_is_printed() {
+    let effective = Given::default().loaded().effective;
+    let mut printed: Vec<&str> = effective
+        .keys()
+        .iter()
+        .map(|key| key.split('.').next().unwrap())
+        .collect();
+    printed.sort_unstable();
+    printed.dedup();
+    let said_elsewhere =
+        |key: &str| ["apiVersion", "kind"].contains(&key) || SERVER_KEYS.contains(&key);
+    let mut keys = top_level_keys();
+    keys.retain(|key| !said_elsewhere(key));
+    keys.sort_unstable();
+    assert_eq!(printed, keys);
+}
+
+/// Rows of the table in the documentation, by key.
+fn documented() -> Vec<(String, String)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let row = |line: &str| {
+        let key = line.strip_prefix("| `")?.split('`').next()?;
+        Some((key.to_owned(), line.to_owned()))
+    };
+    let (_, keys) = text.split_once("## Keys").unwrap();
+    let (keys, _) = keys.split_once("Default thresholds").unwrap();
+    keys.lines().filter_map(row).collect()
+}
+
+#[test]
+fn every_key_is_documented_with_its_default_and_its_variable() {
+    let effective = Given::default().loaded().effective;
+    let rows = documented();
+    let mut documented: Vec<&str> = rows.iter().map(|(key, _)| key.as_str()).collect();
+    let mut keys: Vec<&str> = effective.keys().iter().map(String::as_str).collect();
+    documented.sort_unstable();
+    keys.sort_unstable();
+    assert_eq!(documented, keys);
+
+    let yaml = effective.to_yaml();
+    for (key, row) in &rows {
+        let variable = variable_of(key);
+        let variable = variable.strip_prefix("NODEPULSE_").unwrap();
+        let has_variable = key != "diskIO.devices";
+        assert_eq!(
+            row.contains(&format!("`{variable}`")),
+            has_variable,
+            "{row}"
+        );
+        let last = key.rsplit('.').next().unwrap();
+        let lines = yaml
+            .lines()
+            .filter_map(|line| line.trim().split_once("  # default: "));
+        let preset = lines.filter_map(|(line, _)| line.split_once(": "));
+        for (name, preset) in preset.filter(|(name, _)| *name == last) {
+            let several = ["slow"].contains(&name);
+            let preset = preset.trim_matches('"');
+            assert!(
+                several || row.contains(&format!("`{preset}`")),
+                "{preset} in {row}"
+            );
+        }
+        let shared = row.contains("*k*");
+        assert_eq!(shared, kubelet::SHARED.contains(&key.as_str()), "{row}");
+    }
+    let slow = |key: &str| rows.iter().find(|(name, _)| name == key).unwrap().1.clone();
+    assert!(slow("diskIO.solidState.slow").contains(defaults::SOLID_STATE_SLOW.text));
+    assert!(slow("diskIO.rotational.slow").contains(defaults::ROTATIONAL_SLOW.text));
+}
+
+#[test]
+fn default_thresholds_are_documented() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let both = defaults::HARD_NODE.iter().zip(&defaults::HARD_COMPANION);
+    for ((signal, node), (_, companion)) in both {
+        let row = format!("| `{signal}` | `{}` | `{}` |", node.text, companion.text);
+        assert!(text.contains(&row), "{row}");
+    }
+}

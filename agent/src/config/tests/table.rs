@@ -1,0 +1,386 @@
+//! Every documented bad input, key by key.
+
+/// What stands below the file's head, and what the error line must contain.
+pub(super) const BAD: &[(&str, &[&str])] = &[
+    // Keys.
+    (
+        "maxPod: 1",
+        &["line 3", r#"unknown key "maxPod""#, "maxPods"],
+    ),
+    ("evictionhard: {}", &[r#""evictionhard""#, "evictionHard"]),
+    ("log: {levle: info}", &[r#""levle""#, "level"]),
+    (
+        "diskIO: {devices: {sda: {fast: 1ms}}}",
+        &[r#""fast""#, "slow"],
+    ),
+    ("kernel: {tiers: auto}", &[r#""tiers""#, "tier"]),
+    ("runtime: {endpiont: none}", &[r#""endpiont""#, "endpoint"]),
+    (
+        "registerWithTaints: [{name: a}]",
+        &[r#""name""#, "nearest known key"],
+    ),
+    ("maxPods: 1\nmaxPods: 2", &["line 4", "maxPods"]),
+    // Kinds of value.
+    ("maxPods: [1]", &["line 3", "maxPods: [1]", "maxPods: 110"]),
+    (
+        "evictionHard: 5",
+        &["evictionHard: 5", "memory.available: 100Mi"],
+    ),
+    ("log: info", &["log: info"]),
+    ("mode: 'node", &["line"]),
+    // Words.
+    (
+        "mode: standalone",
+        &[
+            "mode in ",
+            r#""standalone""#,
+            "companion, node",
+            "mode: companion",
+        ],
+    ),
+    (
+        "cgroupDriver: runc",
+        &["cgroupDriver", r#""runc""#, "cgroupfs, systemd"],
+    ),
+    (
+        "kernel: {tier: dmesg}",
+        &["kernel.tier", r#""dmesg""#, "auto, btf, kmsg, files"],
+    ),
+    (
+        "kernel: {probes: [oom, disk]}",
+        &[
+            "kernel.probes[1]",
+            r#""disk""#,
+            "the nearest is disks",
+            "probes: [oom, pids, disks]",
+        ],
+    ),
+    (
+        "serve: {address: localhost:20260}",
+        &[
+            "serve.address",
+            r#""localhost:20260""#,
+            "nor off",
+            "address: 127.0.0.1:20260",
+        ],
+    ),
+    ("serve: {address: 127.0.0.1}", &["serve.address", "a port"]),
+    (
+        "serve: {address: '127.0.0.1:65536'}",
+        &["serve.address", r#""127.0.0.1:65536""#],
+    ),
+    ("serve: {address: ''}", &["serve.address", r#""""#]),
+    ("serve: {adress: 'off'}", &[r#""adress""#, "address"]),
+    (
+        "log: {level: loud}",
+        &["log.level", r#""loud""#, "level: info"],
+    ),
+    (
+        "log: {format: xml}",
+        &["log.format", r#""xml""#, "format: json"],
+    ),
+    (
+        "runtime: {endpoint: unix:///run/containerd/containerd.sock}",
+        &["runtime.endpoint", "containerd.sock", "endpoint: none"],
+    ),
+    (
+        "takeOver: perhaps",
+        &["takeOver", r#""perhaps""#, "takeOver: false"],
+    ),
+    (
+        "registerNode: perhaps",
+        &["registerNode", r#""perhaps""#, "registerNode: true"],
+    ),
+    (
+        "mergeDefaultEvictionSettings: 1",
+        &["mergeDefaultEvictionSettings", r#""1""#],
+    ),
+    (
+        "diskIO: {raisesDiskPressure: maybe}",
+        &["diskIO.raisesDiskPressure", r#""maybe""#],
+    ),
+    (
+        "enforceNodeAllocatable: [pods, qos]",
+        &["enforceNodeAllocatable[1]", r#""qos""#, "[pods]"],
+    ),
+    // Names.
+    (
+        "nodeName: under_score",
+        &[
+            "nodeName",
+            r#""under_score""#,
+            "DNS-1123",
+            "nodeName: worker-1",
+        ],
+    ),
+    (
+        "nodeName: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        &["nodeName", "longer than 63"],
+    ),
+    ("nodeName: ''", &["nodeName", r#""""#, "is empty"]),
+    // Paths.
+    (
+        "hostRoot: host",
+        &["hostRoot", r#""host""#, "absolute", "hostRoot: /host"],
+    ),
+    ("rootDirectory: var/lib", &["rootDirectory", r#""var/lib""#]),
+    ("stateDirectory: run", &["stateDirectory", r#""run""#]),
+    ("cgroupRoot: /a/../b", &["cgroupRoot", r#""/a/../b""#, ".."]),
+    ("kubeconfig: ''", &["kubeconfig", r#""""#, "is empty"]),
+    // Thresholds.
+    (
+        "evictionHard: {memory.free: 1Gi}",
+        &[
+            "evictionHard.memory.free",
+            "unsupported eviction signal",
+            "memory.available: 100Mi",
+        ],
+    ),
+    (
+        "evictionHard: {allocatableMemory.available: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionHard: {memory.available: '0'}",
+        &[r#""0""#, "greater than zero"],
+    ),
+    (
+        "evictionHard: {memory.available: -1Mi}",
+        &[r#""-1Mi""#, "negative"],
+    ),
+    (
+        "evictionHard: {memory.available: 101%}",
+        &[r#""101%""#, "between 0% and 100%"],
+    ),
+    (
+        "evictionHard: {memory.available: 100MB}",
+        &[r#""100MB""#, "suffix"],
+    ),
+    (
+        "evictionHard: {memory.available: lots}",
+        &[r#""lots""#, "number"],
+    ),
+    (
+        "evictionSoft: {memory.available: 1Gi}",
+        &[
+            "grace period must be specified for the soft eviction threshold memory.available",
+            "1m30s",
+        ],
+    ),
+    (
+        "evictionHard: {nodefs.available: -5%}",
+        &["evictionHard.nodefs.available", r#""-5%""#],
+    ),
+    (
+        "evictionHard: {nodefs.available: ''}",
+        &["evictionHard.nodefs.available", r#""""#],
+    ),
+    (
+        "evictionHard: {swap.available: 1Gi}",
+        &["evictionHard.swap.available", "unsupported eviction signal"],
+    ),
+    (
+        "evictionSoft: {memory.available: 101%}\nevictionSoftGracePeriod: {memory.available: 1m}",
+        &["evictionSoft.memory.available", r#""101%""#, "100%"],
+    ),
+    (
+        "evictionMinimumReclaim: {memory.available: -1Gi}",
+        &["evictionMinimumReclaim.memory.available", r#""-1Gi""#],
+    ),
+    (
+        "evictionSoft: {memory.avail: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.available: soon}",
+        &["evictionSoftGracePeriod", r#""soon""#, "1m30s"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.available: -1s}",
+        &["must not be negative"],
+    ),
+    (
+        "evictionSoftGracePeriod: {memory.free: 1s}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "evictionMinimumReclaim: {memory.available: 0%}",
+        &["evictionMinimumReclaim", r#""0%""#, "500Mi"],
+    ),
+    (
+        "evictionMinimumReclaim: {memory.free: 1Gi}",
+        &["unsupported eviction signal"],
+    ),
+    (
+        "sandbox: 'on'",
+        &["sandbox", r#""on""#, "auto, off, require", "sandbox: auto"],
+    ),
+    // Durations and counts.
+    (
+        "evictionPressureTransitionPeriod: 300",
+        &["evictionPressureTransitionPeriod", r#""300""#, "5m"],
+    ),
+    (
+        "nodeStatusUpdateFrequency: -10s",
+        &["nodeStatusUpdateFrequency", r#""-10s""#, "negative", "10s"],
+    ),
+    (
+        "nodeStatusReportFrequency: often",
+        &["nodeStatusReportFrequency", r#""often""#],
+    ),
+    (
+        "nodeLeaseDurationSeconds: -1",
+        &["nodeLeaseDurationSeconds", r#""-1""#, "40"],
+    ),
+    (
+        "nodeLeaseDurationSeconds: 40s",
+        &["nodeLeaseDurationSeconds", r#""40s""#],
+    ),
+    ("maxPods: many", &["maxPods", r#""many""#, "maxPods: 110"]),
+    ("maxPods: 2147483648", &["maxPods", "2147483647"]),
+    ("podsPerCore: -1", &["podsPerCore", r#""-1""#]),
+    (
+        "diskIO: {solidState: {slow: 0ms}}",
+        &["diskIO.solidState.slow", "greater than zero", "20ms"],
+    ),
+    (
+        "diskIO: {rotational: {slow: 100}}",
+        &["diskIO.rotational.slow", r#""100""#],
+    ),
+    (
+        "psi: {threshold: 0%}",
+        &["psi.threshold", r#""0%""#, "above 0%", "threshold: 40%"],
+    ),
+    (
+        "psi: {threshold: 40}",
+        &["psi.threshold", r#""40""#, "percentage"],
+    ),
+    ("psi: {threshold: 101%}", &["psi.threshold", "up to 100%"]),
+    ("psi: {threshold: nan%}", &["psi.threshold", "percentage"]),
+    (
+        "psi: {enabled: perhaps}",
+        &["psi.enabled", r#""perhaps""#, "neither true nor false"],
+    ),
+    ("psi: {treshold: 40%}", &[r#""treshold""#, "threshold"]),
+    (
+        "diskIO: {window: 0s}",
+        &["diskIO.window", "greater than zero", "window: 1s"],
+    ),
+    (
+        "diskIO: {devices: {sda: {}}}",
+        &["diskIO.devices.sda.slow", "sda: {slow: 50ms}"],
+    ),
+    (
+        "diskIO: {devices: {/dev/sda: {slow: 1ms}}}",
+        &["/dev/sda", "/sys/block"],
+    ),
+    // Reservations.
+    (
+        "systemReserved: {gpu: 1}",
+        &[
+            "systemReserved.gpu",
+            "cpu, memory, ephemeral-storage, pid",
+            "cpu: 500m",
+        ],
+    ),
+    (
+        "kubeReserved: {cpu: -1}",
+        &["kubeReserved.cpu", r#""-1""#, "negative"],
+    ),
+    (
+        "kubeReserved: {memory: 1 Gi}",
+        &["kubeReserved.memory", r#""1 Gi""#, "suffix"],
+    ),
+    (
+        "nodeLabels: {\"a\\nb\": c}",
+        &["nodeLabels.a\\nb", "qualified name"],
+    ),
+    (
+        "kubeReserved: {hugepages-2Mi: 1Gi}",
+        &["kubeReserved.hugepages-2Mi", "cpu, memory"],
+    ),
+    (
+        "reservedSystemCPUs: 3-1",
+        &["reservedSystemCPUs", r#""3-1""#, "0-3,8"],
+    ),
+    (
+        "reservedSystemCPUs: two",
+        &["reservedSystemCPUs", r#""two""#, "0-3,8"],
+    ),
+    (
+        "reservedSystemCPUs: 0,,1",
+        &["reservedSystemCPUs", r#""0,,1""#],
+    ),
+    (
+        "reservedSystemCPUs: 0-65536",
+        &["reservedSystemCPUs", "below 65536"],
+    ),
+    // Registration.
+    (
+        "enableControllerAttachDetach: perhaps",
+        &[
+            "enableControllerAttachDetach",
+            r#""perhaps""#,
+            "enableControllerAttachDetach: true",
+        ],
+    ),
+    (
+        "allowReadyWithoutRuntime: perhaps",
+        &["allowReadyWithoutRuntime", r#""perhaps""#, "true nor false"],
+    ),
+    (
+        "registerWithTaints: [{key: a b, effect: NoSchedule}]",
+        &["registerWithTaints[0]", "a b:NoSchedule", "qualified name"],
+    ),
+    (
+        "registerWithTaints: [{key: a, value: b c, effect: NoSchedule}]",
+        &["registerWithTaints[0]", "a=b c:NoSchedule", "label value"],
+    ),
+    (
+        "nodeLabels: {node-restriction.kubernetes.io/x: a}",
+        &["nodeLabels.node-restriction.kubernetes.io/x", "namespace"],
+    ),
+    ("nodeIP: ''", &["nodeIP", r#""""#, "192.0.2.10"]),
+    (
+        "nodeLabels: {kubernetes.io/role: a}",
+        &[
+            "nodeLabels.kubernetes.io/role",
+            r#""a""#,
+            "namespace",
+            "example.com/rack: r7",
+        ],
+    ),
+    ("nodeLabels: {a b: c}", &["nodeLabels", "qualified name"]),
+    (
+        "nodeLabels: {a: b c}",
+        &["nodeLabels.a", r#""b c""#, "label value"],
+    ),
+    (
+        "registerWithTaints: [{key: a, effect: Never}]",
+        &["registerWithTaints[0]", "a:Never", "NoSchedule"],
+    ),
+    (
+        "registerWithTaints: [{key: a}]",
+        &["registerWithTaints[0]", "effect"],
+    ),
+    (
+        "registerWithTaints: [{effect: NoExecute}]",
+        &["registerWithTaints[0]", "qualified name"],
+    ),
+    (
+        "registerWithTaints: [{key: a, effect: NoExecute}, {key: a, value: b, effect: NoExecute}]",
+        &["registerWithTaints[1]", "repeats"],
+    ),
+    (
+        "nodeIP: localhost",
+        &["nodeIP", r#""localhost""#, "192.0.2.10"],
+    ),
+    ("nodeIP: 192.0.2.1,192.0.2.2", &["one family"]),
+    ("nodeIP: '0.0.0.0,::1'", &["unspecified"]),
+    ("nodeIP: '1.1.1.1,::1,2.2.2.2'", &["more than two"]),
+    (
+        "kubernetesVersion: '1.33'",
+        &["kubernetesVersion", r#""1.33""#, "v1.33.0"],
+    ),
+    ("kubernetesVersion: v1.33.0+x", &["three numbers"]),
+];
