@@ -12,6 +12,7 @@ mod fuzz;
 mod image;
 mod kernels;
 mod manifests;
+mod manual;
 mod repo;
 mod run;
 mod setup;
@@ -55,6 +56,8 @@ enum Task {
     Manifests(manifests::Args),
     /// Make the container image and its bill of materials.
     Image(image::Args),
+    /// Write completions and manual pages.
+    Manual(manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::main(&args),
         Task::Manifests(args) => manifests::main(&args),
         Task::Image(args) => image::main(&args),
+        Task::Manual(args) => manual::main(&args),
     };
     done.unwrap_or_else(|err| {
         eprintln!("xtask: {err:#}");

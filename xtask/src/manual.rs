@@ -1,0 +1,26 @@
+//! Writes completions and manual pages into `deploy/`; a test tells when that is due.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::repo::{Repo, run};
+
+#[derive(clap::Args)]
+pub struct Args {}
+
+pub fn main(_: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    let mut manual = repo.cargo();
+    manual.args([
+        "run",
+        "-p",
+        "nodepulse-tests",
+        "--bin",
+        "manual",
+        "--",
+        "--dir",
+    ]);
+    run(manual.arg(repo.root.join("deploy")))?;
+    Ok(ExitCode::SUCCESS)
+}
