@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
 use super::backoff::Jitter;
-use super::{ApiError, Client};
+use super::{ApiError, Client, Refusal};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::node_status::transition::EventType;
 
@@ -252,7 +252,11 @@ impl Recorder {
     }
 
     fn queue(&mut self, input: EventInput) {
-        match self.backlog.push(Noted::once(input)) {
+        self.push(Noted::once(input));
+    }
+
+    fn push(&mut self, noted: Noted) {
+        match self.backlog.push(noted) {
             Overflow::None => {}
             Overflow::Folded => add(&self.tally.folded, 1),
             Overflow::Lost(times) => add(&self.tally.lost_full, times),
@@ -304,6 +308,13 @@ impl Recorder {
         let written = match result {
             Ok(written) => written,
             Err(err) => {
+                let gone = matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
+                // The namespace of a pod that is gone is going or gone too. Of the Node it is told
+                // anywhere.
+                if let Some(instead) = gone.then(|| write.noted.clone().of_node()).flatten() {
+                    self.push(instead);
+                    return;
+                }
                 let lost = match err.refusal() {
                     Some(_) => &self.tally.lost_refused,
                     None => &self.tally.lost_unreachable,

@@ -48,6 +48,19 @@ impl Noted {
         }
     }
 
+    /// The same of our Node, where it was of one of our pods.
+    pub fn of_node(mut self) -> Option<Self> {
+        let Involved::Pod {
+            namespace, name, ..
+        } = &self.newest.object
+        else {
+            return None;
+        };
+        self.newest.message = format!("Pod {namespace}/{name}: {}", self.newest.message);
+        self.newest.object = Involved::Node;
+        Some(self)
+    }
+
     /// `self` with an older, similar one in it.
     fn with_older(self, older: &Self) -> Self {
         Self {

@@ -166,6 +166,30 @@ async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_pods_namespace_does_not_take_is_told_of_the_node() {
+    for code in [403, 404] {
+        let server = Scripted::new([refusal(code, "no"), accepted()]);
+        let started = start(&server);
+        let mut pod = input("OOMKilled", "victim: java");
+        pod.object = Involved::Pod {
+            namespace: "shop".to_owned(),
+            name: "cart-0".to_owned(),
+            uid: "uid-7".to_owned(),
+            field_path: None,
+        };
+        started.sink.record(pod);
+        let counts = started.end().await;
+        assert_eq!((counts.delivered, counts.lost_refused), (1, 0), "{code}");
+        assert_eq!(
+            server.lines(),
+            ["POST /api/v1/namespaces/shop/events", EVENTS]
+        );
+        assert_eq!(server.body(1)["involvedObject"]["kind"], "Node");
+        assert_eq!(server.body(1)["message"], "Pod shop/cart-0: victim: java");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_is_waited_for_more_than_twelve_times() {
     let server = Scripted::new(std::iter::repeat_n(Reply::Cut, 12).chain([accepted()]));
     let before = tokio::time::Instant::now();
