@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use kube::core::WatchEvent;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tower::BoxError;
@@ -27,9 +29,12 @@ pub mod error;
 pub mod holder;
 pub mod lease;
 pub mod node_watch;
+pub mod object_watch;
 pub mod own;
 pub mod patch;
 pub mod place;
+pub mod pod_containers;
+pub mod pod_watch;
 pub mod recorder;
 pub mod register;
 pub mod status;
@@ -113,15 +118,27 @@ impl Generation {
         &self.client
     }
 
-    /// A watch on `resource` was opened, or not.
-    pub(super) fn watched<T>(&self, resource: &'static str, opened: &Result<T, kube::Error>) {
-        let end = match opened {
+    /// Opens a watch on `resource`. Nothing ends it but the server or the connection.
+    async fn watch(
+        &self,
+        resource: &'static str,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, kube::Error>> + use<>, kube::Error>
+    {
+        let turn = self.opening.turn().await;
+        let opened = self.client.request_events(request).await;
+        let end = match &opened {
             Ok(_) => End::Answered(StatusCode::OK.as_u16()),
             Err(kube::Error::Api(status)) => End::answered(status.code),
             Err(kube::Error::Auth(_)) => End::Credentials,
             Err(_) => End::Unreachable,
         };
+        if let End::Answered(_) = end {
+            self.opening.answered.store(true, Ordering::Relaxed);
+        }
+        drop(turn);
         self.tally.count("WATCH", resource, end);
+        opened
     }
 
     /// Counts the connections that were given up.

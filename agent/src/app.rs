@@ -31,6 +31,7 @@ mod kills;
 mod metering;
 mod observe;
 mod outside;
+mod pod_events;
 mod pod_pids;
 mod probes;
 mod reporting;
@@ -47,6 +48,7 @@ use kills::Kills;
 use metering::{Metering, Sources};
 use observe::Observe;
 use outside::{Doors, doors, no_kubelet, ring_ended};
+use pod_events::PodEvents;
 use pod_pids::PodPids;
 use probes::Probes;
 use reporting::{Report, Reporting, Why};
@@ -74,6 +76,8 @@ enum Input {
     Host(Answer),
     /// What a request came to.
     Api(Report),
+    /// What is heard of pods.
+    Pods(pod_events::News),
     /// Somebody wants the metrics.
     Scrape(Scrape),
     /// A moment that was waited for.
@@ -136,6 +140,7 @@ struct App {
     kills: Kills,
     counts: Counts,
     pod_pids: PodPids,
+    pod_events: PodEvents,
     facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
@@ -164,6 +169,7 @@ impl App {
             kills: Kills::new(&config, observe.layout()),
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
+            pod_events: PodEvents::new(&config, api.as_ref()),
             config,
             clock,
             observe,
@@ -225,6 +231,7 @@ impl App {
                 () = &mut shutdown => Input::Shutdown,
                 report = reporting::next(self.reporting.as_mut()) => Input::Api(report?),
                 answer = self.blocking.answer() => Input::Host(answer),
+                news = self.pod_events.news() => Input::Pods(news),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
@@ -241,12 +248,14 @@ impl App {
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
+                Input::Pods(news) => self.pods_changed(news, now),
                 Input::Scrape(scrape) => self.scraped(scrape, now),
                 Input::Tick => self.tick(now),
                 Input::Shutdown => break,
             }
         }
         self.remember().await;
+        self.tell_all_waiting();
         if let Some(reporting) = self.reporting {
             reporting.finish().await;
         }
@@ -286,6 +295,7 @@ impl App {
             self.probes.count_at(),
             self.probes.look_at(),
             self.stalls.wake_at(),
+            self.pod_events.due(),
             reports,
         ];
         let storage = (!self.storage_asked).then(|| self.storage.due());
@@ -306,6 +316,7 @@ impl App {
         }
         self.ask_disks(now);
         self.look_at_stalls(now);
+        self.tell_waiting(now);
         let Some(reporting) = &mut self.reporting else {
             return;
         };
@@ -341,7 +352,7 @@ impl App {
             self.blocking.ask(question);
         }
         let missed = self.counts.settled(now);
-        self.record_all(missed);
+        self.tell(missed, now);
         self.tell_refused(now);
     }
 
@@ -358,8 +369,8 @@ impl App {
                 self.changed(&changes, None, now);
             }
             Answer::Kills(found) => {
-                let (events, question) = self.counts.counted(found, now);
-                self.record_all(events);
+                let (notices, question) = self.counts.counted(found, now);
+                self.tell(notices, now);
                 if let Some(question) = question {
                     self.blocking.ask(question);
                 }

@@ -190,6 +190,9 @@ pub struct Config {
     pub disk_io: DiskIo,
     /// `psi`.
     pub psi: Psi,
+    /// `oom.nodeEvents`: whether kills for want of the node's memory, and those outside pods, are
+    /// Events on the Node.
+    pub oom_node_events: bool,
     /// `v<kubernetesVersion>+nodepulse.<our version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.

@@ -5,11 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod containers;
 mod graveyard;
+mod index;
 mod last_names;
 mod names;
 
+pub use containers::{Container, Containers, List};
 pub use graveyard::Graveyard;
+pub use index::{MOST_GONE, MOST_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, place_by_names};
 
 use names::Names;
@@ -86,6 +90,13 @@ pub fn place(path: &str, pods: &str) -> Place {
             container: names::container_id(name).map(str::to_owned),
         },
     }
+}
+
+/// Whether `text` is made of what names in Kubernetes are made of, and no longer than that. Nothing
+/// else gets into a path, a message or a label.
+fn fits(text: &str, longest: usize) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    !text.is_empty() && text.len() <= longest && text.bytes().all(plain)
 }
 
 #[cfg(test)]

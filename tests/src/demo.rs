@@ -127,6 +127,7 @@ impl Stage {
     /// Starts the API server and the agent, and waits until the Node says how it is.
     async fn set(options: Options) -> Result<Self> {
         let api = ApiServer::start().await;
+        steps::pods().iter().for_each(|pod| pod.put(&api));
         let dir = tempfile::Builder::new()
             .prefix("nodepulse-demo-")
             .tempdir()?;

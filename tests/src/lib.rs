@@ -23,6 +23,7 @@ pub mod logged;
 pub mod manual;
 pub mod node;
 pub mod openmetrics;
+pub mod pod;
 pub mod process;
 pub mod provoke;
 pub mod view;

@@ -93,7 +93,7 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     let message = told(&api, &start).await;
     for part in [
         tree.path(&container),
-        format!("{} was at its limit; it had anon ", tree.path(POD)),
+        format!("{} was at its limit; the process had anon ", tree.path(POD)),
         "triggered by a process named provoke".to_owned(),
     ] {
         // The last name of the cgroup is cut where it looks like a key of the line.

@@ -51,6 +51,7 @@ pub struct Node {
     jitter: Jitter,
     reachable: bool,
     on_files: bool,
+    file: Option<String>,
 }
 
 impl Node {
@@ -73,7 +74,15 @@ impl Node {
             jitter: Jitter::NONE,
             reachable: true,
             on_files: false,
+            file: None,
         }
+    }
+
+    /// With this configuration file; what is set by other methods wins.
+    #[must_use]
+    pub fn file(mut self, text: &str) -> Self {
+        self.file = Some(text.to_owned());
+        self
     }
 
     /// Without anybody who speaks for the kernel: what is sent to it then is lost.
@@ -132,12 +141,13 @@ impl Node {
             jitter,
             reachable,
             on_files,
+            file,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
         overrides.state_directory = Some(state.display().to_string());
-        let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
-        let config = Config::load(&overrides, &|_| None, &absent, "not-named")
+        let read = |_: &Path| file.clone().ok_or_else(|| io::ErrorKind::NotFound.into());
+        let config = Config::load(&overrides, &|_| None, &read, "not-named")
             .unwrap_or_else(|err| panic!("{err}"));
         let clock = Clock::runtime(Now {
             boot: BootNanos(0).plus(UPTIME + api.now()),

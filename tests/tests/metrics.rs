@@ -13,6 +13,7 @@ use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, Running, in_memory, pass};
 use nodepulse_tests::openmetrics::Exposition;
+use nodepulse_tests::pod::Pod;
 use nodepulse_tests::view::{EVENTS, View};
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
@@ -47,8 +48,10 @@ async fn kill(node: &Running, limit: Limit<'_>) {
 #[tokio::test(start_paused = true)]
 async fn every_metric_is_moved_by_something() {
     let host = MadeUpHost::calm();
-    host.disk("sda", "8:0");
+    host.disk("sda", "8:0")
+        .oom("kubepods/burstable/pod1/ctr", 0, 0);
     let api = in_memory();
+    Pod::new("default", "cart-0", "1").put(&api);
     let node = Node::named("worker-1").host(host).start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;

@@ -15,6 +15,8 @@ pub struct Backoff {
 impl Backoff {
     /// Between tries to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
     pub const REGISTRATION: Self = Self::new(Duration::from_millis(100), Duration::from_secs(7));
+    /// Between tries to watch: 0.8, 1.6, … 25.6, then 30 s, as other clients wait.
+    pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));
     /// Between tries to read or create the lease: 200, 400, … 6400, then 7000 ms, as in a kubelet.
     pub const LEASE: Self = Self::new(Duration::from_millis(200), Duration::from_secs(7));
 

@@ -2,22 +2,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use kube::core::WatchEvent;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::backoff::{Backoff, Jitter};
 use super::convert::text;
+use super::object_watch::{Change, End, Subject, TIMEOUT, Watch};
 use super::{Client, Generation, Place};
-
-/// The server ends the watch after this time, and up to twice that: at most twelve an hour, and
-/// never all nodes at once.
-const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// What happened to the Node.
 #[derive(Debug)]
@@ -42,6 +36,12 @@ pub async fn watch(
     let mut generations = client.generations();
     let mut backoff = Backoff::LEASE;
     let mut version = Some(version);
+    let subject = Subject {
+        resource: "nodes",
+        path: "/api/v1/nodes",
+        fields: format!("metadata.name%3D{name}"),
+        accept: "application/json",
+    };
     while !events.is_closed() {
         let Some(from) = version.take() else {
             tokio::time::sleep(backoff.advance()).await;
@@ -51,7 +51,7 @@ pub async fn watch(
         let timeout = jitter.stretch(TIMEOUT, 1.0);
         let generation = generations.borrow_and_update().clone();
         version = tokio::select! {
-            last = stream(&generation, &name, &from, timeout, &events) => last,
+            last = stream(&generation, &subject, &from, timeout, &events) => last,
             // The old connection is dead: nothing will come over it any more.
             _ = generations.changed() => Some(from),
         };
@@ -78,54 +78,24 @@ async fn read(client: &Client, name: &str, events: &mpsc::Sender<NodeEvent>) -> 
 /// One watch. Gives the version to go on from after a regular end, `None` after any other.
 async fn stream(
     generation: &Generation,
-    name: &str,
+    subject: &Subject,
     from: &str,
     timeout: Duration,
     events: &mpsc::Sender<NodeEvent>,
 ) -> Option<String> {
-    let seconds = timeout.as_secs();
-    let path = format!(
-        "/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={from}&\
-         timeoutSeconds={seconds}"
-    );
-    let request = http::Request::get(path).body(Vec::new()).ok()?;
-    let opened = generation.client().request_events::<Value>(request).await;
-    generation.watched("nodes", &opened);
-    let opened = opened.inspect_err(|err| {
-        debug!(err = err as &dyn std::error::Error, "node not watched");
-    });
-    let mut stream = pin!(opened.ok()?);
+    let mut watch = Watch::open(generation, subject, from, timeout).await.ok()?;
     let mut version = from.to_owned();
     loop {
-        let event = match stream.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Some(version),
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "watch of the node broke"
-                );
-                return None;
-            }
+        let news = match watch.next().await {
+            Ok(news) => news,
+            Err(End::Regular) => return Some(version),
+            Err(End::Expired | End::Refused | End::Broken) => return None,
         };
-        let told = match event {
-            WatchEvent::Added(node) | WatchEvent::Modified(node) => {
-                version = text(&node, "/metadata/resourceVersion");
-                NodeEvent::Stored(node)
-            }
-            WatchEvent::Deleted(_) => NodeEvent::Deleted,
-            WatchEvent::Bookmark(bookmark) => {
-                version = bookmark.metadata.resource_version;
-                continue;
-            }
-            WatchEvent::Error(status) => {
-                debug!(
-                    code = status.code,
-                    message = status.message,
-                    "watch of the node ended"
-                );
-                return None;
-            }
+        version = news.version;
+        let told = match news.change {
+            Change::Added | Change::Modified => NodeEvent::Stored(news.object),
+            Change::Deleted => NodeEvent::Deleted,
+            Change::Bookmark => continue,
         };
         events.send(told).await.ok()?;
     }

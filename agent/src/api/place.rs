@@ -94,6 +94,16 @@ impl Place {
         }
     }
 
+    /// A pod of ours. Whatever the server has in memory will do.
+    #[must_use]
+    pub fn pod(namespace: &str, name: &str) -> Self {
+        Self {
+            object: format!("pod {namespace}/{name}"),
+            resource: "pods",
+            path: format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0"),
+        }
+    }
+
     /// Where Events are created; `name` is the one to be.
     #[must_use]
     pub fn new_event(namespace: &str, name: &str) -> Self {

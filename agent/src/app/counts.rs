@@ -10,13 +10,13 @@ use tracing::info;
 
 use super::blocking::{PodKills, Question};
 use super::outside::KillSource;
-use crate::api::recorder::{EventInput, Involved};
+use super::pod_events::{About, Counted, Notice, What, When};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::{Hierarchy, Layout, ancestors, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
-use crate::node_status::transition::EventType;
+use crate::pods::place;
 use crate::state::State;
 use crate::units::CgroupId;
 
@@ -196,39 +196,53 @@ impl Counts {
         self.remember(&found)
     }
 
-    /// The counters now. Gives the Events to send, and what to write down.
+    /// The counters now. Gives what to tell, and what to write down.
     pub(super) fn counted(
         &mut self,
         found: Option<Vec<PodKills>>,
         now: Now,
-    ) -> (Vec<EventInput>, Option<Question>) {
+    ) -> (Vec<Notice>, Option<Question>) {
         self.asked = false;
         self.looked = now.boot;
         let Some(found) = found else {
             return (Vec::new(), None);
         };
-        let mut events = Vec::new();
+        let mut notices = Vec::new();
         if self.source == KillSource::Counters {
             let risen = self.risen(&found, |id| self.known.get(&id).copied().unwrap_or(0));
             self.news |= !risen.is_empty();
-            events.extend(
-                risen
-                    .iter()
-                    .map(|(cgroup, n)| event(cgroup, *n, "", now.wall)),
-            );
+            let told = risen.into_iter();
+            notices.extend(told.map(|risen| self.notice(risen, When::Now, now.wall)));
         }
-        (events, self.remember(&found))
+        (notices, self.remember(&found))
     }
 
     /// What happened while the agent was down, once whatever the rings held of it has been told.
-    pub(super) fn settled(&mut self, now: Now) -> Vec<EventInput> {
+    pub(super) fn settled(&mut self, now: Now) -> Vec<Notice> {
         let ripe = |missed: &mut Missed| missed.until.plus(AGAIN) <= now.boot;
         let missed = self.missed.take_if(ripe);
         let missed = missed.into_iter().flat_map(|missed| missed.by_cgroup);
         missed
             .filter(|(_, n)| *n > 0)
-            .map(|(cgroup, n)| event(&cgroup, n, " while the agent was down", now.wall))
+            .map(|missed| self.notice(missed, When::WhileDown, now.wall))
             .collect()
+    }
+
+    fn notice(&self, (cgroup, kills): (String, u64), when: When, at: SystemTime) -> Notice {
+        info!(
+            cgroup = escape(&cgroup),
+            kills, "processes killed, victims not known"
+        );
+        Notice {
+            about: About::of(place(&cgroup, &self.pods)),
+            at,
+            stamp: None,
+            what: What::Counted(Counted {
+                cgroup,
+                kills,
+                when,
+            }),
+        }
     }
 
     /// By how much each count has risen. That of all pods without those of the pods that are there.
@@ -266,30 +280,5 @@ impl Counts {
 
     pub(super) fn is_writing(&self) -> bool {
         self.writing
-    }
-}
-
-/// The Event on kills whose victims nobody knows.
-fn event(cgroup: &str, kills: u64, when: &str, at: SystemTime) -> EventInput {
-    let (what, verb) = if kills == 1 {
-        ("process", "was")
-    } else {
-        ("processes", "were")
-    };
-    let cgroup = escape(cgroup);
-    info!(
-        cgroup = cgroup.as_str(),
-        kills, "processes killed, victims not known"
-    );
-    EventInput {
-        object: Involved::Node,
-        type_: EventType::Warning,
-        reason: "OOMKilled".to_owned(),
-        message: format!(
-            "{kills} {what} {verb} killed for want of memory in cgroup {cgroup}{when} (victims not \
-             known)"
-        ),
-        at,
-        stamp: None,
     }
 }

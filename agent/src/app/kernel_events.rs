@@ -43,7 +43,7 @@ impl App {
             let cgroup = finding.path.as_deref();
             self.counts.told(cgroup, finding.stamp.kernel);
         }
-        self.record_all(kills::events(&killed, now));
+        self.tell(kills::notices(killed, now), now);
     }
 
     fn kernel_event(&mut self, received: Received, now: Now) -> Option<Finding> {

@@ -12,7 +12,7 @@ use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, Sc
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
-use crate::pods::{Graveyard, Place, place};
+use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
     Constraint, Evidence, Grounds, Kill, LimitCounters, LimitOwner, Scope, ScopeSource as Source,
@@ -21,9 +21,11 @@ use crate::pressure::oom::{
 use crate::reading::{Reading, Signal};
 use crate::units::{Bytes, CgroupId};
 
-mod finding;
+pub(super) mod finding;
 
-pub(super) use finding::{Finding, events};
+pub(super) use finding::{Finding, NodeEvents, notices};
+
+use finding::Whose;
 
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
@@ -163,6 +165,10 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: Some(kill.uid),
             cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
+            whose: match &victim {
+                Some(path) => Whose::of(place(path, &self.pods)),
+                None => self.last_seen(kill),
+            },
             path: victim,
             limiting: limiting
                 .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
@@ -209,6 +215,9 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: kill.uid,
             cgroup: kill.cgroup.as_ref().map(escape),
+            whose: victim
+                .as_deref()
+                .map_or(Whose::Nobody, |path| Whose::of(place(path, &self.pods))),
             path: victim,
             limiting: match &kill.scope {
                 LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
@@ -223,6 +232,15 @@ impl Kills {
                 .as_ref()
                 .map(|comm| format!("a process named {}", escape(comm))),
             verdict,
+        }
+    }
+
+    /// Of a cgroup that is gone and was not seen before.
+    fn last_seen(&self, kill: &OomKill) -> Whose {
+        match place_by_names(&kill.names, &self.pods) {
+            ByNames::Certain(place) => Whose::of(place),
+            ByNames::Claimed(_) => Whose::SomePod,
+            ByNames::Nothing => Whose::Nobody,
         }
     }
 

@@ -3,7 +3,7 @@
 //! What the kernel or another task counts is read at that moment only, so a node that nobody
 //! scrapes pays for none of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_common::DropReason;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +26,9 @@ use crate::pressure::Policy;
 use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
 use crate::serve::{self, Pages, Readiness, Scrape, Server, Site};
+
+/// Pods with kills that are told apart. Those of others are in the sum by scope only.
+const MOST_PODS: usize = 256;
 
 /// What there is to serve, and where some of the numbers are.
 #[derive(Debug)]
@@ -81,6 +84,8 @@ pub(super) struct Metering {
     known: Option<BTreeMap<String, Status>>,
     figures: Option<watch::Receiver<Figures>>,
     client: Option<Client>,
+    /// Namespace and name of the pods that have a number of their own.
+    pods: BTreeSet<[String; 2]>,
 }
 
 impl Metering {
@@ -106,6 +111,7 @@ impl Metering {
             known: None,
             figures: sources.figures,
             client: sources.client,
+            pods: BTreeSet::new(),
         }
     }
 
@@ -133,6 +139,7 @@ impl Metering {
             Input::Kernel(_) => "kernel",
             Input::Host(_) => "host",
             Input::Api(_) => "api",
+            Input::Pods(_) => "pods",
             Input::Scrape(_) => "scrape",
             Input::Tick => "alarm",
             Input::Shutdown => "shutdown",
@@ -169,6 +176,27 @@ impl Metering {
             },
         };
         self.metrics.node.oom_kills.of([scope]).inc();
+    }
+
+    /// Processes of a pod that is there were killed.
+    pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+        let labels = [namespace.to_owned(), pod.to_owned()];
+        if self.pods.len() < MOST_PODS || self.pods.contains(&labels) {
+            self.metrics
+                .node
+                .pod_oom_kills
+                .of(labels.clone())
+                .inc_by(kills);
+            self.pods.insert(labels);
+        }
+    }
+
+    /// A pod is gone, and what was counted of it goes too.
+    pub(super) fn pod_gone(&mut self, namespace: &str, pod: &str) {
+        let labels = [namespace.to_owned(), pod.to_owned()];
+        if self.pods.remove(&labels) {
+            self.metrics.node.pod_oom_kills.remove(labels);
+        }
     }
 
     pub(super) fn looked(&self, looks: &[Look], policy: &Policy) {

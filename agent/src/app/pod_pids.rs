@@ -3,12 +3,11 @@
 use tracing::{debug, info};
 
 use super::App;
-use crate::api::recorder::{EventInput, Involved};
+use super::pod_events::{self, About, Notice, What};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::{Hierarchy, Layout, Version, ancestors, pids, walk};
 use crate::host::escape;
-use crate::node_status::transition::EventType;
 use crate::pods::{Place, place};
 use crate::pressure::Pressure;
 use crate::pressure::deadline::LONGEST;
@@ -86,45 +85,40 @@ impl PodPids {
 
     /// What to tell now. On version 1, where the kernel does not say when, it is counted first, but
     /// not at each of many looks.
-    fn due(&mut self, now: Now) -> Vec<EventInput> {
+    fn due(&mut self, now: Now) -> Vec<Notice> {
         let untold = self.pids.as_ref().is_some_and(|p| p.version == Version::V1);
         if untold && LONGEST <= now.boot.since(self.counted) {
             self.count(now.boot);
         }
         let due = self.refusals.due(now.boot);
-        due.iter().map(|refused| self.event(refused, now)).collect()
+        due.into_iter()
+            .map(|refused| self.notice(refused, now))
+            .collect()
     }
 
-    fn event(&mut self, refused: &Refused, now: Now) -> EventInput {
+    fn notice(&mut self, refused: Refused, now: Now) -> Notice {
         let Refused { path, forks } = refused;
-        let limit = match self.limit(path) {
-            Some((at, max)) if at == *path => format!("its limit is {max} tasks"),
-            Some((at, max)) => format!("the limit of {} is {max} tasks", escape(at)),
-            None => "its limit is not known".to_owned(),
-        };
-        let pod = match place(path, &self.pods) {
-            Place::Pod { pod } | Place::Container { pod, .. } => {
-                format!(" of pod {}", pod.as_str())
-            }
-            Place::Pods | Place::Other => String::new(),
-        };
-        let message = format!(
-            "{forks} forks refused in cgroup {}{pod}: {limit}",
-            escape(path)
-        );
-        info!(
-            cgroup = escape(path),
+        let limit = self.limit(&path).map(|(at, max)| {
+            let what_for = place(&at, &self.pods);
+            (at, what_for, max)
+        });
+        let about = About::of(place(&path, &self.pods));
+        let refused = pod_events::Refused {
+            cgroup: path,
             forks,
-            limit = limit.as_str(),
+            limit,
+        };
+        info!(
+            cgroup = escape(&refused.cgroup),
+            forks,
+            limit = refused.limit_of_cgroup(),
             "forks refused for want of pids"
         );
-        EventInput {
-            object: Involved::Node,
-            type_: EventType::Warning,
-            reason: "PIDLimitReached".to_owned(),
-            message,
+        Notice {
+            about,
             at: now.wall,
             stamp: None,
+            what: What::Refused(refused),
         }
     }
 
@@ -183,11 +177,8 @@ impl App {
     }
 
     pub(super) fn tell_refused(&mut self, now: Now) {
-        for event in self.pod_pids.due(now) {
-            if let Some(reporting) = &mut self.reporting {
-                reporting.record(event);
-            }
-        }
+        let notices = self.pod_pids.due(now);
+        self.tell(notices, now);
     }
 
     /// Says who has most tasks, where they have run short.

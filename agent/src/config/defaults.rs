@@ -105,6 +105,11 @@ pub(super) const STALLS: Preset = preset("true", "a trigger that does not fire c
 /// In percent of the time.
 pub(super) const STALL_THRESHOLD: Preset = preset("40%", "KEP-5394's");
 
+pub(super) const OOM_NODE_EVENTS: Preset = preset(
+    "true",
+    "off is for who has another teller, such as node-problem-detector",
+);
+
 pub(super) const RUNTIME: Preset = preset("none", "this agent talks to no container runtime");
 
 pub(super) const ALLOW_READY: Preset = preset("false", "containers cannot run without one");

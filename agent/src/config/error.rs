@@ -65,6 +65,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "diskIO: {solidState: {slow: 20ms}, rotational: {slow: 100ms}}",
     ),
     ("psi", "psi: {enabled: true, threshold: 40%}"),
+    ("oom", "oom: {nodeEvents: false}"),
     ("diskIO.window", "diskIO: {window: 1s}"),
     ("diskIO.devices", "diskIO: {devices: {sda: {slow: 50ms}}}"),
     (

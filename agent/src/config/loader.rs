@@ -68,6 +68,7 @@ impl Loader<'_> {
                 .filter(|id| !id.is_empty()),
             disk_io: self.disk_io()?,
             psi: self.psi()?,
+            oom_node_events: self.oom_node_events()?,
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: self.tier()?,
@@ -320,6 +321,12 @@ impl Loader<'_> {
                 .0
                 .value(&threshold, &defaults::STALL_THRESHOLD, checks::percent)?,
         })
+    }
+
+    fn oom_node_events(&self) -> Result<bool, ConfigError> {
+        let told = key!("oom.nodeEvents", oom.node_events);
+        self.0
+            .value(&told, &defaults::OOM_NODE_EVENTS, checks::boolean)
     }
 
     /// Only `none` is a true answer for the endpoint: this agent talks to no container runtime.

@@ -51,6 +51,7 @@ pub(super) struct RawConfig {
     #[serde(rename = "diskIO")]
     pub(super) disk_io: Option<RawDiskIo>,
     pub(super) psi: Option<RawPsi>,
+    pub(super) oom: Option<RawOom>,
     pub(super) runtime: Option<RawRuntime>,
     pub(super) allow_ready_without_runtime: Option<String>,
     pub(super) kubernetes_version: Option<String>,
@@ -124,6 +125,12 @@ pub(super) struct RawPsi {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(super) struct RawOom {
+    pub(super) node_events: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawRuntime {
     pub(super) endpoint: Option<String>,

@@ -120,6 +120,7 @@ fn without_anything_the_defaults_hold() {
         threshold: 40.0,
     };
     assert_eq!(config.psi, stalls);
+    assert!(config.oom_node_events);
     let ours = env!("CARGO_PKG_VERSION");
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
@@ -175,6 +176,7 @@ diskIO:
   window: 2s
   raisesDiskPressure: true
 psi: {enabled: false, threshold: 12.5%}
+oom: {nodeEvents: false}
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
 kernel: {tier: files, probes: [disks, oom]}
@@ -215,6 +217,7 @@ fn every_key_of_the_file_is_read() {
         threshold: 12.5,
     };
     assert_eq!(config.psi, stalls);
+    assert!(!config.oom_node_events);
     assert_eq!(config.status_update_frequency, Duration::from_secs(20));
     assert_eq!(config.status_report_frequency, Duration::from_mins(1));
     assert_eq!(config.lease_duration, Duration::from_secs(20));

@@ -36,6 +36,7 @@ pub struct NodeMetrics {
     pub signal_value: Labelled<Gauge, 1>,
     pub signal_threshold: Labelled<Gauge, 1>,
     pub oom_kills: Labelled<Counter, 1>,
+    pub pod_oom_kills: Labelled<Counter, 2>,
 }
 
 /// Of what is written to the API server.
@@ -116,6 +117,11 @@ impl NodeMetrics {
                 "oom_kills",
                 "Processes killed for want of memory, by whose limit was met",
                 ["scope"],
+            ),
+            pod_oom_kills: to.labelled(
+                "pod_oom_kills",
+                "Those told of a pod that is there",
+                ["namespace", "pod"],
             ),
         }
     }

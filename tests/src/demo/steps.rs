@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::report::{Step, Times, Told};
 use super::{NODE, PATIENCE, Stage, condition};
+use crate::pod::Pod;
 
 /// A pod with a limit of its own, and a container in it without one.
 pub const LIMITED_POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
@@ -34,10 +35,14 @@ const MORE: u64 = 256 << 20;
 /// A kill at a pod's own limit: an Event, and no pressure on the node.
 pub async fn container_kill(stage: &mut Stage) -> Step {
     let name = "OOM kill at a pod's own limit";
-    Step::from(
-        name,
-        kill_in(stage, LIMITED_CONTAINER, LIMITED_POD, "False").await,
-    )
+    let kill = Kill {
+        pod: "limited",
+        container: LIMITED_CONTAINER,
+        limit: LIMITED_POD,
+        words: "in container app: the pod was at the memory limit",
+        pressure: "False",
+    };
+    Step::from(name, kill_in(stage, kill).await)
 }
 
 /// A kill at the limit of all pods: the node itself is short.
@@ -50,13 +55,54 @@ pub async fn pods_kill(stage: &mut Stage) -> Step {
         Err(_) => Ok(()),
     };
     let told = match limited {
-        Ok(()) => kill_in(stage, FREE_CONTAINER, "kubepods", "True").await,
+        Ok(()) => {
+            let kill = Kill {
+                pod: "free",
+                container: FREE_CONTAINER,
+                limit: "kubepods",
+                words: "in container app: all pods on the node together were at the memory limit",
+                pressure: "True",
+            };
+            kill_in(stage, kill).await
+        }
         Err(err) => Err(err),
     };
     Step::from(name, told)
 }
 
-async fn kill_in(stage: &mut Stage, container: &str, limit: &str, pressure: &str) -> Result<Told> {
+/// The pods as the API server has them.
+pub fn pods() -> [Pod; 2] {
+    let pod = |name, container: &str| {
+        let mut names = container.rsplit('/');
+        let id = names.next().unwrap_or_default();
+        let uid = names.next().and_then(|name| name.strip_prefix("pod"));
+        Pod::new("default", name, uid.unwrap_or_default())
+            .on(NODE)
+            .container("app", id)
+    };
+    [
+        pod("limited", LIMITED_CONTAINER),
+        pod("free", FREE_CONTAINER),
+    ]
+}
+
+/// A kill, and what is to be told of it.
+struct Kill {
+    pod: &'static str,
+    container: &'static str,
+    limit: &'static str,
+    words: &'static str,
+    pressure: &'static str,
+}
+
+async fn kill_in(stage: &mut Stage, kill: Kill) -> Result<Told> {
+    let Kill {
+        pod,
+        container,
+        limit,
+        words,
+        pressure,
+    } = kill;
     let cgroups = match &stage.cgroups {
         Ok(cgroups) => cgroups,
         Err(why) => return Ok(Told::Skipped(why.clone())),
@@ -82,12 +128,15 @@ async fn kill_in(stage: &mut Stage, container: &str, limit: &str, pressure: &str
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
-    for (what, text) in [("cgroup", &victim_path), ("limiting cgroup", &limit_path)] {
-        ensure!(
-            message.contains(text.as_str()),
-            "the Event names another {what}: {message}"
-        );
-    }
+    ensure!(
+        message.contains(words),
+        "the Event says otherwise: {message}"
+    );
+    let about = event.pointer("/involvedObject/name");
+    ensure!(
+        about.and_then(Value::as_str) == Some(pod),
+        "the Event is about something else: {event}"
+    );
     let times = stage
         .times(began, "event reported", "reason", "OOMKilled")
         .await?;

@@ -1,9 +1,10 @@
 //! What is said of kills: one Event each, and one for those of one cause that came together.
 
-use crate::api::recorder::{EventInput, Involved};
+use crate::app::pod_events::{About, Notice, What};
 use crate::clock::{Now, Stamp};
-use crate::node_status::transition::EventType;
-use crate::pressure::oom::{Scope, Verdict};
+use crate::config::{Config, Mode};
+use crate::pods::Place;
+use crate::pressure::oom::{Doubt, LimitOwner, Scope, Verdict};
 use crate::units::{Bytes, Pid};
 
 /// Victims that a message names. It holds 1024 bytes, and two paths of cgroups take half of it.
@@ -20,6 +21,8 @@ pub(in crate::app) struct Finding {
     pub(in crate::app) uid: Option<u32>,
     /// Path of its memory cgroup, or its last names where the cgroup is gone.
     pub(in crate::app) cgroup: Option<String>,
+    /// Whose cgroup that is.
+    pub(in crate::app) whose: Whose,
     /// The same path as it is, where it is known.
     pub(in crate::app) path: Option<String>,
     /// Path of the cgroup that was at its limit.
@@ -38,49 +41,110 @@ pub(in crate::app) struct Finding {
     pub(in crate::app) verdict: Verdict,
 }
 
-/// The Events that tell of `findings`, in order. Kills at one limit that one process brought about
-/// are one Event: a group that goes together.
-pub(in crate::app) fn events(findings: &[Finding], now: Now) -> Vec<EventInput> {
-    let mut causes: Vec<Vec<&Finding>> = Vec::new();
-    for finding in findings {
-        let same = causes.iter_mut().find(|known| {
-            known
-                .first()
-                .is_some_and(|first| first.is_one_with(finding))
-        });
-        match same {
-            Some(known) => known.push(finding),
-            None => causes.push(vec![finding]),
+/// Whose process was killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::app) enum Whose {
+    Pod(About),
+    /// Some pod's: which, its cgroup's last names only claim, and a tenant may have chosen them.
+    SomePod,
+    /// No pod's.
+    Nobody,
+}
+
+impl Whose {
+    pub(in crate::app) fn of(place: Place) -> Self {
+        About::of(place).map_or(Self::Nobody, Self::Pod)
+    }
+}
+
+/// Who tells the Node of kills that are no pod's, and of those for want of the node's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::app) enum NodeEvents {
+    /// We do, as a kubelet does.
+    Kubelet,
+    /// We do, beside a kubelet.
+    Own,
+    /// Somebody else.
+    Off,
+}
+
+impl NodeEvents {
+    pub(in crate::app) fn new(config: &Config) -> Self {
+        match config.mode {
+            _ if !config.oom_node_events => Self::Off,
+            Mode::Node => Self::Kubelet,
+            Mode::Companion => Self::Own,
         }
     }
-    let events = causes.iter().filter_map(|cause| event(cause, now));
-    events.collect()
 }
 
-fn event(cause: &[&Finding], now: Now) -> Option<EventInput> {
-    let first = cause.first()?;
-    let (reason, message) = match cause {
-        [one] if one.global => (
-            "SystemOOM",
-            format!(
-                "System OOM encountered, victim process: {}, pid: {}",
-                one.comm, one.victim
-            ),
-        ),
-        [one] => ("OOMKilled", one.message()),
-        many => ("OOMKilled", group_message(first, many)),
-    };
-    Some(EventInput {
-        object: Involved::Node,
-        type_: EventType::Warning,
-        reason: reason.to_owned(),
-        message,
+/// What is to be told of `findings`, in order. Kills in one container at one limit that one process
+/// brought about are told together: a group that goes together.
+pub(in crate::app) fn notices(findings: Vec<Finding>, now: Now) -> Vec<Notice> {
+    let mut causes: Vec<(Finding, Vec<Finding>)> = Vec::new();
+    for finding in findings {
+        let same = causes
+            .iter_mut()
+            .find(|(first, _)| first.is_one_with(&finding));
+        match same {
+            Some((_, known)) => known.push(finding),
+            None => causes.push((finding.clone(), vec![finding])),
+        }
+    }
+    let notice = |(first, all): (Finding, Vec<Finding>)| Notice {
+        about: match first.whose {
+            Whose::Pod(about) => Some(about),
+            Whose::SomePod | Whose::Nobody => None,
+        },
         at: now.wall_at(first.stamp.kernel),
         stamp: Some(first.stamp),
-    })
+        what: What::Kills(all),
+    };
+    causes.into_iter().map(notice).collect()
 }
 
-fn group_message(first: &Finding, all: &[&Finding]) -> String {
+/// Reason and message of the Event on the Node; `None` where somebody else tells it.
+pub(in crate::app) fn of_node(
+    cause: &[Finding],
+    node_events: NodeEvents,
+) -> Option<(&'static str, String)> {
+    let unsure = |first: &Finding| !first.global && first.whose == Whose::SomePod;
+    let reason = match node_events {
+        _ if cause.first().is_some_and(unsure) => "OOMKilled",
+        NodeEvents::Off => return None,
+        NodeEvents::Own => "OOMKilling",
+        NodeEvents::Kubelet => "SystemOOM",
+    };
+    let message = match (node_events, cause) {
+        (NodeEvents::Kubelet, [one]) if one.global => format!(
+            "System OOM encountered, victim process: {}, pid: {}",
+            one.comm, one.victim
+        ),
+        _ => in_cgroup(cause, ""),
+    };
+    Some((reason, message))
+}
+
+/// For whoever knows cgroups by their paths; `whose` follows that of the victim.
+pub(in crate::app) fn in_cgroup(cause: &[Finding], whose: &str) -> String {
+    match cause {
+        [one] => {
+            let cgroup = one.cgroup.as_deref().unwrap_or("not known");
+            one.message(&format!(" in cgroup {cgroup}{whose}"), &one.limit())
+        }
+        many => group_message(many, whose, Finding::limit),
+    }
+}
+
+/// For whoever knows pods. `whereabouts` says in which container.
+pub(in crate::app) fn in_pod(cause: &[Finding], whereabouts: &str) -> String {
+    match cause {
+        [one] => one.message(whereabouts, &one.limit_of_pod()),
+        many => group_message(many, whereabouts, Finding::limit_of_pod),
+    }
+}
+
+fn group_message(all: &[Finding], whereabouts: &str, limit: impl Fn(&Finding) -> String) -> String {
     let mut victims: Vec<_> = all
         .iter()
         .take(NAMED)
@@ -89,11 +153,13 @@ fn group_message(first: &Finding, all: &[&Finding]) -> String {
     if all.len() > NAMED {
         victims.push(format!("and {} more", all.len() - NAMED));
     }
+    let (limit, cause) = all
+        .first()
+        .map(|first| (limit(first), first.cause()))
+        .unwrap_or_default();
     format!(
-        "Killed {} processes together: {}, {}; pids {}",
+        "Killed {} processes together{whereabouts}: {limit}, {cause}; pids {}",
         all.len(),
-        first.limit(),
-        first.cause(),
         victims.join(", ")
     )
 }
@@ -106,36 +172,74 @@ impl Finding {
             && self.trigger.is_some()
             && self.limiting == other.limiting
             && self.trigger == other.trigger
+            && self.whose == other.whose
     }
 
-    fn message(&self) -> String {
+    fn message(&self, whereabouts: &str, limit: &str) -> String {
         let uid = self
             .uid
             .map_or_else(String::new, |uid| format!(" of uid {uid}"));
         let memory = match self.resident {
             Some([anon, file, shmem]) => {
-                format!("it had anon {anon}, file {file}, shmem {shmem}")
+                format!("the process had anon {anon}, file {file}, shmem {shmem}")
             }
-            None => "how much memory it had is not known".to_owned(),
+            None => "how much memory the process had is not known".to_owned(),
         };
         format!(
-            "Killed process {} ({}){uid} in cgroup {}: {}; {memory}; {}",
+            "Killed process {} ({}){uid}{whereabouts}: {limit}; {memory}; {}",
             self.victim,
             self.comm,
-            self.cgroup.as_deref().unwrap_or("not known"),
-            self.limit(),
             self.cause(),
         )
     }
 
     fn limit(&self) -> String {
-        let Some(limiting) = &self.limiting else {
-            return "no limit is known".to_owned();
-        };
-        match self.usage {
-            Some((usage, max)) => format!("{limiting} was at its limit ({usage} of {max})"),
-            None => format!("{limiting} was at its limit"),
+        if self.global {
+            return self.no_limit();
         }
+        match &self.limiting {
+            Some(limiting) => format!("{limiting} was at its limit{}", self.usage()),
+            None => "no limit is known".to_owned(),
+        }
+    }
+
+    fn limit_of_pod(&self) -> String {
+        let whose = match self.scope {
+            _ if self.global => return self.no_limit(),
+            None | Some(Scope::Global) => return self.limit(),
+            Some(Scope::Memcg { limiting_is }) => match limiting_is {
+                LimitOwner::Container => "the container was",
+                LimitOwner::Pod => "the pod was",
+                LimitOwner::PodsCgroup => "all pods on the node together were",
+                LimitOwner::Other => return self.limit(),
+            },
+        };
+        format!("{whose} at the memory limit{}", self.usage())
+    }
+
+    fn usage(&self) -> String {
+        self.usage
+            .map_or_else(String::new, |(usage, max)| format!(" ({usage} of {max})"))
+    }
+
+    /// What was short where no cgroup was at its limit, as far as is known.
+    fn no_limit(&self) -> String {
+        let text = match self.verdict {
+            Verdict::NodePressure { .. } => "the node was out of memory",
+            Verdict::EventOnly { why } => match why {
+                Doubt::Sysrq => "somebody asked for it (sysrq)",
+                Doubt::Cpuset => "the memory nodes of its cpuset were full",
+                Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
+                Doubt::OwnLimit(_)
+                | Doubt::Contradictory
+                | Doubt::LimitCounterMoved
+                | Doubt::LimitCountersUnknown
+                | Doubt::LimitCountersStill
+                | Doubt::MemoryLeft
+                | Doubt::MemoryUnread => "no cgroup is known to have been at its limit",
+            },
+        };
+        text.to_owned()
     }
 
     fn cause(&self) -> String {
@@ -165,6 +269,7 @@ mod tests {
             comm: format!("p{pid}"),
             uid: None,
             cgroup: None,
+            whose: Whose::Nobody,
             path: None,
             limiting: limiting.map(str::to_owned),
             scope: None,
@@ -183,8 +288,9 @@ mod tests {
             boot: BootNanos(1_000),
             wall: UNIX_EPOCH + Duration::from_secs(1),
         };
-        let events = events(findings, now).into_iter();
-        events.map(|event| event.message).collect()
+        let notices = notices(findings.to_vec(), now).into_iter();
+        let told = notices.filter_map(|notice| notice.of_node(NodeEvents::Kubelet));
+        told.map(|event| event.message).collect()
     }
 
     #[test]
@@ -231,9 +337,55 @@ mod tests {
     }
 
     #[test]
+    fn the_node_is_told_in_the_words_of_the_mode_or_by_somebody_else() {
+        use NodeEvents::{Kubelet, Off, Own};
+
+        let why = crate::pressure::oom::Grounds::ConfirmedGlobal;
+        let global = Finding {
+            global: true,
+            verdict: Verdict::NodePressure { why },
+            ..finding(9, None, None)
+        };
+        let of = |why| Finding {
+            verdict: Verdict::EventOnly { why },
+            ..global.clone()
+        };
+        let some_pods = Finding {
+            whose: Whose::SomePod,
+            ..finding(9, Some("/a"), None)
+        };
+        let outside = finding(9, Some("/a"), None);
+        let kubelet = "System OOM encountered, victim process: p9, pid: 9";
+        let (none, own) = ("SystemOOM", "OOMKilling");
+        #[rustfmt::skip]
+        let rows = [
+            (&global, Kubelet, Some((none, kubelet))),
+            (&global, Own, Some((own, "the node was out of memory"))),
+            (&of(Doubt::Sysrq), Own, Some((own, "somebody asked for it (sysrq)"))),
+            (&of(Doubt::Cpuset), Own, Some((own, "the memory nodes of its cpuset were full"))),
+            (&of(Doubt::MemoryLeft), Own, Some((own, "no cgroup is known to have been"))),
+            (&outside, Kubelet, Some((none, "/a was at its limit"))),
+            (&outside, Own, Some((own, "/a was at its limit"))),
+            (&global, Off, None),
+            (&outside, Off, None),
+            (&some_pods, Off, Some(("OOMKilled", "/a was at its limit"))),
+        ];
+        for (finding, events, expected) in rows {
+            let told = of_node(std::slice::from_ref(finding), events);
+            let Some((reason, words)) = expected else {
+                assert_eq!(told, None, "{finding:?}");
+                continue;
+            };
+            let (told, message) = told.unwrap();
+            assert_eq!(told, reason, "{finding:?}");
+            assert!(message.contains(words), "{words}: {message}");
+        }
+    }
+
+    #[test]
     fn what_is_not_known_is_not_made_up() {
         let expected = "Killed process 7 (p7) in cgroup not known: no limit is known; how much \
-                        memory it had is not known; what triggered it is not known";
+                        memory the process had is not known; what triggered it is not known";
         assert_eq!(told(&[finding(7, None, None)]), [expected]);
     }
 }

@@ -383,4 +383,9 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["kubernetesVersion", r#""1.33""#, "v1.33.0"],
     ),
     ("kubernetesVersion: v1.33.0+x", &["three numbers"]),
+    (
+        "oom: {nodeEvents: maybe}",
+        &["oom.nodeEvents", r#""maybe""#, "neither true nor false"],
+    ),
+    ("oom: {nodeEvent: true}", &[r#""nodeEvent""#, "nodeEvents"]),
 ];

@@ -1,0 +1,397 @@
+//! Which pod something happened in, and what its container is called; then it is told.
+//!
+//! What is known is told at once. A pod that the watch has not told of yet is waited for, and so is
+//! the name of a container that nobody has asked for; neither for long, and both by the loop's alarm.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::App;
+use super::kills::NodeEvents;
+use crate::api::backoff::Jitter;
+use crate::api::pod_watch::PodChange;
+use crate::api::recorder::{EventInput, Involved};
+use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
+use crate::clock::{BootNanos, Now};
+use crate::config::Config;
+use crate::pods::{Containers, Pod, PodIndex};
+
+mod notice;
+
+pub(super) use notice::{About, Counted, Notice, Refused, What, When};
+
+use notice::Called;
+
+/// How long a pod is waited for that the watch has not told of: whoever runs it may have heard of it
+/// first, and the mirror of a static pod comes after it.
+const UNSEEN: Duration = Duration::from_secs(2);
+/// How long the name of a container is waited for. An API server that is well answers in one or two
+/// milliseconds; one that is not must not hold up the Event.
+const UNNAMED: Duration = Duration::from_millis(250);
+/// A pod is asked for so often at most: its containers come and go in seconds.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The same of a pod that the server would not show us.
+const REFUSED: Duration = Duration::from_mins(10);
+/// Questions under way at most. Beyond them containers are told by their ids.
+const QUESTIONS: usize = 32;
+/// What may wait. Beyond it the oldest is told by what is known of it.
+const MOST_WAITING: usize = 512;
+/// Changes of pods: the watch to the loop. While it is full the watch waits.
+const CHANGES: usize = 64;
+/// Pods that were asked for lately, at most. Beyond them containers are told by their ids.
+const MOST_ASKED: usize = 1024;
+
+/// What is heard of pods.
+#[derive(Debug)]
+pub(super) enum News {
+    /// From the watch.
+    Pod(PodChange),
+    /// Somebody was asked for containers.
+    Containers(Answer),
+}
+
+/// What a question for the containers of a pod came to.
+#[derive(Debug)]
+pub(super) struct Answer {
+    uid: Box<str>,
+    found: Result<Containers, ApiError>,
+}
+
+/// Knows the node's pods, and holds what cannot be told yet.
+pub(super) struct PodEvents {
+    index: PodIndex,
+    client: Option<Client>,
+    changes: mpsc::Receiver<PodChange>,
+    answers: mpsc::Receiver<Answer>,
+    /// For the tasks that ask, of which there are never more than have room.
+    send_answer: mpsc::Sender<Answer>,
+    waiting: VecDeque<Waiting>,
+    /// When pods were asked for, by uid; what is long ago is forgotten.
+    asked: BTreeMap<Box<str>, Asked>,
+    /// We may not watch pods.
+    refused: bool,
+    /// The log says that we may not read them.
+    warned: bool,
+    node_events: NodeEvents,
+}
+
+/// An Event, and what it says in numbers.
+struct Told {
+    event: EventInput,
+    kills: u64,
+    /// Whether its pod is there.
+    there: bool,
+}
+
+struct Waiting {
+    notice: Notice,
+    about: About,
+    since: BootNanos,
+    /// When the name of the container was asked for.
+    asked: Option<BootNanos>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    at: BootNanos,
+    under_way: bool,
+    /// How long it is not asked for again.
+    pause: Duration,
+}
+
+/// Where something is told.
+enum Address {
+    Pod(Pod, Option<Called>),
+    Node,
+}
+
+impl PodEvents {
+    /// Starts the watch, where there is an API server. Must be called in a runtime.
+    pub(super) fn new(config: &Config, api: Option<&(Client, Jitter)>) -> Self {
+        let (send_change, changes) = mpsc::channel(CHANGES);
+        let (send_answer, answers) = mpsc::channel(QUESTIONS);
+        if let Some((client, jitter)) = api {
+            let (client, node) = (client.clone(), config.node_name.clone());
+            tokio::spawn(pod_watch::watch(client, node, jitter.clone(), send_change));
+        }
+        Self {
+            index: PodIndex::default(),
+            client: api.map(|(client, _)| client.clone()),
+            changes,
+            answers,
+            send_answer,
+            waiting: VecDeque::new(),
+            asked: BTreeMap::new(),
+            refused: false,
+            warned: false,
+            node_events: NodeEvents::new(config),
+        }
+    }
+
+    /// What the watch or an answer tells; never, without an API server.
+    pub(super) async fn news(&mut self) -> News {
+        tokio::select! {
+            Some(change) = self.changes.recv() => News::Pod(change),
+            Some(answer) = self.answers.recv() => News::Containers(answer),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// When something that waits is told by what is known then.
+    pub(super) fn due(&self) -> Option<BootNanos> {
+        self.waiting.iter().map(Waiting::until).min()
+    }
+
+    /// Events to record now for something that happened.
+    fn tell(&mut self, notice: Notice, now: BootNanos) -> Vec<Told> {
+        let mut told = Vec::new();
+        told.extend(notice.of_node(self.node_events).map(Told::of_node));
+        let Some(about) = notice.about.clone() else {
+            return told;
+        };
+        let mut waiting = Waiting {
+            notice,
+            about,
+            since: now,
+            asked: None,
+        };
+        match self.address(&mut waiting, now) {
+            Some(address) => told.extend(self.told(&waiting, address)),
+            None => self.waiting.push_back(waiting),
+        }
+        while self.waiting.len() > MOST_WAITING
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            told.extend(self.told_as_known(&oldest));
+        }
+        told
+    }
+
+    /// What has waited long enough, or need not wait any more.
+    fn release(&mut self, now: BootNanos) -> Vec<Told> {
+        let mut told = Vec::new();
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            match self.address(&mut waiting, now) {
+                Some(address) => told.extend(self.told(&waiting, address)),
+                None => self.waiting.push_back(waiting),
+            }
+        }
+        told
+    }
+
+    /// Everything that waits, by what is known of it: there will be no later.
+    fn release_all(&mut self) -> Vec<Told> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let told = waiting.iter().filter_map(|one| self.told_as_known(one));
+        told.collect()
+    }
+
+    /// Where to tell it; `None`: that may be known soon.
+    fn address(&mut self, waiting: &mut Waiting, now: BootNanos) -> Option<Address> {
+        let Some(pod) = self.index.find(&waiting.about.pod) else {
+            let over = self.refused || waiting.until() <= now;
+            return over.then_some(Address::Node);
+        };
+        let pod = pod.clone();
+        let Some(id) = &waiting.about.container else {
+            return Some(Address::Pod(pod, None));
+        };
+        if let Some(container) = self.index.container(&pod.uid, id) {
+            let name = Called::Name(container.clone());
+            return Some(Address::Pod(pod, Some(name)));
+        }
+        let by_id = Address::Pod(pod.clone(), Some(Called::Id(id.clone())));
+        if !self.ask(&pod, now) {
+            return Some(by_id);
+        }
+        let asked = *waiting.asked.get_or_insert(now);
+        (asked.plus(UNNAMED) <= now).then_some(by_id)
+    }
+
+    /// Whether an answer is to come that tells what the pod's containers are called.
+    fn ask(&mut self, pod: &Pod, now: BootNanos) -> bool {
+        self.asked
+            .retain(|_, asked| asked.under_way || now.since(asked.at) < asked.pause);
+        if let Some(asked) = self.asked.get(&pod.uid) {
+            return asked.under_way;
+        }
+        let under_way = self.asked.values().filter(|asked| asked.under_way).count();
+        let full = QUESTIONS <= under_way || MOST_ASKED <= self.asked.len();
+        let Some(client) = self.client.clone().filter(|_| !full) else {
+            return false;
+        };
+        if !self.index.is_there(&pod.uid) {
+            return false;
+        }
+        let asked = Asked {
+            at: now,
+            under_way: true,
+            pause: ASK_AGAIN,
+        };
+        self.asked.insert(pod.uid.clone(), asked);
+        let (pod, answers) = (pod.clone(), self.send_answer.clone());
+        tokio::spawn(async move {
+            let found = pod_containers::read(&client, &pod.namespace, &pod.name).await;
+            let uid = pod.uid;
+            // The loop may have ended meanwhile.
+            drop(answers.send(Answer { uid, found }).await);
+        });
+        true
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        let Answer { uid, found } = answer;
+        let asked = self.asked.get_mut(&uid);
+        let err = match found {
+            Ok(containers) => {
+                self.index.know(&uid, containers);
+                None
+            }
+            Err(err) => Some(err),
+        };
+        // Of a pod that is gone a node is told the same as of somebody else's.
+        let refused = err.as_ref().and_then(ApiError::refusal) == Some(Refusal::Forbidden);
+        if let Some(asked) = asked {
+            asked.under_way = false;
+            if refused {
+                asked.pause = REFUSED;
+            }
+        }
+        let Some(err) = err else {
+            return;
+        };
+        let err = &err as &dyn std::error::Error;
+        if refused && self.index.is_there(&uid) && !std::mem::replace(&mut self.warned, true) {
+            warn!(
+                err,
+                "containers are told by their ids; allow this identity to get pods"
+            );
+        } else {
+            debug!(err, "name of a container not known");
+        }
+    }
+
+    /// Takes note of a change. Gives the pods that are gone.
+    fn changed(&mut self, change: PodChange) -> Vec<Pod> {
+        match change {
+            PodChange::Relisting => {
+                self.refused = false;
+                self.index.relist();
+            }
+            PodChange::Present(pod) => self.index.put(pod),
+            PodChange::Gone(uid) => return self.index.remove(&uid).cloned().into_iter().collect(),
+            PodChange::Listed => return self.index.listed(),
+            PodChange::Refused => self.refused = true,
+        }
+        Vec::new()
+    }
+
+    fn told_as_known(&self, waiting: &Waiting) -> Option<Told> {
+        let address = match self.index.find(&waiting.about.pod) {
+            Some(pod) => {
+                let id = waiting.about.container.clone().map(Called::Id);
+                Address::Pod(pod.clone(), id)
+            }
+            None => Address::Node,
+        };
+        self.told(waiting, address)
+    }
+
+    /// `None`: the Node's own Event has told it already.
+    fn told(&self, waiting: &Waiting, address: Address) -> Option<Told> {
+        let notice = &waiting.notice;
+        match address {
+            Address::Pod(pod, container) => Some(Told {
+                event: notice.of_pod(&pod, container.as_ref()),
+                kills: notice.kills(),
+                there: self.index.is_there(&pod.uid),
+            }),
+            Address::Node if notice.of_node(self.node_events).is_some() => None,
+            Address::Node => Some(Told::of_node(notice.instead())),
+        }
+    }
+}
+
+impl Waiting {
+    /// When it is told by what is known.
+    fn until(&self) -> BootNanos {
+        match self.asked {
+            Some(asked) => asked.plus(UNNAMED),
+            None => self.since.plus(UNSEEN),
+        }
+    }
+}
+
+impl Told {
+    fn of_node(event: EventInput) -> Self {
+        Self {
+            event,
+            kills: 0,
+            there: false,
+        }
+    }
+}
+
+impl App {
+    /// Tells what happened, at once or when it is known of what pod.
+    pub(super) fn tell(&mut self, notices: impl IntoIterator<Item = Notice>, now: Now) {
+        if self.reporting.is_none() {
+            return; // It is in the log.
+        }
+        for notice in notices {
+            let told = self.pod_events.tell(notice, now.boot);
+            self.record_told(told);
+        }
+    }
+
+    pub(super) fn pods_changed(&mut self, news: News, now: Now) {
+        let mut next = Some(news);
+        while let Some(news) = next {
+            match news {
+                News::Pod(change) => {
+                    for pod in self.pod_events.changed(change) {
+                        self.metering.pod_gone(&pod.namespace, &pod.name);
+                    }
+                }
+                News::Containers(answer) => self.pod_events.answered(answer),
+            }
+            next = self.pod_events.changes.try_recv().ok().map(News::Pod);
+        }
+        self.tell_waiting(now);
+    }
+
+    /// Tells what waited and need not any more.
+    pub(super) fn tell_waiting(&mut self, now: Now) {
+        let told = self.pod_events.release(now.boot);
+        self.record_told(told);
+    }
+
+    /// Tells whatever waits: there will be no later.
+    pub(super) fn tell_all_waiting(&mut self) {
+        let told = self.pod_events.release_all();
+        self.record_told(told);
+    }
+
+    fn record_told(&mut self, told: Vec<Told>) {
+        for Told {
+            event,
+            kills,
+            there,
+        } in told
+        {
+            if let (
+                Involved::Pod {
+                    namespace, name, ..
+                },
+                true,
+            ) = (&event.object, there)
+            {
+                self.metering.pod_killed(namespace, name, kills);
+            }
+            self.record_all(vec![event]);
+        }
+    }
+}
