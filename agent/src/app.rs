@@ -16,13 +16,14 @@ use crate::api::recorder::EventInput;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::Received;
-use crate::node_status::{Facts, Status, setters};
+use crate::node_status::{Facts, Status, StoredNode, setters};
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
 use crate::reading::{Resource, Signal};
 use crate::serve::Scrape;
 
 mod blocking;
+mod companion;
 mod counts;
 mod disks;
 mod facts;
@@ -31,6 +32,7 @@ mod kills;
 mod metering;
 mod observe;
 mod outside;
+mod own;
 mod pod_events;
 mod pod_pids;
 mod probes;
@@ -48,6 +50,7 @@ use kills::Kills;
 use metering::{Metering, Sources};
 use observe::Observe;
 use outside::{Doors, doors, no_kubelet, ring_ended};
+use own::Own;
 use pod_events::PodEvents;
 use pod_pids::PodPids;
 use probes::Probes;
@@ -115,6 +118,10 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         sites,
         figures: outside.figures,
         client: outside.client.clone(),
+        setters: match outside.config.mode {
+            Mode::Companion => setters::COMPANION,
+            Mode::Node => setters::SETTERS,
+        },
     };
     let metering = Metering::start(sources, &doors.support, doors.kills);
     let api = outside.client.map(|client| (client, outside.jitter));
@@ -141,6 +148,8 @@ struct App {
     counts: Counts,
     pod_pids: PodPids,
     pod_events: PodEvents,
+    /// `None` in node mode.
+    own: Option<Own>,
     facts: Facts,
     blocking: Blocking,
     reporting: Option<Reporting>,
@@ -170,6 +179,7 @@ impl App {
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
             pod_events: PodEvents::new(&config, api.as_ref()),
+            own: Own::new(&config, observe.layout(), doors.kills),
             config,
             clock,
             observe,
@@ -179,17 +189,15 @@ impl App {
             reporting: None,
             metering,
         };
+        app.look_at_kills(clock.now());
         app.first_look().await;
         app.blocking.ask(Question::Recall);
         // Only now: what was found at first is no news.
-        app.reporting = api
-            .filter(|_| app.config.mode == Mode::Node)
-            .map(|(client, jitter)| {
-                let mut reporting =
-                    Reporting::start(&app.config, &client, clock, jitter, &app.facts);
-                reporting.sync(Why::Tick);
-                reporting
-            });
+        app.reporting = api.map(|(client, jitter)| {
+            let mut reporting = Reporting::start(&app.config, &client, clock, jitter, &app.facts);
+            reporting.sync(Why::Tick);
+            reporting
+        });
         let reports = app.reporting.is_some();
         app.metering.evaluated(&app.facts, reports, clock.now());
         app
@@ -296,6 +304,7 @@ impl App {
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
+            self.own.as_ref().and_then(Own::fall_at),
             reports,
         ];
         let storage = (!self.storage_asked).then(|| self.storage.due());
@@ -317,11 +326,14 @@ impl App {
         self.ask_disks(now);
         self.look_at_stalls(now);
         self.tell_waiting(now);
+        self.look_at_kills(now);
         let Some(reporting) = &mut self.reporting else {
             return;
         };
         if reporting.status_due(now.boot) {
-            self.observe.refresh(&mut self.facts);
+            if self.config.mode == Mode::Node {
+                self.observe.refresh(&mut self.facts);
+            }
             self.probes.log_losses();
             self.sync(Why::Tick);
         }
@@ -369,8 +381,9 @@ impl App {
                 self.changed(&changes, None, now);
             }
             Answer::Kills(found) => {
-                let (notices, question) = self.counts.counted(found, now);
+                let (notices, killed, question) = self.counts.counted(found, now);
                 self.tell(notices, now);
+                self.pods_killed(killed, now.boot, now);
                 if let Some(question) = question {
                     self.blocking.ask(question);
                 }
@@ -408,7 +421,7 @@ impl App {
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
     fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
-        self.facts.pressures = self.evaluator.pressures();
+        self.take_pressures();
         for change in changes {
             info!(
                 resource = change.resource.as_str(),
@@ -422,15 +435,7 @@ impl App {
                 reporting.caused_by(resource, stamp);
             }
         }
-        if !changes.is_empty() {
-            self.metering.conditions(&self.facts, now);
-        }
-        if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
-            if !changes.is_empty() {
-                reporting.edge(now.boot);
-            }
-        }
+        self.facts_changed(!changes.is_empty(), now);
     }
 
     fn sync(&mut self, why: Why) {
@@ -443,24 +448,31 @@ impl App {
     fn reported(&mut self, report: Report, now: Now) {
         self.metering.reported(&report);
         if let Report::Registered { stored, .. } = &report {
-            // What was True before a restart is held for a whole transition period from now on,
-            // unless nothing tells of it any more.
-            for condition in stored
-                .conditions
-                .iter()
-                .filter(|c| c.status == Status::True)
-            {
-                let resource = setters::resource(&condition.type_);
-                let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
-                if let Some(resource) = resource.filter(told) {
-                    self.evaluator.seed(resource, now.boot);
-                }
+            match self.config.mode {
+                Mode::Companion => self.hold_own(stored, now),
+                Mode::Node => self.hold(stored, now),
             }
-            self.facts.pressures = self.evaluator.pressures();
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.set_facts(&self.facts);
             reporting.took(report, now.boot);
         }
+    }
+
+    /// What was True before a restart is held for a whole transition period from now on, unless
+    /// nothing tells of it any more.
+    fn hold(&mut self, stored: &StoredNode, now: Now) {
+        let was_true = stored
+            .conditions
+            .iter()
+            .filter(|c| c.status == Status::True);
+        for condition in was_true {
+            let resource = setters::resource(&condition.type_);
+            let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
+            if let Some(resource) = resource.filter(told) {
+                self.evaluator.seed(resource, now.boot);
+            }
+        }
+        self.take_pressures();
     }
 }

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::node_status::own::OwnCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
 
@@ -27,6 +28,7 @@ mod kubelet;
 mod labels;
 mod layers;
 mod loader;
+mod own;
 mod raw;
 
 pub use effective::Effective;
@@ -176,6 +178,10 @@ pub struct Config {
     pub register_node: bool,
     /// `registerWithTaints`, in order.
     pub taints: Vec<Taint>,
+    /// `conditions`: those of our own that companion mode writes.
+    pub conditions: BTreeSet<OwnCondition>,
+    /// `taints`: what conditions of our own taint the Node with while they are True.
+    pub own_taints: BTreeMap<OwnCondition, Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
     /// `enableControllerAttachDetach`: who attaches volumes.

@@ -5,13 +5,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use self::own::OwnCondition;
 use self::setters::go_runtime;
-use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
+use crate::pressure::{Cause, Pressure};
 use crate::reading::{Machine, Network, Resource, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
@@ -262,6 +263,25 @@ pub struct Facts {
     pub stalls: BTreeMap<Stall, Pressure>,
     /// Whether the machine is going down.
     pub shutdown: Shutdown,
+    /// What conditions of our own say beside that.
+    pub own: OwnFacts,
+}
+
+/// What only conditions of our own are computed from.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OwnFacts {
+    /// `conditions`: those that companion mode writes.
+    pub checks: BTreeSet<OwnCondition>,
+    /// Why each resource that is under pressure is so.
+    pub causes: BTreeMap<Resource, Cause>,
+    /// The resources that could not be seen at the last look.
+    pub blind: BTreeSet<Resource>,
+    /// Whether processes of pods are killed often; unread where nothing tells of kills.
+    pub kills: Pressure,
+    /// Path of the pods cgroup.
+    pub pods_cgroup: String,
+    /// `psi.threshold`, in percent.
+    pub stall_threshold: f32,
 }
 
 /// Whether containers can run here.

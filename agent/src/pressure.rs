@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use crate::clock::BootNanos;
+use crate::pressure::oom::Grounds;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
 use crate::reading::Signal;
 
 pub mod deadline;
 pub mod disks;
 pub mod evaluate;
+pub mod kills;
 pub mod look;
 pub mod oom;
 pub mod pids;
@@ -30,9 +32,10 @@ pub mod threshold;
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition: it has no
 /// state here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pressure {
     /// No reading yet, or no source to read from.
+    #[default]
     Unread,
     /// Below, and for long enough.
     Relieved,
@@ -74,6 +77,24 @@ pub enum SlowDisks {
     OwnConditionOnly,
     /// They raise `DiskPressure` too, for those who want the control plane's taint.
     RaiseDiskPressure,
+}
+
+/// Why a resource is under pressure, without the numbers that move: for the words of a condition.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cause {
+    /// Less than a threshold was available.
+    Below {
+        /// On what.
+        signal: Signal,
+        /// As it was configured.
+        threshold: ThresholdValue,
+    },
+    /// The kernel killed for want of memory.
+    OomKill(Grounds),
+    /// Disks are not well.
+    Disks,
+    /// The API server had it as True when we started.
+    Stored,
 }
 
 /// One look at one resource.

@@ -43,6 +43,9 @@ const UPTIME: Duration = Duration::from_hours(1);
 /// test machine's.
 const NO_DISK_SPACE: &str = "nodefs.available<0%,nodefs.inodesFree<0%";
 
+/// The user of an agent in companion mode.
+pub const COMPANION: &str = "system:serviceaccount:nodepulse:nodepulse";
+
 /// What to start.
 #[derive(Debug)]
 pub struct Node {
@@ -52,6 +55,7 @@ pub struct Node {
     reachable: bool,
     on_files: bool,
     file: Option<String>,
+    user: Option<String>,
 }
 
 impl Node {
@@ -75,6 +79,7 @@ impl Node {
             reachable: true,
             on_files: false,
             file: None,
+            user: None,
         }
     }
 
@@ -83,6 +88,17 @@ impl Node {
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
         self
+    }
+
+    /// Beside a kubelet, with whose Node of this name it is up to the test, as [`COMPANION`]. What
+    /// that may do has to be granted.
+    #[must_use]
+    pub fn companion(name: &str) -> Self {
+        let mut node = Self::named(name).config(|overrides| {
+            overrides.mode = Some("companion".to_owned());
+        });
+        node.user = Some(COMPANION.to_owned());
+        node
     }
 
     /// Without anybody who speaks for the kernel: what is sent to it then is lost.
@@ -142,6 +158,7 @@ impl Node {
             reachable,
             on_files,
             file,
+            user,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
@@ -155,7 +172,10 @@ impl Node {
         });
         let network = Arc::new(Network {
             api: Arc::clone(api),
-            identity: Identity::node(&config.node_name),
+            identity: user.map_or_else(
+                || Identity::node(&config.node_name),
+                |user| Identity::user(&user),
+            ),
             reachable: AtomicBool::new(reachable),
             dials: Mutex::default(),
         });

@@ -30,6 +30,10 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
         "unknown.yaml",
         "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nmaxPod: 5\n",
     );
+    let no_such_condition = write(
+        "taints.yaml",
+        "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\ntaints: {MemLow: NoSchedule}\n",
+    );
     let absent = text(&dir.path().join("absent"));
     //  name, further arguments, what the line names
     let rows: Vec<(&str, Vec<&str>, [&str; 3])> = vec![
@@ -92,9 +96,9 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
             ["--mode", "both", "mode: companion"],
         ),
         (
-            "companion mode with an API server",
-            vec!["--mode", "companion"],
-            ["mode", "companion", "--mode node"],
+            "a taint of a condition that nobody writes",
+            vec!["--mode", "companion", "--config", &no_such_condition],
+            ["taints.MemLow", "MemoryLow", "taints: {"],
         ),
         (
             "no such kubeconfig",

@@ -217,7 +217,8 @@ fn address(address: &Address) -> Value {
     }
 }
 
-fn taint(taint: &Taint) -> Value {
+/// One entry of `spec.taints`.
+pub(super) fn taint(taint: &Taint) -> Value {
     if taint.value.is_empty() {
         json!({ "key": taint.key, "effect": taint.effect })
     } else {
@@ -225,7 +226,8 @@ fn taint(taint: &Taint) -> Value {
     }
 }
 
-fn condition_fields(condition: &Condition) -> Map<String, Value> {
+/// All of a condition, in its API's keys.
+pub(super) fn condition_fields(condition: &Condition) -> Map<String, Value> {
     [
         ("type", condition.type_.clone()),
         ("status", condition.status.as_str().to_owned()),

@@ -1,14 +1,18 @@
-//! Our own conditions on a Node that somebody else keeps: what takes them away.
+//! Our own conditions on a Node that somebody else keeps: what says them, and what takes them away.
+//!
+//! Every patch holds each condition whole and nothing else, in no order: what others write at the
+//! same time keeps its bytes and its order, and what somebody changed of ours is put right. The
+//! server puts new ones in front, so `Ready` stays the last.
 
 #![forbid(unsafe_code)]
 
 use serde_json::{Value, json};
 
-use super::convert::object;
+use super::convert::{condition_fields, object};
 use super::taints::{self, Seen};
 use super::{ApiError, Client, Place};
-use crate::node_status::Taint;
 use crate::node_status::own::OwnCondition;
+use crate::node_status::{NodeStatus, Taint};
 
 /// What was taken off a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,9 +58,49 @@ pub async fn remove(
     Ok(Removed { conditions, taints })
 }
 
+/// The patch that makes what is stored say `status`, and whether it says more than that we are
+/// alive. A condition of ours that `status` lacks is deleted where it is stored.
+pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
+    let mut changed = false;
+    let mut list: Vec<Value> = Vec::new();
+    for condition in &status.conditions {
+        let fields = condition_fields(condition);
+        let before = conditions(read).find(|entry| is_of_type(entry, &condition.type_));
+        changed |= fields
+            .iter()
+            .filter(|(key, _)| *key != "lastHeartbeatTime")
+            .any(|(key, value)| before.and_then(|before| before.get(key)) != Some(value));
+        list.push(Value::Object(fields));
+    }
+    let wanted = |own: OwnCondition| status.conditions.iter().any(|c| c.type_ == own.type_());
+    let gone = stored(read).filter(|(own, _)| !wanted(*own));
+    let deletions: Vec<Value> = gone.map(|(own, _)| deletion(own)).collect();
+    changed |= !deletions.is_empty();
+    list.extend(deletions);
+    (in_status(list), changed)
+}
+
+/// As much of a Node as companion mode looks at: the rest is of others, and may be large.
+pub(super) fn ours(node: &Value) -> Value {
+    let of = |pointer: &str| node.pointer(pointer).cloned().unwrap_or(Value::Null);
+    let conditions: Vec<Value> = stored(node).map(|(_, entry)| entry.clone()).collect();
+    json!({
+        "metadata": {
+            "uid": of("/metadata/uid"),
+            "resourceVersion": of("/metadata/resourceVersion"),
+        },
+        "spec": { "taints": of("/spec/taints") },
+        "status": { "conditions": conditions },
+    })
+}
+
 fn conditions(node: &Value) -> impl Iterator<Item = &Value> {
     let list = node.pointer("/status/conditions").and_then(Value::as_array);
     list.into_iter().flatten()
+}
+
+fn is_of_type(entry: &Value, type_: &str) -> bool {
+    entry.get("type").and_then(Value::as_str) == Some(type_)
 }
 
 /// Conditions of ours, as stored.
@@ -81,7 +125,9 @@ fn in_status(conditions: Vec<Value>) -> Value {
 mod tests {
     use super::*;
     use crate::api::Refusal;
+    use crate::api::convert::tests::condition;
     use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::node_status::Status;
 
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";
@@ -164,5 +210,104 @@ mod tests {
 
         let none = remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
         assert_eq!(none.unwrap_err().refusal(), Some(Refusal::NotFound));
+    }
+
+    /// What it is called, what is done to the stored Node, and whether that makes a change.
+    type Row<'a> = (&'a str, &'a dyn Fn(&mut Value), bool);
+
+    #[test]
+    fn a_patch_says_each_condition_whole_and_nothing_else() {
+        let status = |seconds| NodeStatus {
+            conditions: vec![
+                condition("MemoryLow", Status::True, seconds),
+                condition("PIDsLow", Status::False, seconds),
+            ],
+            ..NodeStatus::default()
+        };
+        let read = |change: &dyn Fn(&mut Value)| {
+            let (patch, _) = status_patch(&json!({}), &status(0));
+            let mut node = node("1", &patch["status"]["conditions"], &json!(null));
+            change(&mut node);
+            node
+        };
+        let rows: [Row<'_>; 6] = [
+            ("as stored", &|_| {}, false),
+            (
+                "among others'",
+                &|node| {
+                    let list = node["status"]["conditions"].as_array_mut().unwrap();
+                    list.insert(0, json!({ "type": "Ready", "status": "True" }));
+                },
+                false,
+            ),
+            (
+                "one removed",
+                &|node| {
+                    drop(
+                        node["status"]["conditions"]
+                            .as_array_mut()
+                            .unwrap()
+                            .remove(0),
+                    );
+                },
+                true,
+            ),
+            (
+                "a status that is none",
+                &|node| node["status"]["conditions"][0]["status"] = json!("true"),
+                true,
+            ),
+            (
+                "another message",
+                &|node| node["status"]["conditions"][1]["message"] = json!("theirs"),
+                true,
+            ),
+            (
+                "another time",
+                &|node| node["status"]["conditions"][1]["lastTransitionTime"] = json!(null),
+                true,
+            ),
+        ];
+        for (name, change, expected) in rows {
+            let (patch, changed) = status_patch(&read(change), &status(60));
+            assert_eq!(changed, expected, "{name}");
+            let whole = |n: usize| {
+                let fields = condition_fields(&status(60).conditions[n]);
+                assert_eq!(fields.len(), 6);
+                fields
+            };
+            let expected = json!({ "status": { "conditions": [whole(0), whole(1)] } });
+            assert_eq!(patch, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_condition_that_is_not_wanted_any_more_is_deleted_once() {
+        let status = NodeStatus {
+            conditions: vec![condition("MemoryLow", Status::False, 0)],
+            ..NodeStatus::default()
+        };
+        let stored = json!([{ "type": "Ready" }, { "type": "PIDsLow" }]);
+        let (patch, changed) = status_patch(&node("1", &stored, &json!(null)), &status);
+        assert!(changed);
+        let list = patch["status"]["conditions"].as_array().unwrap();
+        assert_eq!(list.len(), 2);
+        assert_eq!(list[1], json!({ "type": "PIDsLow", "$patch": "delete" }));
+        let (patch, _) = status_patch(&node("1", &json!([]), &json!(null)), &status);
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_node_is_ours_and_what_taints_need() {
+        let taints = json!([{ "key": "dedicated", "effect": "NoSchedule" }]);
+        let low = json!({ "type": "MemoryLow", "status": "True" });
+        let all = json!([{ "type": "Ready" }, low]);
+        let kept = ours(&node("7", &all, &taints));
+        let expected = json!({
+            "metadata": { "uid": "u", "resourceVersion": "7" },
+            "spec": { "taints": taints },
+            "status": { "conditions": [low] },
+        });
+        assert_eq!(kept, expected);
     }
 }

@@ -7,13 +7,23 @@ use tracing::debug;
 
 use super::convert::{desired_node, stored_node, text};
 use super::patch::{is_change, status_patch};
-use super::{ApiError, Client, Disposition, Place};
+use super::taints::Seen;
+use super::{ApiError, Client, Disposition, Place, Refusal, own, taints};
 use crate::clock::{BootNanos, Clock};
-use crate::node_status::{NodeStatus, StoredNode};
+use crate::node_status::{NodeStatus, StoredNode, Taint};
 
 /// Tries of one sync. Against a server that fails at random, five are enough; against one that is
 /// down, more would only add load to its start.
 const TRIES: u32 = 5;
+
+/// How much of the Node is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of its status, and its default labels.
+    Whole,
+    /// Conditions of our own.
+    OwnConditions,
+}
 
 /// When the computed status is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,24 +64,26 @@ pub struct Sent {
 pub struct StatusWriter {
     name: String,
     clock: Clock,
+    part: Part,
     /// Without the parts that no patch of ours depends on.
     cached: Option<Value>,
 }
 
 impl StatusWriter {
-    /// For the Node `name`.
+    /// For `part` of the Node `name`.
     #[must_use]
-    pub fn new(name: String, clock: Clock) -> Self {
+    pub fn new(name: String, clock: Clock, part: Part) -> Self {
         Self {
             name,
             clock,
+            part,
             cached: None,
         }
     }
 
     /// Takes note of the Node as stored: from registration, or from a watch. One that is older
     /// than what is known is ignored, since a watch can lag behind our own writes.
-    pub fn observe(&mut self, mut node: Value) {
+    pub fn observe(&mut self, node: Value) {
         let version = |node: &Value| text(node, "/metadata/resourceVersion").parse::<u64>().ok();
         if let (Some(known), Some(new)) = (self.cached.as_ref().and_then(version), version(&node))
             && new < known
@@ -81,8 +93,7 @@ impl StatusWriter {
         {
             return;
         }
-        trim(&mut node);
-        self.cached = Some(node);
+        self.cached = Some(self.part.of(node));
     }
 
     /// The Node is gone: the next try reads.
@@ -116,6 +127,35 @@ impl StatusWriter {
         self.cached.as_ref().map(stored_node)
     }
 
+    fn is_gone(&self, err: &ApiError) -> bool {
+        self.part == Part::OwnConditions && err.refusal() == Some(Refusal::NotFound)
+    }
+
+    /// Makes `wanted` all that is ours among the Node's taints. `configured` are those that can be.
+    /// The first try goes by the Node as last seen.
+    ///
+    /// Gives whether something was written.
+    ///
+    /// # Errors
+    ///
+    /// As the server says, after bounded tries where others write all the time.
+    pub async fn taint(
+        &mut self,
+        client: &Client,
+        wanted: &[Taint],
+        configured: &[Taint],
+    ) -> Result<bool, ApiError> {
+        let seen = self.cached.as_ref().and_then(Seen::of);
+        let changed = taints::change(client, &self.name, seen, |stored| {
+            taints::with(stored, wanted, configured)
+        });
+        let Some(change) = changed.await? else {
+            return Ok(false);
+        };
+        self.observe(change.node);
+        Ok(true)
+    }
+
     /// Up to five tries, back to back, of computing a status and sending what differs.
     ///
     /// The first try takes the Node as last seen; the others read it. `compute` runs once a try,
@@ -123,7 +163,8 @@ impl StatusWriter {
     ///
     /// # Errors
     ///
-    /// [`ApiError::RetriesExceeded`] after the last try, or at once what no further try can mend.
+    /// [`ApiError::RetriesExceeded`] after the last try, or at once what no further try can mend: for
+    /// conditions of our own also 404.
     pub async fn sync(
         &mut self,
         client: &Client,
@@ -136,6 +177,10 @@ impl StatusWriter {
                 Err(err) => err,
             };
             debug!(attempt, err = err.as_dyn(), "status sync failed");
+            if self.is_gone(&err) {
+                // Whoever keeps the Node makes it anew, or does not: that takes longer than tries.
+                return Err(err);
+            }
             if attempt == TRIES {
                 return Err(ApiError::RetriesExceeded {
                     what: "update of node status",
@@ -158,17 +203,17 @@ impl StatusWriter {
         attempt: u32,
         compute: &mut impl FnMut(&StoredNode) -> (NodeStatus, Decision),
     ) -> Result<SyncOutcome, ApiError> {
+        let part = self.part;
         let read = match &mut self.cached {
             Some(cached) if attempt == 1 => cached,
             cached => {
-                let mut node = client.get(&Place::node(&self.name)).await?;
-                trim(&mut node);
-                cached.insert(node)
+                let node = client.get(&Place::node(&self.name)).await?;
+                cached.insert(part.of(node))
             }
         };
         let (status, decision) = compute(&stored_node(read));
-        let patch = status_patch(read, &desired_node(read, &status));
-        let Some((patch, changed)) = patch.and_then(|patch| due(patch, decision)) else {
+        let patch = part.patch(read, &status);
+        let Some((patch, changed)) = patch.filter(|(_, changed)| decision.sends(*changed)) else {
             return Ok(SyncOutcome::Unchanged);
         };
         let patch = patch.to_string().into_bytes();
@@ -188,12 +233,37 @@ impl StatusWriter {
     }
 }
 
-/// The patch and whether it is a change, if it is to be sent now.
-fn due(patch: Value, decision: Decision) -> Option<(Value, bool)> {
-    let changed = is_change(&patch);
-    match decision {
-        Decision::Send => Some((patch, changed)),
-        Decision::IfChanged => changed.then_some((patch, changed)),
+impl Decision {
+    const fn sends(self, changed: bool) -> bool {
+        match self {
+            Self::Send => true,
+            Self::IfChanged => changed,
+        }
+    }
+}
+
+impl Part {
+    /// What is kept of a Node.
+    fn of(self, mut node: Value) -> Value {
+        match self {
+            Self::Whole => {
+                trim(&mut node);
+                node
+            }
+            Self::OwnConditions => own::ours(&node),
+        }
+    }
+
+    /// What makes `read` say `status`, and whether it says more than that we are alive.
+    fn patch(self, read: &Value, status: &NodeStatus) -> Option<(Value, bool)> {
+        match self {
+            Self::Whole => {
+                let patch = status_patch(read, &desired_node(read, status))?;
+                let changed = is_change(&patch);
+                Some((patch, changed))
+            }
+            Self::OwnConditions => Some(own::status_patch(read, status)),
+        }
     }
 }
 
@@ -214,7 +284,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::Refusal;
     use crate::api::convert::initial_node;
     use crate::api::convert::tests::{at, registration, status};
     use crate::api::scripted::{Reply, Scripted, refusal};
@@ -236,7 +305,7 @@ mod tests {
             boot: BootNanos(0),
             wall: at(0),
         });
-        let mut writer = StatusWriter::new("worker-1".to_owned(), clock);
+        let mut writer = StatusWriter::new("worker-1".to_owned(), clock, Part::Whole);
         writer.observe(node(1));
         writer
     }

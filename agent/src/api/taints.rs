@@ -31,6 +31,8 @@ pub(super) struct Seen {
 /// A list that was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change {
+    /// The Node as stored.
+    pub(super) node: Value,
     /// How many taints it has less than before.
     pub(super) removed: usize,
 }
@@ -56,6 +58,26 @@ pub(super) fn is_ours(taint: &Value, configured: &[Taint]) -> bool {
     by_default || configured.iter().any(named)
 }
 
+/// What `stored` should be for `wanted` to be all that is ours in it. What is there already keeps
+/// its bytes and its place; new ones come last.
+pub(super) fn with(stored: &[Value], wanted: &[Taint], configured: &[Taint]) -> Vec<Value> {
+    let same = |stored: &Value, taint: &Taint| {
+        text(stored, "/key") == taint.key
+            && text(stored, "/effect") == taint.effect
+            && text(stored, "/value") == taint.value
+    };
+    let mut taints = stored.to_vec();
+    taints.retain(|stored| {
+        !is_ours(stored, configured) || wanted.iter().any(|taint| same(stored, taint))
+    });
+    for taint in wanted {
+        if !taints.iter().any(|stored| same(stored, taint)) {
+            taints.push(super::convert::taint(taint));
+        }
+    }
+    taints
+}
+
 /// Makes the list of taints of the Node `name` what `wanted` makes of it. The first try takes it as
 /// `seen`, the others read it. `None`: it is so already.
 pub(super) async fn change(
@@ -78,7 +100,7 @@ pub(super) async fn change(
         let removed = before.taints.len().saturating_sub(taints.len());
         let patch = patch(&before.version, taints);
         match client.patch(&Place::node(name), &patch).await {
-            Ok(_) => return Ok(Some(Change { removed })),
+            Ok(node) => return Ok(Some(Change { node, removed })),
             Err(err) if err.refusal() == Some(Refusal::Conflict) && tries < TRIES => {
                 tries += 1;
                 client.pause(backoff.advance()).await;
@@ -123,6 +145,14 @@ mod tests {
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";
 
+    fn ours(value: &str) -> Taint {
+        Taint {
+            key: "nodepulse.dev/memory-low".to_owned(),
+            value: value.to_owned(),
+            effect: "NoSchedule".to_owned(),
+        }
+    }
+
     fn node(version: u32, taints: &Value) -> Value {
         json!({
             "metadata": { "resourceVersion": version.to_string() },
@@ -135,12 +165,35 @@ mod tests {
     }
 
     fn add(stored: &[Value]) -> Vec<Value> {
-        let ours = json!({ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule" });
-        let mut taints = stored.to_vec();
-        if !taints.contains(&ours) {
-            taints.push(ours);
+        with(stored, &[ours("")], &[])
+    }
+
+    #[test]
+    fn the_list_is_changed_in_what_is_ours_and_in_nothing_else() {
+        let (a, b) = (
+            json!({ "key": "a", "value": "1", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z" }),
+            json!({ "key": "b", "effect": "NoSchedule", "unheard": { "of": [1] } }),
+        );
+        let plain = json!({ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule" });
+        let stamped =
+            json!({ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule", "timeAdded": "x" });
+        let other_effect = json!({ "key": "nodepulse.dev/memory-low", "effect": "NoExecute" });
+        let valued =
+            json!({ "key": "nodepulse.dev/memory-low", "value": "v", "effect": "NoSchedule" });
+        #[rustfmt::skip]
+        let rows = [
+            ("added last", vec![&a, &b], vec![ours("")], vec![&a, &b, &plain]),
+            ("there already, as somebody stamped it", vec![&a, &stamped, &b], vec![ours("")], vec![&a, &stamped, &b]),
+            ("with another value", vec![&a, &plain, &b], vec![ours("v")], vec![&a, &b, &valued]),
+            ("with another effect", vec![&other_effect, &b], vec![ours("")], vec![&b, &plain]),
+            ("removed", vec![&a, &plain, &b], vec![], vec![&a, &b]),
+            ("nothing of ours", vec![&b, &a], vec![], vec![&b, &a]),
+        ];
+        for (name, stored, wanted, expected) in rows {
+            let stored: Vec<Value> = stored.into_iter().cloned().collect();
+            let expected: Vec<Value> = expected.into_iter().cloned().collect();
+            assert_eq!(with(&stored, &wanted, &[]), expected, "{name}");
         }
-        taints
     }
 
     #[test]
@@ -177,7 +230,7 @@ mod tests {
         ]);
         let before = seen(4, &json!(null));
         let change = change(&server.client(), "worker-1", before, add).await;
-        assert_eq!(change.unwrap().unwrap().removed, 0);
+        assert_eq!(change.unwrap().unwrap().node, node(6, &both));
         assert_eq!(server.lines(), [PATCH, GET, PATCH]);
         assert_eq!(server.body(0)["metadata"]["resourceVersion"], "4");
         let expected = json!({

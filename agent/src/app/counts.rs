@@ -196,25 +196,27 @@ impl Counts {
         self.remember(&found)
     }
 
-    /// The counters now. Gives what to tell, and what to write down.
+    /// The counters now. Gives what to tell, how many processes of pods were killed, and what to
+    /// write down.
     pub(super) fn counted(
         &mut self,
         found: Option<Vec<PodKills>>,
         now: Now,
-    ) -> (Vec<Notice>, Option<Question>) {
+    ) -> (Vec<Notice>, u64, Option<Question>) {
         self.asked = false;
         self.looked = now.boot;
         let Some(found) = found else {
-            return (Vec::new(), None);
+            return (Vec::new(), 0, None);
         };
-        let mut notices = Vec::new();
+        let (mut notices, mut killed) = (Vec::new(), 0);
         if self.source == KillSource::Counters {
             let risen = self.risen(&found, |id| self.known.get(&id).copied().unwrap_or(0));
             self.news |= !risen.is_empty();
+            killed = risen.values().sum();
             let told = risen.into_iter();
             notices.extend(told.map(|risen| self.notice(risen, When::Now, now.wall)));
         }
-        (notices, self.remember(&found))
+        (notices, killed, self.remember(&found))
     }
 
     /// What happened while the agent was down, once whatever the rings held of it has been told.

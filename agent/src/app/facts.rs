@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use super::observe::Observe;
+use super::own;
 use crate::config::{Config, Runtime as Configured};
 use crate::host::{addresses, machine};
 use crate::node_status::{Disks, Facts, Runtime, Shutdown};
@@ -36,5 +37,6 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         pressures: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
+        own: own::facts(config),
     }
 }

@@ -129,6 +129,7 @@ impl App {
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
+        self.pod_killed(finding.path.as_deref(), finding.stamp.kernel, now);
         self.hot.hint(now.boot);
         finding
     }

@@ -12,8 +12,8 @@ use tracing::debug;
 use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use super::{App, Input};
-use crate::api::Client;
 use crate::api::lease::Cycle;
+use crate::api::{ApiError, Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::{DecodeError, Event};
@@ -21,7 +21,8 @@ use crate::host::own;
 use crate::kernel::figures::Figures;
 use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
-use crate::node_status::{Facts, Status, StoredNode, setters};
+use crate::node_status::setters::{Setter, compute_with};
+use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
 use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
@@ -37,6 +38,8 @@ pub(super) struct Sources {
     /// What a simulated kernel has counted.
     pub(super) figures: Option<watch::Receiver<Figures>>,
     pub(super) client: Option<Client>,
+    /// What the conditions are computed by.
+    pub(super) setters: &'static [(&'static str, Setter)],
 }
 
 /// Opens the ports that are to be had. Only after it is known that no kubelet has them.
@@ -82,6 +85,7 @@ pub(super) struct Metering {
     /// The status that each condition had when we last looked; `None` before everything was
     /// evaluated once, since what is found at first is no transition.
     known: Option<BTreeMap<String, Status>>,
+    setters: &'static [(&'static str, Setter)],
     figures: Option<watch::Receiver<Figures>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
@@ -109,6 +113,7 @@ impl Metering {
             scrapes,
             _server: server,
             known: None,
+            setters: sources.setters,
             figures: sources.figures,
             client: sources.client,
             pods: BTreeSet::new(),
@@ -223,7 +228,7 @@ impl Metering {
         let Some(known) = &mut self.known else {
             return;
         };
-        let (status, _) = setters::compute(facts, &StoredNode::default(), now);
+        let (status, _) = compute_with(self.setters, facts, &StoredNode::default(), now);
         let node = &self.metrics.node;
         for condition in status.conditions {
             let type_ = condition.type_;
@@ -248,6 +253,7 @@ impl Metering {
                 why,
                 stamps,
                 outcome: Ok(sent),
+                ..
             } => {
                 self.readiness.send_replace(Readiness::Ready);
                 let Some(sent) = sent else {
@@ -263,6 +269,7 @@ impl Metering {
                     self.acked(*stamp, sent.acked);
                 }
             }
+            Report::Tainted(outcome) => self.tainted(outcome),
             Report::Registered { .. }
             | Report::Held(_)
             | Report::Synced {
@@ -282,6 +289,15 @@ impl Metering {
                 }
             }
         }
+    }
+
+    fn tainted(&self, outcome: &Result<bool, ApiError>) {
+        let result = match outcome {
+            Ok(_) => "written",
+            Err(err) if err.refusal() == Some(Refusal::Forbidden) => "denied",
+            Err(_) => "failed",
+        };
+        self.metrics.api.taint_patches.of([result]).inc();
     }
 
     fn acked(&self, stamp: Stamp, acked: BootNanos) {

@@ -15,7 +15,7 @@ use crate::api::recorder::{Delivered, EventInput, EventSink};
 use crate::api::status::Sent;
 use crate::api::{ApiError, Client};
 use crate::clock::{BootNanos, Clock, Stamp};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::{Facts, StoredNode};
 use crate::reading::Resource;
@@ -37,6 +37,17 @@ pub(super) enum Why {
     Tick,
     /// A condition changed.
     Edge,
+}
+
+/// When the status is to be looked at again, if nothing happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// As often as a status is computed.
+    Short,
+    /// As often as an unchanged status is sent.
+    Long,
+    /// Then.
+    Until(BootNanos),
 }
 
 /// A status sync to do. One at a time: the loop knows whether the writer is busy, so the channel of
@@ -69,7 +80,11 @@ pub(super) enum Report {
         stamps: BTreeMap<Resource, Stamp>,
         /// `None`: nothing had changed.
         outcome: Result<Option<Sent>, ApiError>,
+        /// When the next one is due.
+        next: Wait,
     },
+    /// Our taints were to be changed: whether something was written.
+    Tainted(Result<bool, ApiError>),
     /// A lease cycle is over.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
@@ -82,7 +97,8 @@ pub(super) struct Channels {
     pub(super) facts: watch::Receiver<Facts>,
     /// See [`SyncRequest`].
     pub(super) syncs: mpsc::Receiver<SyncRequest>,
-    /// Renew, with the Node's UID where it is known. One at a time, as with syncs.
+    /// Renew, with the Node's UID where it is known. One at a time, as with syncs. Companion mode
+    /// asks for none.
     pub(super) leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     pub(super) reports: mpsc::Sender<Report>,
@@ -100,6 +116,9 @@ pub(super) struct Reporting {
     lease: Lease,
     jitter: Jitter,
     update_frequency: Duration,
+    report_frequency: Duration,
+    /// So that a missing right is told once.
+    taints_failing: bool,
     node_uid: Option<String>,
 }
 
@@ -124,6 +143,21 @@ struct Lease {
     due: BootNanos,
     interval: Duration,
     failing: bool,
+}
+
+impl Lease {
+    fn of(config: &Config, now: BootNanos) -> Self {
+        Self {
+            busy: false,
+            due: match config.mode {
+                Mode::Node => now,
+                // It is the kubelet's.
+                Mode::Companion => NEVER,
+            },
+            interval: config.lease_duration / 4,
+            failing: false,
+        }
+    }
 }
 
 /// The end of time: something under way has no due moment.
@@ -165,14 +199,11 @@ impl Reporting {
                 stamps: BTreeMap::new(),
                 failing: false,
             },
-            lease: Lease {
-                busy: false,
-                due: now,
-                interval: config.lease_duration / 4,
-                failing: false,
-            },
+            lease: Lease::of(config, now),
             jitter,
             update_frequency: config.status_update_frequency,
+            report_frequency: config.status_report_frequency,
+            taints_failing: false,
             node_uid: None,
         }
     }
@@ -264,7 +295,7 @@ impl Reporting {
                     debug!("the status writer is gone");
                 }
                 self.node_uid = Some(stored.uid.clone());
-                if !self.lease.busy {
+                if self.lease.due != NEVER {
                     // There was no Node to make it for until now.
                     self.lease.due = now;
                 }
@@ -275,18 +306,22 @@ impl Reporting {
                 why,
                 stamps,
                 outcome,
-            } => self.synced(why, stamps, outcome, now),
+                next,
+            } => {
+                self.told(why, stamps, outcome);
+                self.synced(next, now);
+            }
+            Report::Tainted(outcome) => self.tainted(outcome),
             Report::Lease(outcome) => self.leased(outcome, now),
             Report::Event(delivered) => tell_event(&delivered),
         }
     }
 
-    fn synced(
+    fn told(
         &mut self,
         why: Why,
         stamps: BTreeMap<Resource, Stamp>,
         outcome: Result<Option<Sent>, ApiError>,
-        now: BootNanos,
     ) {
         match outcome {
             Ok(sent) => {
@@ -308,10 +343,34 @@ impl Reporting {
                 self.writer.stamps.extend(stamps);
             }
         }
+    }
+
+    fn synced(&mut self, next: Wait, now: BootNanos) {
         self.writer.busy = false;
-        self.writer.due = self.next(now, self.update_frequency, self.lease.due);
+        self.writer.due = match next {
+            Wait::Short => self.next(now, self.update_frequency, self.lease.due),
+            Wait::Long => self.next(now, self.report_frequency, self.lease.due),
+            Wait::Until(moment) => moment,
+        };
         if let Some(why) = self.writer.again.take() {
             self.sync(why);
+        }
+    }
+
+    fn tainted(&mut self, outcome: Result<bool, ApiError>) {
+        let Err(err) = outcome else {
+            self.taints_failing = false;
+            info!("taints of the node changed");
+            return;
+        };
+        let err = &err as &dyn std::error::Error;
+        if std::mem::replace(&mut self.taints_failing, true) {
+            debug!(err, "taints of the node not changed");
+        } else {
+            warn!(
+                err,
+                "taints of the node not changed, will retry; this needs the right to patch nodes"
+            );
         }
     }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use tracing::{debug, info, warn};
 
 use super::App;
-use crate::clock::Now;
+use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::{Hierarchy, Layout, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::kernel::psi::{Trigger, open};
+use crate::pressure::Pressure;
 use crate::pressure::stall::{StallBoard, StallSample};
 use crate::reading::{Stall, StallKind, StallOf};
 
@@ -78,8 +79,18 @@ impl Stalls {
         }
     }
 
+    /// The state of every stall.
+    pub(super) fn pressures(&self) -> BTreeMap<Stall, Pressure> {
+        self.board.pressures()
+    }
+
+    /// The API server has it as True.
+    pub(super) fn hold(&mut self, stall: Stall, now: BootNanos) {
+        self.board.seed(stall, now);
+    }
+
     /// When to wake up for them; `None` while nothing stalls.
-    pub(super) fn wake_at(&self) -> Option<crate::clock::BootNanos> {
+    pub(super) fn wake_at(&self) -> Option<BootNanos> {
         self.board.wake_at()
     }
 
@@ -135,6 +146,7 @@ impl App {
                 "stall pressure changed"
             );
         }
-        self.facts.stalls = self.stalls.board.pressures();
+        self.facts.stalls = self.stalls.pressures();
+        self.facts_changed(false, now);
     }
 }

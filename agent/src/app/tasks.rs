@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
-use super::reporting::{Channels, Report, SyncRequest};
+use super::companion::{Companion, Parts};
+use super::reporting::{Channels, Report, SyncRequest, Wait};
 use crate::api::backoff::Jitter;
 use crate::api::holder::{self, Holder};
 use crate::api::lease::LeaseKeeper;
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, Reporter};
 use crate::api::register::{DeviceCheckpoint, Registrar};
-use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
+use crate::api::status::{Decision, Part, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{Clock, Now, Stamp};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::host::HostRoot;
 use crate::node_status::report::{self, Reporter as Schedule};
-use crate::node_status::setters;
+use crate::node_status::setters::{self, SetterError};
 use crate::node_status::transition::{Edge, edges};
 use crate::node_status::{Facts, NodeStatus, Registration, Runtime, StoredNode};
 use crate::reading::Resource;
@@ -48,8 +49,6 @@ pub(super) fn start(
         reports,
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
-    // Nothing is written before it is clear that nobody else looks after this Node.
-    let (ours, ours_seen) = watch::channel(config.take_over);
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
     let reporter = Reporter {
         node: config.node_name.clone(),
@@ -59,13 +58,43 @@ pub(super) fn start(
         Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
     let recorder = tokio::spawn(recorder.run());
     tokio::spawn(tell_deliveries(delivered, reports.clone()));
-    tokio::spawn(keep_lease(
-        LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
-        Line {
+    let parts = Parts {
+        line: Line {
             client: client.clone(),
             clock,
-            reports: reports.clone(),
+            reports,
         },
+        facts,
+        uid,
+        events: sink.clone(),
+        jitter,
+    };
+    match config.mode {
+        Mode::Companion => drop(tokio::spawn(Companion::new(config, parts).run(syncs))),
+        Mode::Node => keep_node(config, parts, syncs, leases),
+    }
+    (sink, recorder)
+}
+
+/// Node mode: the Lease, and the whole Node.
+fn keep_node(
+    config: &Config,
+    parts: Parts,
+    syncs: mpsc::Receiver<SyncRequest>,
+    leases: mpsc::Receiver<Option<String>>,
+) {
+    let Parts {
+        line,
+        facts,
+        uid,
+        events,
+        jitter,
+    } = parts;
+    // Nothing is written before it is clear that nobody else looks after this Node.
+    let (ours, ours_seen) = watch::channel(config.take_over);
+    tokio::spawn(keep_lease(
+        LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
+        line.clone(),
         leases,
         ours_seen,
     ));
@@ -75,28 +104,24 @@ pub(super) fn start(
         ours,
         register: config.register_node,
         checkpoint: checkpoint(config),
-        status: StatusWriter::new(config.node_name.clone(), clock),
+        status: StatusWriter::new(config.node_name.clone(), line.clock, Part::Whole),
         settled: false,
         schedule: Schedule::new(config.status_report_frequency),
         jitter,
         facts,
         uid,
-        events: sink.clone(),
-        line: Line {
-            client: client.clone(),
-            clock,
-            reports,
-        },
+        events,
+        line,
     };
     tokio::spawn(writer.run(syncs));
-    (sink, recorder)
 }
 
 /// What every task needs to say something and to tell what came of it.
-struct Line {
-    client: Client,
-    clock: Clock,
-    reports: mpsc::Sender<Report>,
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) reports: mpsc::Sender<Report>,
 }
 
 fn registration(config: &Config, runtime: Runtime) -> Registration {
@@ -186,6 +211,7 @@ impl NodeWriter {
                     why,
                     stamps,
                     outcome,
+                    next: Wait::Short,
                 };
                 if self.line.reports.send(report).await.is_err() {
                     return;
@@ -358,6 +384,12 @@ impl NodeWriter {
 /// The status, and what is new in it.
 fn computed(facts: &Facts, stored: &StoredNode, now: Now) -> (NodeStatus, Vec<Edge>) {
     let (status, failed) = setters::compute(facts, stored, now);
+    log_failed(failed);
+    let edges = edges(stored, &status);
+    (status, edges)
+}
+
+pub(super) fn log_failed(failed: Vec<(&'static str, SetterError)>) {
     for (setter, err) in failed {
         debug!(
             setter,
@@ -365,12 +397,10 @@ fn computed(facts: &Facts, stored: &StoredNode, now: Now) -> (NodeStatus, Vec<Ed
             "setter failed"
         );
     }
-    let edges = edges(stored, &status);
-    (status, edges)
 }
 
 /// The Events that tell of what was new. One that the kernel caused carries its time.
-fn events(
+pub(super) fn events(
     news: Vec<Edge>,
     node: &str,
     now: Now,

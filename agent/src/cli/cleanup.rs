@@ -122,7 +122,7 @@ fn names(page: &Value) -> Vec<String> {
 }
 
 async fn one(client: &Client, node: &str, config: &Config) -> Cleaned {
-    match own::remove(client, node, &OwnCondition::ALL, taints(config)).await {
+    match own::remove(client, node, &OwnCondition::ALL, &taints(config)).await {
         Ok(Removed { conditions, taints }) => {
             println!("{node}: {conditions} conditions and {taints} taints removed");
             Cleaned::All
@@ -139,8 +139,8 @@ async fn one(client: &Client, node: &str, config: &Config) -> Cleaned {
 }
 
 /// Taints that the configuration names beside the default ones.
-const fn taints(_config: &Config) -> &[Taint] {
-    &[]
+fn taints(config: &Config) -> Vec<Taint> {
+    config.own_taints.values().cloned().collect()
 }
 
 fn failed(what: &str, err: &ApiError) {

@@ -20,7 +20,7 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::app::{self, AppError, KernelLine, Outside};
 use crate::clock::Clock;
-use crate::config::{Config, Ignored, Loaded, LogFormat, LogLevel, Mode, ProbeFor, Sandbox, Tier};
+use crate::config::{Config, Ignored, Loaded, LogFormat, LogLevel, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
@@ -237,14 +237,7 @@ fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
 
 /// The API server, where there is one. Opens no connection.
 async fn client(config: &Config) -> Result<Option<Client>, String> {
-    let client = settings::client(config, config.lease_duration / 4).await?;
-    if client.is_some() && config.mode == Mode::Companion {
-        return Err(
-            "mode: \"companion\" cannot report to an API server yet; example: --mode node"
-                .to_owned(),
-        );
-    }
-    Ok(client)
+    settings::client(config, config.lease_duration / 4).await
 }
 
 fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {

@@ -49,6 +49,11 @@ const EXAMPLES: &[(&str, &str)] = &[
         "registerWithTaints: [{key: dedicated, value: edge, effect: NoSchedule}]",
     ),
     ("nodeLabels", "nodeLabels: {example.com/rack: r7}"),
+    ("conditions", "conditions: {DiskStallPressure: false}"),
+    (
+        "taints",
+        "taints: {MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}",
+    ),
     ("nodeIP", "nodeIP: 192.0.2.10,2001:db8::10"),
     ("providerID", "providerID: metal://rack-7/host-3"),
     ("maxPods", "maxPods: 110"),

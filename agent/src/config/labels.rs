@@ -83,7 +83,8 @@ pub(super) fn taints(settings: Vec<Setting>) -> Result<Vec<Taint>, ConfigError> 
     Ok(taints)
 }
 
-fn parse_taint(text: &str) -> Result<Taint, String> {
+/// `key=value:effect` or `key:effect`.
+pub(super) fn parse_taint(text: &str) -> Result<Taint, String> {
     let (name, effect) = text.rsplit_once(':').ok_or("has no effect")?;
     let (key, value) = name.split_once('=').unwrap_or((name, ""));
     check_key(key)?;
@@ -102,14 +103,11 @@ fn check_allowed(key: &str) -> Result<(), String> {
     let Some((namespace, _)) = key.split_once('/') else {
         return Ok(());
     };
-    let reserved = ["kubernetes.io", "k8s.io"]
-        .iter()
-        .any(|domain| is_or_below(namespace, domain));
     let allowed = ALLOWED_KEYS.contains(&key)
         || ALLOWED_NAMESPACES
             .iter()
             .any(|own| is_or_below(namespace, own));
-    if reserved && !allowed {
+    if is_kubernetes_own(key) && !allowed {
         return Err(
             "has a key in a namespace that is not for nodes to set; take a domain of your own, or \
              node.kubernetes.io"
@@ -117,6 +115,14 @@ fn check_allowed(key: &str) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+/// Whether a key is in a namespace of Kubernetes.
+pub(super) fn is_kubernetes_own(key: &str) -> bool {
+    let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+    ["kubernetes.io", "k8s.io"]
+        .iter()
+        .any(|domain| is_or_below(namespace, domain))
 }
 
 fn is_or_below(namespace: &str, domain: &str) -> bool {

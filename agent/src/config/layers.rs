@@ -13,7 +13,7 @@ const PREFIX: &str = "NODEPULSE_";
 
 /// What the command line says; `None` where it is silent. Lists and maps in the flag form:
 /// `memory.available<1Gi,pid.available<5%` for thresholds, `key=value,…` for other maps,
-/// `key=value:effect,…` for taints.
+/// `key=value:effect,…` for taints, and `type=effect,…` for those of conditions.
 ///
 /// The flag of a key is its name in kebab case: `--max-pods`, `--node-ip`, `--log-level`.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +50,8 @@ pub struct Overrides {
     pub take_over: Option<String>,
     pub register_node: Option<String>,
     pub register_with_taints: Option<String>,
+    pub conditions: Option<String>,
+    pub taints: Option<String>,
     pub node_labels: Option<String>,
     pub node_ip: Option<String>,
     pub provider_id: Option<String>,

@@ -10,7 +10,7 @@ use super::keys::{Keys, key};
 use super::layers::Setting;
 use super::raw::RawTaint;
 use super::{Config, DiskIo, LogFormat, LogLevel, Mode, ProbeFor, Psi, Runtime, Sandbox, Tier};
-use super::{allocation, checks, defaults, eviction, labels};
+use super::{allocation, checks, defaults, eviction, labels, own};
 use crate::node_status::{AttachDetach, Taint};
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
@@ -36,12 +36,13 @@ impl Loader<'_> {
         let pods_cgroup = self.pods_cgroup()?;
         let thresholds = eviction::thresholds(keys, mode)?;
         let allocation = allocation::allocation(keys, &thresholds)?;
-        let policy = self.policy(thresholds)?;
+        let policy = self.policy(thresholds, mode)?;
         let (update, report) = self.frequencies()?;
         let register = key!(keys, "registerNode", register_node);
         let take_over = key!(keys, "takeOver", take_over);
         let provider_id = key!(keys, "providerID", provider_id);
         let node_ips = key!(keys, "nodeIP", node_ip);
+        let (conditions, own_taints) = own::own(keys, mode)?;
         Ok(Config {
             mode,
             node_name,
@@ -58,6 +59,8 @@ impl Loader<'_> {
             take_over: keys.value(&take_over, &defaults::TAKE_OVER, checks::boolean)?,
             register_node: keys.value(&register, &defaults::REGISTER_NODE, checks::boolean)?,
             taints: self.taints()?,
+            conditions,
+            own_taints,
             node_labels: self.node_labels()?,
             attach_detach: self.attach_detach()?,
             node_ips: keys
@@ -125,7 +128,7 @@ impl Loader<'_> {
         Ok(root.join(name))
     }
 
-    fn policy(&self, thresholds: Vec<Threshold>) -> Result<Policy, ConfigError> {
+    fn policy(&self, thresholds: Vec<Threshold>, mode: Mode) -> Result<Policy, ConfigError> {
         let keys = &self.0;
         let period = key!(
             keys,
@@ -134,7 +137,13 @@ impl Loader<'_> {
         );
         let period = keys.unless_unset(&period, &defaults::TRANSITION_PERIOD, checks::period)?;
         let raises = key!("diskIO.raisesDiskPressure", disk_io.raises_disk_pressure);
-        let raises = keys.value(&raises, &defaults::RAISES_DISK_PRESSURE, checks::boolean)?;
+        let raises = keys.value(&raises, &defaults::RAISES_DISK_PRESSURE, |text| {
+            match (checks::boolean(text)?, mode) {
+                (true, Mode::Companion) => Err("is for mode: node, which writes DiskPressure"),
+                (raises, Mode::Companion | Mode::Node) => Ok(raises),
+            }
+            .map_err(str::to_owned)
+        })?;
         Ok(Policy {
             thresholds: if self.pods_are_enforced()? {
                 with_allocatable(thresholds)

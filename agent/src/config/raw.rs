@@ -1,10 +1,12 @@
 //! The text form: every value as it was written, and no key that we do not know.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::error::ConfigError;
 use super::{API_VERSION, KIND};
@@ -37,6 +39,9 @@ pub(super) struct RawConfig {
     pub(super) register_node: Option<String>,
     pub(super) register_with_taints: Option<Vec<RawTaint>>,
     pub(super) node_labels: Option<BTreeMap<String, String>>,
+    pub(super) conditions: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "own_taints")]
+    pub(super) taints: Option<BTreeMap<String, String>>,
     #[serde(rename = "nodeIP")]
     pub(super) node_ip: Option<String>,
     #[serde(rename = "providerID")]
@@ -98,6 +103,59 @@ impl RawTaint {
             Some(value) => format!("{}={value}:{}", self.key, self.effect),
             None => format!("{}:{}", self.key, self.effect),
         }
+    }
+}
+
+/// One entry of `taints`: an effect alone, or with key and value. Becomes `effect`, `key:effect`,
+/// `=value:effect` or `key=value:effect`.
+struct RawOwnTaint(String);
+
+fn own_taints<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let taints: Option<BTreeMap<String, RawOwnTaint>> = Option::deserialize(deserializer)?;
+    let text = |(type_, RawOwnTaint(text))| (type_, text);
+    Ok(taints.map(|taints| taints.into_iter().map(text).collect()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TaintParts {
+    effect: Option<String>,
+    key: Option<String>,
+    value: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for RawOwnTaint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OwnTaintVisitor)
+    }
+}
+
+struct OwnTaintVisitor;
+
+impl<'de> Visitor<'de> for OwnTaintVisitor {
+    type Value = RawOwnTaint;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an effect such as NoSchedule, or {effect: …, key: …, value: …}")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<RawOwnTaint, E> {
+        Ok(RawOwnTaint(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawOwnTaint, A::Error> {
+        let parts = TaintParts::deserialize(MapAccessDeserializer::new(map))?;
+        let effect = parts.effect.unwrap_or_default();
+        let value = parts.value.map(|value| format!("={value}"));
+        let name = [parts.key, value].into_iter().flatten().collect::<String>();
+        let text = if name.is_empty() {
+            effect
+        } else {
+            format!("{name}:{effect}")
+        };
+        Ok(RawOwnTaint(text))
     }
 }
 

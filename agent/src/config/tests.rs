@@ -623,3 +623,55 @@ fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&s
         assert!(line.contains(part), "{text:?}: {line:?} lacks {part:?}");
     }
 }
+
+#[test]
+fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
+    let config = Given::default().load().unwrap();
+    assert_eq!(config.conditions.len(), OwnCondition::ALL.len());
+    assert!(config.own_taints.is_empty());
+
+    let config = file(
+        "conditions: {MemoryLow: true, PIDsLow: false}\n\
+         taints:\n  \
+           MemoryLow: NoExecute\n  \
+           DiskIOPressure: {effect: PreferNoSchedule, key: example.com/slow, value: disk}\n  \
+           DiskSpaceLow: {key: example.com/full}\n  \
+           FrequentOOMKills: {value: oom}\n  \
+           DiskStallPressure: {}\n",
+    );
+    assert_eq!(config.conditions.len(), OwnCondition::ALL.len() - 1);
+    assert!(!config.conditions.contains(&OwnCondition::PidsLow));
+    let taints: Vec<_> = config
+        .own_taints
+        .iter()
+        .map(|(own, t)| format!("{} {}={}:{}", own.type_(), t.key, t.value, t.effect))
+        .collect();
+    let expected = [
+        "MemoryLow nodepulse.dev/memory-low=:NoExecute",
+        "DiskSpaceLow example.com/full=:NoSchedule",
+        "DiskIOPressure example.com/slow=disk:PreferNoSchedule",
+        "FrequentOOMKills nodepulse.dev/frequent-oom-kills=oom:NoSchedule",
+        "DiskStallPressure nodepulse.dev/disk-stall-pressure=:NoSchedule",
+    ];
+    assert_eq!(taints, expected);
+}
+
+#[test]
+fn the_environment_names_conditions_and_taints_too() {
+    let given = Given {
+        env: &[
+            ("NODEPULSE_CONDITIONS", "DiskStallPressure=false"),
+            (
+                "NODEPULSE_TAINTS",
+                "MemoryLow=NoSchedule,PIDsLow=a.b/c=d:NoExecute",
+            ),
+        ],
+        ..Given::default()
+    };
+    let config = given.load().unwrap();
+    assert_eq!(config.conditions.len(), OwnCondition::ALL.len() - 1);
+    let pids = &config.own_taints[&OwnCondition::PidsLow];
+    let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
+    assert_eq!(parts, ("a.b/c", "d", "NoExecute"));
+    assert_eq!(config.own_taints.len(), 2);
+}

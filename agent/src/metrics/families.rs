@@ -45,6 +45,7 @@ pub struct NodeMetrics {
 pub struct ApiMetrics {
     pub event_to_ack: Histogram,
     pub status_patches: Labelled<Counter, 1>,
+    pub taint_patches: Labelled<Counter, 1>,
     pub lease_renewals: Labelled<Counter, 1>,
     pub requests: Labelled<Counter, 3>,
     pub queue_depth: Gauge,
@@ -139,6 +140,11 @@ impl ApiMetrics {
                 "status_patches",
                 "Status patches that the API server took, by what made us send",
                 ["why"],
+            ),
+            taint_patches: to.labelled(
+                "taint_patches",
+                "Changes of our taints by their end",
+                ["result"],
             ),
             lease_renewals: to.labelled("lease_renewals", "Lease cycles by their end", ["result"]),
             requests: to.labelled(

@@ -1,6 +1,8 @@
 //! The conditions that are ours alone: companion mode writes no others, and `cleanup` removes no
 //! others.
 
+use crate::reading::{Resource, Stall, StallKind, StallOf};
+
 /// A condition that no kubelet writes. True means problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnCondition {
@@ -68,6 +70,39 @@ impl OwnCondition {
             Self::PodsMemoryStallPressure => concat!(domain!(), "/pods-memory-stall-pressure"),
             Self::PodsDiskStallPressure => concat!(domain!(), "/pods-disk-stall-pressure"),
         }
+    }
+
+    /// The resource that it is about. Of all pods' tasks `PIDsLow` tells too.
+    #[must_use]
+    pub const fn resource(self) -> Option<Resource> {
+        match self {
+            Self::MemoryLow => Some(Resource::Memory),
+            Self::PidsLow => Some(Resource::Pids),
+            Self::DiskSpaceLow => Some(Resource::Disk),
+            Self::DiskIoPressure => Some(Resource::DiskIo),
+            Self::FrequentOomKills
+            | Self::MemoryStallPressure
+            | Self::DiskStallPressure
+            | Self::PodsMemoryStallPressure
+            | Self::PodsDiskStallPressure => None,
+        }
+    }
+
+    /// The stall that it is about.
+    #[must_use]
+    pub const fn stall(self) -> Option<Stall> {
+        let (of, kind) = match self {
+            Self::MemoryStallPressure => (StallOf::Node, StallKind::Memory),
+            Self::DiskStallPressure => (StallOf::Node, StallKind::Io),
+            Self::PodsMemoryStallPressure => (StallOf::Pods, StallKind::Memory),
+            Self::PodsDiskStallPressure => (StallOf::Pods, StallKind::Io),
+            Self::MemoryLow
+            | Self::PidsLow
+            | Self::DiskSpaceLow
+            | Self::DiskIoPressure
+            | Self::FrequentOomKills => return None,
+        };
+        Some(Stall::new(of, kind))
     }
 
     /// The condition of this `type`.

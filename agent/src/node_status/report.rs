@@ -81,6 +81,15 @@ impl Reporter {
         }
     }
 
+    /// When an unchanged status is to be sent; `None` before the first.
+    #[must_use]
+    pub const fn due(&self) -> Option<BootNanos> {
+        match self.due {
+            Due::Never => None,
+            Due::At(due) => Some(due),
+        }
+    }
+
     /// A status was sent and accepted at `now`.
     ///
     /// `fraction` is a random number from 0 to 1. After a first or a changed status it places the

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use super::{Allocation, Condition, Disks, Facts, Runtime, Shutdown, Status};
+use super::own::OwnCondition;
+use super::{Allocation, Condition, Disks, Facts, OwnFacts, Runtime, Shutdown, Status};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
@@ -95,5 +96,12 @@ pub fn facts() -> Facts {
         disks: Disks::default(),
         stalls: BTreeMap::new(),
         shutdown: Shutdown::NotAnnounced,
+        own: OwnFacts {
+            checks: OwnCondition::ALL.into(),
+            kills: Pressure::Relieved,
+            pods_cgroup: "/kubepods".to_owned(),
+            stall_threshold: 40.0,
+            ..OwnFacts::default()
+        },
     }
 }

@@ -6,7 +6,7 @@
 //! and the caller logs the error.
 //!
 //! To add one: a file under `setters/` with a function of type [`Setter`], and a line in
-//! [`SETTERS`]. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
+//! [`SETTERS`], or in [`COMPANION`] for a condition of our own. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
 //! the last of them, since control planes have relied on that, and needs the capacity.
 
 use std::net::IpAddr;
@@ -21,6 +21,7 @@ pub mod disk_io;
 pub mod endpoints;
 pub mod go_runtime;
 pub mod machine;
+pub mod own;
 pub mod pressure;
 pub mod ready;
 pub mod version;
@@ -108,16 +109,41 @@ pub const SETTERS: &[(&str, Setter)] = &[
     ("Ready", ready::set),
 ];
 
-/// The status that should be true at `now`, and the setters that failed.
+/// Those of companion mode: conditions of our own, and nothing else.
+pub const COMPANION: &[(&str, Setter)] = &[
+    ("MemoryLow", own::memory),
+    ("PIDsLow", own::pids),
+    ("DiskSpaceLow", own::disk_space),
+    ("DiskIOPressure", own::disk_io),
+    ("FrequentOOMKills", own::kills),
+    ("MemoryStallPressure", own::memory_stall),
+    ("DiskStallPressure", own::disk_stall),
+    ("PodsMemoryStallPressure", own::pods_memory_stall),
+    ("PodsDiskStallPressure", own::pods_disk_stall),
+];
+
+/// The status of a node without a kubelet that should be true at `now`, and the setters that
+/// failed.
 #[must_use]
 pub fn compute(
     facts: &Facts,
     stored: &StoredNode,
     now: Now,
 ) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
+    compute_with(SETTERS, facts, stored, now)
+}
+
+/// As much of it as these setters know.
+#[must_use]
+pub fn compute_with(
+    setters: &'static [(&'static str, Setter)],
+    facts: &Facts,
+    stored: &StoredNode,
+    now: Now,
+) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
     let context = Context { facts, stored, now };
     let mut status = NodeStatus::default();
-    let failed = SETTERS
+    let failed = setters
         .iter()
         .filter_map(|(name, set)| Some((*name, set(&context, &mut status).err()?)))
         .collect();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::own::OwnCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
@@ -195,23 +196,27 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
                 resource: None,
             });
     }
-    // Any other starts from Unknown, so its first True or False is one.
-    if before.unwrap_or(Status::Unknown) == condition.status {
+    if let Some(words) = pressure::words(&condition.type_) {
+        // The kubelet's start from Unknown, so the first True or False is one.
+        let row = words.row(condition.status)?;
+        let is_edge = before.unwrap_or(Status::Unknown) != condition.status;
+        return is_edge.then(|| Edge::Kubelet {
+            reason: row.event,
+            resource: resource(&condition.type_),
+        });
+    }
+    // Ours start from False: that all is well where nobody said anything before is no news.
+    if before.map_or(condition.status != Status::True, |before| {
+        before == condition.status
+    }) {
         return None;
     }
-    let resource = resource(&condition.type_);
-    match pressure::words(&condition.type_) {
-        Some(words) => words.row(condition.status).map(|row| Edge::Kubelet {
-            reason: row.event,
-            resource,
-        }),
-        None => Some(Edge::Own {
-            resource,
-            status: condition.status,
-            reason: condition.reason.clone(),
-            message: condition.message.clone(),
-        }),
-    }
+    Some(Edge::Own {
+        resource: OwnCondition::parse(&condition.type_).and_then(OwnCondition::resource),
+        status: condition.status,
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+    })
 }
 
 /// The edge of `spec.unschedulable` between two looks at the Node.
@@ -359,7 +364,7 @@ mod tests {
     #[test]
     fn which_changes_are_recorded() {
         use Status::{False, True, Unknown};
-        let rows: [Change; 15] = [
+        let rows: [Change; 11] = [
             (
                 None,
                 "MemoryPressure",
@@ -413,6 +418,16 @@ mod tests {
                 &["Normal Node w status is now: NodeReady"],
                 "the controller's Unknown undone",
             ),
+        ];
+        for (before, type_, after, expected, why) in rows {
+            assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
+        }
+    }
+
+    #[test]
+    fn which_changes_of_our_own_are_recorded() {
+        use Status::{False, True, Unknown};
+        let rows: [Change; 7] = [
             (
                 Some(False),
                 "DiskIOPressure",
@@ -440,6 +455,27 @@ mod tests {
                 Unknown,
                 &[],
                 "our own: created blind",
+            ),
+            (
+                None,
+                "DiskIOPressure",
+                False,
+                &[],
+                "our own: that all is well is no news where nobody said anything before",
+            ),
+            (
+                None,
+                "MemoryLow",
+                True,
+                &["Warning Node w status is now: SlowDisk (answering late: sda)"],
+                "our own: created True",
+            ),
+            (
+                Some(True),
+                "MemoryLow",
+                Unknown,
+                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
+                "our own: blind from now on",
             ),
         ];
         for (before, type_, after, expected, why) in rows {

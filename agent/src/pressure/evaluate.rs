@@ -3,18 +3,18 @@
 //! The order of the steps is the kubelet's eviction manager's:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/eviction/eviction_manager.go>.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::look::{DiskLook, Look};
 use crate::pressure::oom::Grounds;
-use crate::pressure::threshold::Threshold;
-use crate::pressure::{Observed, Policy, Pressure, SlowDisks};
+use crate::pressure::threshold::{Threshold, ThresholdValue};
+use crate::pressure::{Cause, Observed, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
 
 /// A resource's state became another one. A longer hold alone is no change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     /// Whose state.
     pub resource: Resource,
@@ -27,7 +27,7 @@ pub struct Change {
 }
 
 /// What moved a resource's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
     /// Less than a threshold was available.
     Threshold {
@@ -37,6 +37,8 @@ pub enum Why {
         available: i64,
         /// What should have been, in the signal's unit.
         threshold: u64,
+        /// The same as it was configured.
+        value: ThresholdValue,
     },
     /// A threshold that was met has not yet got its minimum reclaim.
     Unresolved {
@@ -44,6 +46,8 @@ pub enum Why {
         signal: Signal,
         /// What was available.
         available: i64,
+        /// The threshold as it was configured.
+        value: ThresholdValue,
     },
     /// A disk answers late.
     SlowDisk,
@@ -59,6 +63,24 @@ pub enum Why {
     Below,
     /// Nothing can be read any more.
     Blind,
+}
+
+impl Why {
+    /// `None` where there is no pressure.
+    const fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Threshold { signal, value, .. } | Self::Unresolved { signal, value, .. } => {
+                Some(Cause::Below {
+                    signal,
+                    threshold: value,
+                })
+            }
+            Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
+            Self::SlowDisk | Self::StalledDisk | Self::DiskErrors => Some(Cause::Disks),
+            Self::Stored => Some(Cause::Stored),
+            Self::Below | Self::Blind => None,
+        }
+    }
 }
 
 /// One threshold, and what the last passes made of it.
@@ -86,6 +108,8 @@ struct State {
     pressure: Pressure,
     /// What last made it, or kept it, under pressure.
     cause: Option<Why>,
+    /// The newest confirmed kill since it is under pressure.
+    kill: Option<Grounds>,
 }
 
 /// Holds the readings against the policy, pass by pass.
@@ -108,6 +132,7 @@ impl Evaluator {
         let unread = State {
             pressure: Pressure::Unread,
             cause: None,
+            kill: None,
         };
         Self {
             transition_period: policy.transition_period,
@@ -163,6 +188,27 @@ impl Evaluator {
         self.states.get(&resource).and_then(|state| state.cause)
     }
 
+    /// Why each resource that is under pressure is so. A kill outlasts the thresholds that are met
+    /// around it: it says more.
+    #[must_use]
+    pub fn causes(&self) -> BTreeMap<Resource, Cause> {
+        let cause = |state: &State| {
+            let by_kill = state.kill.map(Cause::OomKill);
+            by_kill.or_else(|| state.cause.and_then(Why::cause))
+        };
+        let all = self.states.iter();
+        all.filter_map(|(resource, state)| Some((*resource, cause(state)?)))
+            .collect()
+    }
+
+    /// The resources that were not to be seen when they were last looked at. What is still held for
+    /// one of them is an old truth.
+    #[must_use]
+    pub fn blind(&self) -> BTreeSet<Resource> {
+        let unseen = |resource: &Resource| self.sight(*resource) != Some(Last::Seen);
+        Resource::ALL.into_iter().filter(unseen).collect()
+    }
+
     /// A condition that the API server has as True when we start: held for a whole transition period
     /// from `now`, since nobody knows when it was last over. Call it before the first pass.
     pub fn seed(&mut self, resource: Resource, now: BootNanos) {
@@ -172,9 +218,11 @@ impl Evaluator {
     /// A confirmed OOM kill: pressure at once, whatever the readings say, and for the transition
     /// period.
     pub fn force(&mut self, resource: Resource, grounds: Grounds, now: BootNanos) -> Vec<Change> {
-        self.hold(resource, Why::OomKill(grounds), now)
-            .into_iter()
-            .collect()
+        let change = self.hold(resource, Why::OomKill(grounds), now);
+        if let Some(state) = self.states.get_mut(&resource) {
+            state.kill = Some(grounds);
+        }
+        change.into_iter().collect()
     }
 
     /// One pass over the signals that were looked at. With no looks it only ends what is due to end.
@@ -322,6 +370,7 @@ impl Evaluator {
         }
         state.pressure = to;
         state.cause = None;
+        state.kill = None;
         let why = match to {
             Pressure::Unread => Why::Blind,
             Pressure::Relieved | Pressure::UnderPressure { .. } => Why::Below,
@@ -350,13 +399,15 @@ impl Evaluator {
     }
 
     /// What the last looks at a resource gave: one that saw something is enough. `None` without any.
+    /// That the pods' memory can be seen says nothing of the node's.
     fn sight(&self, resource: Resource) -> Option<Last> {
         if resource == Resource::DiskIo {
             return self.disks;
         }
         let mut sight = None;
         for (signal, last) in &self.looks {
-            if signal.resource() == resource && sight != Some(Last::Seen) {
+            let own = !signal.is_derived() || resource == Resource::PodsPids;
+            if signal.resource() == resource && own && sight != Some(Last::Seen) {
                 sight = Some(*last);
             }
         }
@@ -381,12 +432,14 @@ fn met(tracked: &Tracked, reading: &Reading) -> Option<Why> {
             signal: reading.signal,
             available: reading.available,
             threshold: threshold.value.amount(reading.capacity),
+            value: threshold.value,
         });
     }
     let kept = tracked.fully_met && threshold.is_unresolved(reading);
     kept.then_some(Why::Unresolved {
         signal: reading.signal,
         available: reading.available,
+        value: threshold.value,
     })
 }
 

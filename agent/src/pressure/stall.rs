@@ -85,6 +85,18 @@ impl StallBoard {
         all.map(|(stall, state)| (*stall, state.pressure)).collect()
     }
 
+    /// The API server has it as True when we start: held for a transition period from `now` on, and
+    /// looked at. What cannot be read stays unknown.
+    pub fn seed(&mut self, stall: Stall, now: BootNanos) {
+        if let Some(state) = self.states.get_mut(&stall)
+            && state.pressure != Pressure::Unread
+        {
+            state.pressure = Pressure::UnderPressure { last_over: now };
+            state.active = true;
+            state.due = Some(now.plus(READ_AGAIN));
+        }
+    }
+
     /// When to wake up to read a file; `None` while all are calm.
     #[must_use]
     pub fn wake_at(&self) -> Option<BootNanos> {
@@ -188,6 +200,24 @@ mod tests {
         assert_eq!(change.to, Pressure::Unread);
         assert_eq!(board.wake_at(), None, "nobody wakes up for it");
         assert_eq!(board.due(at(99)).count(), 1, "its trigger went with it");
+    }
+
+    #[test]
+    fn what_was_true_before_a_restart_is_held_and_looked_at() {
+        let calm = StallSample {
+            avg10: 0.0,
+            avg60: 0.0,
+        };
+        let mut board = board(true);
+        board.seed(IO, at(1));
+        assert_eq!(board.pressures()[&IO], Pressure::Unread, "nobody can see");
+        board.looked(IO, Some(calm), at(2));
+        board.seed(IO, at(3));
+        assert_eq!(board.wake_at(), Some(at(13)));
+        assert!(board.looked(IO, Some(calm), at(13)).is_none(), "held");
+        let change = board.looked(IO, Some(calm), at(33)).unwrap();
+        assert_eq!(change.to, Pressure::Relieved);
+        assert_eq!(board.wake_at(), None);
     }
 
     #[test]

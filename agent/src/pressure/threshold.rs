@@ -1,8 +1,10 @@
 //! The kubelet's threshold grammar and arithmetic.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::reading::{Reading, Signal};
+use crate::units::Bytes;
 use crate::units::quantity::{Quantity, QuantityError};
 
 /// The value of a threshold: a quantity or a share of the capacity.
@@ -131,6 +133,20 @@ impl ThresholdValue {
         match self {
             Self::Quantity(n) => n,
             Self::Share(share) => (capacity as f64 * f64::from(share)) as u64,
+        }
+    }
+}
+
+impl fmt::Display for ThresholdValue {
+    /// In the grammar, though not always as it was written: `100Mi`, `5%`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantity(n) => Quantity::from_bytes(Bytes::from_bytes(*n)).fmt(f),
+            // Four digits are more than anybody writes, and hide how a share is stored.
+            Self::Share(share) => {
+                let percent = (f64::from(*share) * 1e6).round() / 1e4;
+                write!(f, "{percent}%")
+            }
         }
     }
 }
@@ -282,6 +298,14 @@ mod tests {
         ];
         for (text, expected) in rows {
             assert_eq!(ThresholdValue::parse(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_shown_as_people_write_it() {
+        for text in ["100Mi", "1", "5%", "15%", "0.5%", "99.99%", "33.3%", "8%"] {
+            let value = ThresholdValue::parse(text).unwrap().unwrap();
+            assert_eq!(value.to_string(), text);
         }
     }
 

@@ -388,4 +388,73 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["oom.nodeEvents", r#""maybe""#, "neither true nor false"],
     ),
     ("oom: {nodeEvent: true}", &[r#""nodeEvent""#, "nodeEvents"]),
+    (
+        "diskIO: {raisesDiskPressure: true}",
+        &["diskIO.raisesDiskPressure", r#""true""#, "mode: node"],
+    ),
+    // Conditions of our own, and their taints.
+    (
+        "conditions: {MemoryLo: false}",
+        &[
+            "conditions.MemoryLo",
+            "the nearest is MemoryLow",
+            "conditions: {DiskStallPressure: false}",
+        ],
+    ),
+    (
+        "conditions: {MemoryPressure: true}",
+        &["conditions.MemoryPressure", "none of MemoryLow, PIDsLow"],
+    ),
+    (
+        "conditions: {MemoryLow: often}",
+        &[
+            "conditions.MemoryLow",
+            r#""often""#,
+            "neither true nor false",
+        ],
+    ),
+    (
+        "mode: node\nconditions: {DiskIOPressure: false}",
+        &["conditions.DiskIOPressure", "companion mode"],
+    ),
+    (
+        "mode: node\ntaints: {DiskIOPressure: NoSchedule}",
+        &["taints.DiskIOPressure", "companion mode"],
+    ),
+    (
+        "taints: {PIDLow: NoSchedule}",
+        &[
+            "taints.PIDLow",
+            "the nearest is PIDsLow",
+            "taints: {MemoryLow: ",
+        ],
+    ),
+    (
+        "taints: {MemoryLow: Never}",
+        &[
+            "taints.MemoryLow",
+            r#""Never""#,
+            "effect other than NoSchedule",
+        ],
+    ),
+    (
+        "taints: {MemoryLow: {effect: NoExecute, keys: a}}",
+        &[r#""keys""#, "the nearest known key is key"],
+    ),
+    (
+        "taints: {MemoryLow: {effect: NoExecute, key: a b}}",
+        &["taints.MemoryLow", "qualified name"],
+    ),
+    (
+        "taints: {MemoryLow: {key: node.kubernetes.io/memory-pressure}}",
+        &["taints.MemoryLow", "Kubernetes' own"],
+    ),
+    (
+        "taints: {MemoryLow: {key: a.b/c}, PIDsLow: 'a.b/c:NoSchedule'}",
+        &["taints.PIDsLow", "repeats the key and the effect"],
+    ),
+    (
+        "conditions: {MemoryLow: false}\ntaints: {MemoryLow: NoSchedule}",
+        &["taints.MemoryLow", "turns off"],
+    ),
 ];

@@ -12,6 +12,14 @@ use crate::reading::Resource;
 /// `type`.
 pub const TYPE: &str = "DiskIOPressure";
 
+/// Without a source no old True is kept.
+const BLIND: (Status, SameStatus, &str, &str) = (
+    Status::Unknown,
+    SameStatus::ReplacesWords,
+    super::own::UNAVAILABLE,
+    "the latency of the disks cannot be read",
+);
+
 /// How many disks a list names; what is beyond is counted. A JBOD has a hundred.
 const NAMED: usize = 5;
 
@@ -22,7 +30,10 @@ const NAME_LENGTH: usize = 32;
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let disks = &context.facts.disks;
     let named = message(disks);
-    let (value, same, reason, message) = match context.pressure(Resource::DiskIo) {
+    let blind = context.facts.own.blind.contains(&Resource::DiskIo);
+    let pressure = context.pressure(Resource::DiskIo);
+    let (value, same, reason, message) = match pressure {
+        _ if blind => BLIND,
         Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
             Status::True,
             SameStatus::ReplacesWords,
@@ -50,12 +61,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
             "DisksResponsive",
             "every disk answers in time",
         ),
-        Pressure::Unread => (
-            Status::Unknown,
-            SameStatus::ReplacesWords,
-            "SourceUnavailable",
-            "the latency of the disks cannot be read",
-        ),
+        Pressure::Unread => BLIND,
     };
     let verdict = Verdict {
         type_: TYPE,

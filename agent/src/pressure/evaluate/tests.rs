@@ -197,6 +197,7 @@ fn a_pods_cgroup_above_its_limit_is_below_any_threshold() {
         signal: Signal::AllocatableMemoryAvailable,
         available: -1,
         threshold: 1,
+        value: ThresholdValue::Quantity(1),
     };
     assert_eq!(
         changes,
@@ -250,6 +251,7 @@ fn changes_are_edges_and_name_what_moved_them() {
         signal: Signal::MemoryAvailable,
         available,
         threshold,
+        value: ThresholdValue::Quantity(threshold),
     };
     let change = |from, to, why| {
         vec![Change {
@@ -444,4 +446,58 @@ fn a_new_policy_judges_anew_and_keeps_what_is_held() {
         over(0),
         "memory is over by the same threshold as before"
     );
+}
+
+#[test]
+fn what_cannot_be_seen_is_blind_also_while_it_is_held() {
+    let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
+    let blind = |evaluator: &Evaluator| evaluator.blind().contains(&Resource::Memory);
+    assert!(blind(&evaluator), "never looked at");
+    let pods = seen(Signal::AllocatableMemoryAvailable, 500);
+    let missing = Look::Missing(Signal::MemoryAvailable);
+    //  at s, looks, blind, pressure
+    let script = [
+        (0, vec![memory(500), pods], false, Pressure::Relieved),
+        (10, vec![missing, pods], true, Pressure::Unread),
+        (20, vec![memory(50)], false, over(20)),
+        (30, vec![missing, pods], true, over(20)),
+        (40, vec![memory(500)], false, over(20)),
+    ];
+    for (seconds, looks, expected, pressure) in script {
+        evaluator.evaluate(&looks, at(seconds));
+        assert_eq!(blind(&evaluator), expected, "at {seconds} s");
+        assert_eq!(
+            evaluator.pressure(Resource::Memory),
+            pressure,
+            "at {seconds} s"
+        );
+    }
+}
+
+#[test]
+fn a_cause_names_the_threshold_as_configured_and_a_kill_outlasts_it() {
+    let mut evaluator = evaluator(vec![
+        hard("memory.available", "10%"),
+        hard("memory.available", "20%").soft(Duration::from_secs(30)),
+    ]);
+    let cause = |evaluator: &Evaluator| evaluator.causes().get(&Resource::Memory).copied();
+    let below = |share| Cause::Below {
+        signal: Signal::MemoryAvailable,
+        threshold: ThresholdValue::Share(share),
+    };
+    let kill = Cause::OomKill(Grounds::PodsLimit);
+    assert_eq!(cause(&evaluator), None);
+    evaluator.seed(Resource::Memory, at(0));
+    assert_eq!(cause(&evaluator), Some(Cause::Stored));
+    evaluator.evaluate(&[memory(150)], at(10));
+    assert_eq!(cause(&evaluator), Some(below(0.2)));
+    evaluator.evaluate(&[memory(50)], at(20));
+    assert_eq!(cause(&evaluator), Some(below(0.1)));
+    evaluator.force(Resource::Memory, Grounds::PodsLimit, at(30));
+    evaluator.evaluate(&[memory(50)], at(40));
+    assert_eq!(cause(&evaluator), Some(kill), "not overwritten");
+    evaluator.evaluate(&[memory(500)], at(340));
+    assert_eq!(cause(&evaluator), None, "over");
+    evaluator.evaluate(&[memory(50)], at(350));
+    assert_eq!(cause(&evaluator), Some(below(0.1)), "and forgotten");
 }

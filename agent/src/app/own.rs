@@ -1,0 +1,150 @@
+//! What conditions of our own go by beside the evaluator, and whether they have news.
+
+use tracing::info;
+
+use super::App;
+use super::outside::KillSource;
+use crate::clock::{BootNanos, Now};
+use crate::config::{Config, Mode};
+use crate::host::cgroup::Layout;
+use crate::node_status::own::OwnCondition;
+use crate::node_status::setters::{COMPANION, compute_with};
+use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
+use crate::pods::{Place, place};
+use crate::pressure::kills::KillWindow;
+
+/// Of companion mode.
+pub(super) struct Own {
+    kills: KillWindow,
+    /// The conditions as they were computed last.
+    said: StoredNode,
+}
+
+/// What is configured of the facts.
+pub(super) fn facts(config: &Config) -> OwnFacts {
+    OwnFacts {
+        checks: config.conditions.clone(),
+        pods_cgroup: config.pods_cgroup.display().to_string(),
+        stall_threshold: config.psi.threshold,
+        ..OwnFacts::default()
+    }
+}
+
+impl Own {
+    /// `None` in node mode, which has the kubelet's conditions.
+    pub(super) fn new(
+        config: &Config,
+        layout: Option<&Layout>,
+        source: KillSource,
+    ) -> Option<Self> {
+        let told = source != KillSource::Counters || layout.is_some();
+        let period = config.policy.transition_period;
+        (config.mode == Mode::Companion).then(|| Self {
+            kills: KillWindow::new(period, told),
+            said: StoredNode::default(),
+        })
+    }
+
+    /// When something may end by itself.
+    pub(super) fn fall_at(&self) -> Option<BootNanos> {
+        self.kills.fall_at()
+    }
+
+    /// Whether any condition says something else than before.
+    fn news(&mut self, facts: &Facts, now: Now) -> bool {
+        let (status, _) = compute_with(COMPANION, facts, &self.said, now);
+        let words = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
+        let before = self.said.conditions.iter().map(words);
+        let news = !before.eq(status.conditions.iter().map(words));
+        self.said.conditions = status.conditions;
+        news
+    }
+}
+
+impl App {
+    /// The facts have moved. `edge`: and with them a condition of the kubelet's.
+    pub(super) fn facts_changed(&mut self, edge: bool, now: Now) {
+        let news = match &mut self.own {
+            Some(own) => own.news(&self.facts, now),
+            None => edge,
+        };
+        if news {
+            self.metering.conditions(&self.facts, now);
+        }
+        if let Some(reporting) = &mut self.reporting {
+            reporting.set_facts(&self.facts);
+            if news {
+                reporting.edge(now.boot);
+            }
+        }
+    }
+
+    /// A process was killed in this cgroup.
+    pub(super) fn pod_killed(&mut self, cgroup: Option<&str>, at: BootNanos, now: Now) {
+        let place = cgroup.map(|cgroup| place(cgroup, &self.facts.own.pods_cgroup));
+        if matches!(place, Some(Place::Pod { .. } | Place::Container { .. })) {
+            self.pods_killed(1, at, now);
+        }
+    }
+
+    /// So many processes of pods were killed.
+    pub(super) fn pods_killed(&mut self, count: u64, at: BootNanos, now: Now) {
+        self.with_kills(now, |kills| kills.killed(at, count, now.boot));
+    }
+
+    /// Lets go of what has been held for long enough.
+    pub(super) fn look_at_kills(&mut self, now: Now) {
+        self.with_kills(now, |kills| kills.passed(now.boot));
+    }
+
+    fn with_kills(&mut self, now: Now, change: impl FnOnce(&mut KillWindow)) {
+        let Some(own) = &mut self.own else {
+            return;
+        };
+        change(&mut own.kills);
+        let (from, to) = (self.facts.own.kills, own.kills.pressure());
+        if from == to {
+            return;
+        }
+        self.facts.own.kills = to;
+        if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
+            info!(from = ?from, to = ?to, "frequency of kills changed");
+            self.facts_changed(false, now);
+        }
+    }
+
+    /// What was True before a restart is held for a whole transition period from now on, unless
+    /// nothing tells of it any more.
+    pub(super) fn hold_own(&mut self, stored: &StoredNode, now: Now) {
+        let was_true = stored
+            .conditions
+            .iter()
+            .filter(|c| c.status == Status::True);
+        for condition in was_true {
+            match OwnCondition::parse(&condition.type_) {
+                Some(OwnCondition::FrequentOomKills) => {
+                    self.with_kills(now, |kills| kills.seed(now.boot));
+                }
+                Some(own) => {
+                    let blind = |resource| self.facts.own.blind.contains(&resource);
+                    if let Some(resource) = own.resource().filter(|resource| !blind(*resource)) {
+                        self.evaluator.seed(resource, now.boot);
+                    }
+                    if let Some(stall) = own.stall() {
+                        self.stalls.hold(stall, now.boot);
+                    }
+                }
+                None => {}
+            }
+        }
+        self.facts.stalls = self.stalls.pressures();
+        self.take_pressures();
+    }
+
+    /// Takes over what the evaluator has found.
+    pub(super) fn take_pressures(&mut self) {
+        self.facts.pressures = self.evaluator.pressures();
+        self.facts.own.causes = self.evaluator.causes();
+        self.facts.own.blind = self.evaluator.blind();
+    }
+}

@@ -1,0 +1,407 @@
+//! The conditions that companion mode writes beside a kubelet.
+//!
+//! Each names in its message what it goes by, and no number that moves. True means problem; without
+//! a source a condition is Unknown, and neither keeps an old True nor guesses a False.
+
+use super::{Context, SetterError, disk_io as disks};
+use crate::node_status::own::OwnCondition;
+use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::{NodeStatus, Status};
+use crate::pressure::kills::{FREQUENT, WITHIN};
+use crate::pressure::oom::Grounds;
+use crate::pressure::{Cause, Pressure};
+use crate::reading::{Resource, Signal, StallKind, StallOf};
+
+/// `reason` of every condition of ours whose source is blind.
+pub const UNAVAILABLE: &str = "SourceUnavailable";
+
+type Set = Result<(), SetterError>;
+
+/// What a condition says.
+struct Saying {
+    status: Status,
+    same: SameStatus,
+    reason: &'static str,
+    message: String,
+}
+
+impl Saying {
+    fn problem(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Status::True, reason, message)
+    }
+
+    fn fine(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Status::False, reason, message)
+    }
+
+    fn unknown(message: impl Into<String>) -> Self {
+        Self::new(Status::Unknown, UNAVAILABLE, message)
+    }
+
+    /// True by what was stored when we started: the words of then say more than ours.
+    fn held(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            same: SameStatus::KeepsWords,
+            ..Self::problem(reason, message)
+        }
+    }
+
+    fn new(status: Status, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            same: SameStatus::ReplacesWords,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Appends `MemoryLow`.
+pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    let saying = match why(context, Resource::Memory) {
+        Some(Cause::OomKill(Grounds::ConfirmedGlobal)) => Saying::problem(
+            "GlobalOOMKill",
+            "the kernel killed a process because the node was out of memory",
+        ),
+        Some(Cause::OomKill(Grounds::PodsLimit)) => Saying::problem(
+            "PodsOOMKill",
+            format!(
+                "the kernel killed a process at the memory limit of the pods cgroup {}",
+                context.facts.own.pods_cgroup
+            ),
+        ),
+        _ if is_blind(context, Resource::Memory) => {
+            Saying::unknown("memory.available cannot be read")
+        }
+        Some(cause) => low(context, "LowMemory", cause),
+        None => Saying::fine("MemoryAvailable", "no threshold on memory.available is met"),
+    };
+    say(OwnCondition::MemoryLow, &saying, context, status)
+}
+
+/// Appends `PIDsLow`. A pods cgroup without a limit is not one that cannot be seen.
+pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    let blind = is_blind(context, Resource::Pids);
+    let node = why(context, Resource::Pids).filter(|_| !blind);
+    let saying = match (node, why(context, Resource::PodsPids)) {
+        (Some(cause @ Cause::Below { .. }), _) | (Some(cause), None) => {
+            low(context, "LowPIDs", cause)
+        }
+        (_, Some(cause)) => low(context, "PodsLowPIDs", cause),
+        (None, None) if blind => Saying::unknown("the tasks of the node cannot be counted"),
+        (None, None) => Saying::fine("PIDsAvailable", "no threshold on pid.available is met"),
+    };
+    say(OwnCondition::PidsLow, &saying, context, status)
+}
+
+/// Appends `DiskSpaceLow`.
+pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    let saying = match why(context, Resource::Disk) {
+        _ if is_blind(context, Resource::Disk) => {
+            Saying::unknown("nodefs.available cannot be read")
+        }
+        Some(
+            cause @ Cause::Below {
+                signal: Signal::NodefsInodesFree | Signal::ImagefsInodesFree,
+                ..
+            },
+        ) => low(context, "LowInodes", cause),
+        Some(cause) => low(context, "LowSpace", cause),
+        None => Saying::fine("SpaceAvailable", "no threshold on space or inodes is met"),
+    };
+    say(OwnCondition::DiskSpaceLow, &saying, context, status)
+}
+
+/// Appends `DiskIOPressure`, which node mode writes too.
+pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    if !is_on(OwnCondition::DiskIoPressure, context) {
+        return Ok(());
+    }
+    disks::set(context, status)
+}
+
+/// Appends `FrequentOOMKills`.
+pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    let minutes = WITHIN.as_secs() / 60;
+    let saying = match context.facts.own.kills {
+        Pressure::UnderPressure { .. } => Saying::problem(
+            "FrequentOOMKills",
+            format!(
+                "at least {FREQUENT} processes of pods were killed for want of memory within \
+                 {minutes} minutes"
+            ),
+        ),
+        Pressure::Relieved => Saying::fine(
+            "FewOOMKills",
+            format!(
+                "fewer than {FREQUENT} processes of pods were killed for want of memory within \
+                 {minutes} minutes"
+            ),
+        ),
+        Pressure::Unread => Saying::unknown("nothing tells of kills"),
+    };
+    say(OwnCondition::FrequentOomKills, &saying, context, status)
+}
+
+/// Appends `MemoryStallPressure`.
+pub fn memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    stall(OwnCondition::MemoryStallPressure, context, status)
+}
+
+/// Appends `DiskStallPressure`.
+pub fn disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    stall(OwnCondition::DiskStallPressure, context, status)
+}
+
+/// Appends `PodsMemoryStallPressure`.
+pub fn pods_memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    stall(OwnCondition::PodsMemoryStallPressure, context, status)
+}
+
+/// Appends `PodsDiskStallPressure`.
+pub fn pods_disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    stall(OwnCondition::PodsDiskStallPressure, context, status)
+}
+
+fn stall(own: OwnCondition, context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    let Some(stall) = own.stall() else {
+        return Ok(());
+    };
+    let facts = &context.facts.own;
+    let tasks = match stall.of {
+        StallOf::Node => "tasks of the node".to_owned(),
+        StallOf::Pods => format!("tasks below the pods cgroup {}", facts.pods_cgroup),
+    };
+    let what = match stall.kind {
+        StallKind::Memory => "memory",
+        StallKind::Io => "a disk",
+    };
+    let percent = facts.stall_threshold;
+    let known = context.facts.stalls.get(&stall);
+    let saying = match known.copied().unwrap_or_default() {
+        Pressure::UnderPressure { .. } => Saying::problem(
+            "Stalled",
+            format!(
+                "{tasks} have waited for {what} at least {percent}% of a minute within the \
+                 transition period"
+            ),
+        ),
+        Pressure::Relieved => Saying::fine(
+            "NotStalled",
+            format!("{tasks} have not waited for {what} {percent}% of the time"),
+        ),
+        Pressure::Unread => Saying::unknown(format!(
+            "how long {tasks} wait for {what} cannot be read (pressure stall information)"
+        )),
+    };
+    say(own, &saying, context, status)
+}
+
+/// Why a resource is under pressure; `None` where it is not.
+fn why(context: &Context<'_>, resource: Resource) -> Option<Cause> {
+    match context.pressure(resource) {
+        Pressure::UnderPressure { .. } => {
+            let cause = context.facts.own.causes.get(&resource);
+            Some(cause.copied().unwrap_or(Cause::Stored))
+        }
+        Pressure::Relieved | Pressure::Unread => None,
+    }
+}
+
+fn is_blind(context: &Context<'_>, resource: Resource) -> bool {
+    context.facts.own.blind.contains(&resource) || context.pressure(resource) == Pressure::Unread
+}
+
+/// Less than a threshold is, or was lately, available.
+fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Saying {
+    match cause {
+        Cause::Below { signal, threshold } => {
+            let signal = name(signal, &context.facts.own.pods_cgroup);
+            let message =
+                format!("{signal} has been below {threshold} within the transition period");
+            Saying::problem(reason, message)
+        }
+        Cause::Stored | Cause::OomKill(_) | Cause::Disks => Saying::held(
+            reason,
+            "a threshold has been met within the transition period",
+        ),
+    }
+}
+
+/// As users name it; what is derived is the pods cgroup's.
+fn name(signal: Signal, pods_cgroup: &str) -> String {
+    match signal {
+        Signal::AllocatableMemoryAvailable => {
+            format!("memory.available of the pods cgroup {pods_cgroup}")
+        }
+        Signal::AllocatablePidAvailable => {
+            format!("pid.available of the pods cgroup {pods_cgroup}")
+        }
+        Signal::MemoryAvailable
+        | Signal::NodefsAvailable
+        | Signal::NodefsInodesFree
+        | Signal::ImagefsAvailable
+        | Signal::ImagefsInodesFree
+        | Signal::PidAvailable => signal.as_str().to_owned(),
+    }
+}
+
+fn is_on(own: OwnCondition, context: &Context<'_>) -> bool {
+    context.facts.own.checks.contains(&own)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the shape of a setter")]
+fn say(own: OwnCondition, saying: &Saying, context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    if is_on(own, context) {
+        let verdict = Verdict {
+            type_: own.type_(),
+            status: saying.status,
+            reason: saying.reason,
+            message: &saying.message,
+        };
+        let condition = stamp(verdict, saying.same, context.stored, context.now);
+        status.conditions.push(condition);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::setters::{COMPANION, compute_with};
+    use crate::node_status::{Condition, Facts, StoredNode};
+    use crate::pressure::threshold::ThresholdValue;
+    use crate::reading::Stall;
+
+    const UNDER: Pressure = Pressure::UnderPressure {
+        last_over: BootNanos(1),
+    };
+
+    fn said(facts: &Facts, before: Vec<Condition>) -> Vec<Condition> {
+        let stored = StoredNode {
+            conditions: before,
+            ..StoredNode::default()
+        };
+        let (status, failed) = compute_with(COMPANION, facts, &stored, now());
+        assert_eq!(failed, []);
+        status.conditions
+    }
+
+    fn one(own: OwnCondition, facts: &Facts) -> Condition {
+        let mut all = said(facts, Vec::new()).into_iter();
+        all.find(|c| c.type_ == own.type_()).unwrap()
+    }
+
+    /// Calm, but for resources that are under pressure for these causes, and blind ones.
+    fn with(causes: &[(Resource, Cause)], blind: &[Resource]) -> Facts {
+        let mut facts = facts();
+        facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Relieved)).into();
+        for (resource, cause) in causes {
+            facts.pressures.insert(*resource, UNDER);
+            facts.own.causes.insert(*resource, *cause);
+        }
+        facts.own.blind = blind.iter().copied().collect();
+        facts
+    }
+
+    fn below(signal: Signal) -> Cause {
+        Cause::Below {
+            signal,
+            threshold: ThresholdValue::Quantity(100 << 20),
+        }
+    }
+
+    #[test]
+    fn a_calm_node_says_nine_times_that_all_is_well_in_the_declared_order() {
+        let said = said(&with(&[], &[]), Vec::new());
+        let types: Vec<_> = said.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!(types, OwnCondition::ALL.map(OwnCondition::type_));
+        let declared: Vec<_> = COMPANION.iter().map(|(name, _)| *name).collect();
+        assert_eq!(types, declared);
+        assert!(said.iter().all(|c| c.status == Status::False), "{said:#?}");
+    }
+
+    /// Whose, why it is under pressure, what is blind, and what comes of it.
+    type Row<'a> = (
+        OwnCondition,
+        &'a [(Resource, Cause)],
+        &'a [Resource],
+        Status,
+        &'a str,
+    );
+
+    #[test]
+    fn reasons_follow_what_was_short() {
+        use OwnCondition::{DiskSpaceLow, MemoryLow, PidsLow};
+        use Resource::{Disk, Memory, Pids, PodsPids};
+        let pids = below(Signal::PidAvailable);
+        let pods_pids = below(Signal::AllocatablePidAvailable);
+        let global = Cause::OomKill(Grounds::ConfirmedGlobal);
+        #[rustfmt::skip]
+        let rows: [Row<'_>; 13] = [
+            (MemoryLow, &[(Memory, below(Signal::MemoryAvailable))], &[], Status::True, "LowMemory"),
+            (MemoryLow, &[(Memory, below(Signal::MemoryAvailable))], &[Memory], Status::Unknown, UNAVAILABLE),
+            (MemoryLow, &[(Memory, Cause::Stored)], &[Memory], Status::Unknown, UNAVAILABLE),
+            (MemoryLow, &[(Memory, global)], &[Memory], Status::True, "GlobalOOMKill"),
+            (PidsLow, &[(Pids, pids), (PodsPids, pods_pids)], &[], Status::True, "LowPIDs"),
+            (PidsLow, &[(Pids, Cause::Stored), (PodsPids, pods_pids)], &[], Status::True, "PodsLowPIDs"),
+            (PidsLow, &[(Pids, pids), (PodsPids, pods_pids)], &[Pids], Status::True, "PodsLowPIDs"),
+            (PidsLow, &[], &[PodsPids], Status::False, "PIDsAvailable"),
+            (PidsLow, &[(Pids, pids)], &[Pids], Status::Unknown, UNAVAILABLE),
+            (DiskSpaceLow, &[(Disk, below(Signal::NodefsAvailable))], &[], Status::True, "LowSpace"),
+            (DiskSpaceLow, &[(Disk, below(Signal::ImagefsAvailable))], &[], Status::True, "LowSpace"),
+            (DiskSpaceLow, &[(Disk, below(Signal::ImagefsInodesFree))], &[], Status::True, "LowInodes"),
+            (DiskSpaceLow, &[(Disk, below(Signal::NodefsInodesFree))], &[Disk], Status::Unknown, UNAVAILABLE),
+        ];
+        for (own, causes, blind, status, reason) in rows {
+            let condition = one(own, &with(causes, blind));
+            let found = (condition.status, condition.reason.as_str());
+            assert_eq!(found, (status, reason), "{causes:?} {blind:?}");
+        }
+        let disk = with(&[(Disk, below(Signal::NodefsInodesFree))], &[]);
+        let expected = "nodefs.inodesFree has been below 100Mi within the transition period";
+        assert_eq!(one(DiskSpaceLow, &disk).message, expected);
+    }
+
+    #[test]
+    fn words_of_before_a_restart_stay_and_blindness_ends_them() {
+        let was = |type_| stored(type_, Status::True, "LowInodes", "as it was said then");
+        let before = vec![was("DiskSpaceLow"), was("DiskIOPressure")];
+        let held = [
+            (Resource::Disk, Cause::Stored),
+            (Resource::DiskIo, Cause::Stored),
+        ];
+        let words = |facts: &Facts| -> Vec<_> {
+            let said = said(facts, before.clone()).into_iter();
+            let ours = said.filter(|c| c.type_.starts_with("Disk") && !c.type_.contains("Stall"));
+            ours.map(|c| (c.status, c.message, c.last_transition_time))
+                .collect()
+        };
+        let then = "as it was said then".to_owned();
+        let expected = (Status::True, then, wall(1_000_000_000));
+        assert_eq!(words(&with(&held, &[])), [expected.clone(), expected]);
+        for (status, _, _) in words(&with(&held, &[Resource::Disk, Resource::DiskIo])) {
+            assert_eq!(status, Status::Unknown);
+        }
+    }
+
+    #[test]
+    fn what_is_turned_off_or_not_told_is_not_said_to_be_well() {
+        let mut facts = with(&[], &[]);
+        facts.own.checks.remove(&OwnCondition::DiskIoPressure);
+        facts.own.checks.remove(&OwnCondition::MemoryLow);
+        facts.own.kills = Pressure::Unread;
+        facts.stalls.remove(&Stall::ALL[3]);
+        let said = said(&facts, Vec::new());
+        let unknown: Vec<_> = said
+            .iter()
+            .filter(|c| c.status != Status::False)
+            .map(|c| (c.type_.as_str(), c.status, c.reason.as_str()))
+            .collect();
+        let blind = |type_| (type_, Status::Unknown, UNAVAILABLE);
+        let expected = [blind("FrequentOOMKills"), blind("PodsDiskStallPressure")];
+        assert_eq!((said.len(), unknown), (7, expected.to_vec()));
+    }
+}

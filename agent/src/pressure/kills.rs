@@ -1,0 +1,190 @@
+//! Whether processes of pods are killed so often that it is a condition.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::BootNanos;
+use crate::pressure::Pressure;
+
+/// So many kills are frequent.
+pub const FREQUENT: usize = 5;
+
+/// Within this time.
+pub const WITHIN: Duration = Duration::from_mins(10);
+
+/// The newest kills.
+///
+/// ```text
+/// Relieved ──FREQUENT within WITHIN──► over until WITHIN after the oldest of them
+///     ▲                                             │
+///     └──────────── transition period ──────────────┘
+/// ```
+#[derive(Debug, Clone)]
+pub struct KillWindow {
+    transition_period: Duration,
+    /// Something tells of kills.
+    told: bool,
+    /// At most [`FREQUENT`], the oldest first.
+    newest: VecDeque<BootNanos>,
+    /// The first moment at which fewer are within the window; past while it is only held.
+    over_until: Option<BootNanos>,
+}
+
+impl KillWindow {
+    /// Without kills. `told` says whether anything tells of them.
+    #[must_use]
+    pub const fn new(transition_period: Duration, told: bool) -> Self {
+        Self {
+            transition_period,
+            told,
+            newest: VecDeque::new(),
+            over_until: None,
+        }
+    }
+
+    /// Takes note of `count` kills at `at`. Records can come out of order, and late.
+    pub fn killed(&mut self, at: BootNanos, count: u64, now: BootNanos) {
+        let at = at.min(now);
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(FREQUENT);
+        let place = self.newest.partition_point(|known| *known <= at);
+        for _ in 0..count {
+            self.newest.insert(place, at);
+        }
+        while self.newest.len() > FREQUENT {
+            self.newest.pop_front();
+        }
+        let (Some(oldest), Some(newest)) = (self.newest.front(), self.newest.back()) else {
+            return;
+        };
+        if self.newest.len() == FREQUENT && newest.since(*oldest) <= WITHIN {
+            self.hold(oldest.plus(WITHIN));
+            self.passed(now);
+        }
+    }
+
+    /// The API server has it as True when we start: held for a transition period from `now` on.
+    pub fn seed(&mut self, now: BootNanos) {
+        if self.told {
+            self.hold(now);
+        }
+    }
+
+    fn hold(&mut self, until: BootNanos) {
+        self.over_until = self.over_until.max(Some(until));
+    }
+
+    /// When the condition ends, if no more are killed.
+    #[must_use]
+    pub fn fall_at(&self) -> Option<BootNanos> {
+        self.over_until
+            .map(|until| until.plus(self.transition_period))
+    }
+
+    /// Time goes by.
+    pub fn passed(&mut self, now: BootNanos) {
+        if self.fall_at().is_some_and(|at| at <= now) {
+            self.over_until = None;
+        }
+    }
+
+    /// Whether kills are frequent.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        match self.over_until {
+            _ if !self.told => Pressure::Unread,
+            Some(last_over) => Pressure::UnderPressure { last_over },
+            None => Pressure::Relieved,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_mins(5);
+
+    fn at(seconds: u64) -> BootNanos {
+        BootNanos(seconds * 1_000_000_000)
+    }
+
+    fn is_over(window: &KillWindow) -> bool {
+        matches!(window.pressure(), Pressure::UnderPressure { .. })
+    }
+
+    /// Each kill at its second, told in this order at once.
+    fn told(kills: &[u64]) -> KillWindow {
+        let mut window = KillWindow::new(PERIOD, true);
+        for kill in kills {
+            window.killed(at(*kill), 1, at(2000));
+        }
+        window
+    }
+
+    #[test]
+    fn five_within_ten_minutes_are_frequent_in_whatever_order_they_are_told() {
+        let rows: [(&str, &[u64], bool); 7] = [
+            ("four", &[1400, 1401, 1402, 1403], false),
+            ("five", &[1400, 1401, 1402, 1403, 1404], true),
+            ("just within", &[1400, 1401, 1402, 1403, 2000], true),
+            ("just not", &[1399, 1401, 1402, 1403, 2000], false),
+            ("out of order", &[1700, 1500, 1800, 1600, 1900], true),
+            (
+                "the newest five count",
+                &[1000, 1100, 1500, 1600, 1700, 1800, 1900],
+                true,
+            ),
+            ("told when it is over", &[1, 2, 3, 4, 5], false),
+        ];
+        for (name, kills, expected) in rows {
+            assert_eq!(is_over(&told(kills)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_ends_a_transition_period_after_fewer_are_within_the_window() {
+        let mut window = told(&[1600, 1650, 1700, 1750, 1800]);
+        let end = at(1600).plus(WITHIN).plus(PERIOD);
+        assert_eq!(window.fall_at(), Some(end));
+        window.passed(BootNanos(end.0 - 1));
+        assert!(is_over(&window));
+
+        // One more: the second oldest counts now.
+        window.killed(at(2100), 1, at(2100));
+        let end = at(1650).plus(WITHIN).plus(PERIOD);
+        assert_eq!(window.fall_at(), Some(end));
+        window.passed(end);
+        assert_eq!(
+            (window.pressure(), window.fall_at()),
+            (Pressure::Relieved, None)
+        );
+    }
+
+    #[test]
+    fn many_at_once_count_as_many_and_the_future_is_now() {
+        let mut window = KillWindow::new(PERIOD, true);
+        window.killed(at(9999), u64::MAX, at(100));
+        assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));
+        assert_eq!(window.newest.len(), FREQUENT);
+    }
+
+    #[test]
+    fn what_was_true_before_a_restart_is_held_and_never_shortened() {
+        let mut window = KillWindow::new(PERIOD, true);
+        window.seed(at(50));
+        assert_eq!(window.fall_at(), Some(at(50).plus(PERIOD)));
+        window.killed(at(60), 5, at(60));
+        window.seed(at(70));
+        assert_eq!(window.fall_at(), Some(at(60).plus(WITHIN).plus(PERIOD)));
+    }
+
+    #[test]
+    fn where_nothing_tells_of_kills_nothing_is_known() {
+        let mut window = KillWindow::new(PERIOD, false);
+        window.seed(at(50));
+        assert_eq!(
+            (window.pressure(), window.fall_at()),
+            (Pressure::Unread, None)
+        );
+    }
+}
