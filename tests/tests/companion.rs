@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 const AT_ONCE: Duration = Duration::from_millis(5);
 const TRANSITION: Duration = Duration::from_mins(5);
 const NODE: &str = "/api/v1/nodes/worker-1";
+const WATCHED: &str = "/api/v1/pods";
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
@@ -85,6 +86,8 @@ fn cluster() -> Arc<ApiServer> {
         ("patch", "nodes/status"),
         ("create", "events"),
         ("patch", "events"),
+        ("watch", "pods"),
+        ("get", "pods"),
     ] {
         grant(&api, verb, resource);
     }
@@ -203,7 +206,7 @@ fn says_only_its_own(api: &ApiServer) {
         };
         assert!(!request.path.starts_with(LEASES), "{request}");
         match (request.method.as_str(), request.path.as_str()) {
-            ("GET", NODE) => {}
+            ("GET", NODE | WATCHED) => {}
             ("PATCH", STATUS) => {
                 assert_eq!(keys(&body), ["status"], "{request}");
                 assert_eq!(keys(&body["status"]), ["conditions"], "{request}");
@@ -229,7 +232,8 @@ async fn it_reads_once_and_adds_nine_conditions_and_ready_stays_the_last() {
     let sim = Sim::on(&api, |node| node).await;
     pass(Duration::from_secs(60)).await;
     let expected = [format!("GET {NODE} 200"), format!("PATCH {STATUS} 200")];
-    assert_eq!(lines(&api.requests()), expected);
+    let about_the_node = api.requests_where(|request| request.path != WATCHED);
+    assert_eq!(lines(&about_the_node), expected);
     assert_eq!(theirs(&sim.view().node().unwrap()), before);
     let all = sim.view().condition_types();
     assert_eq!(all.len(), 14);
@@ -263,7 +267,10 @@ async fn ten_idle_minutes_cost_one_read_and_three_patches() {
     pass(Duration::from_mins(10)).await;
     let patch = || format!("PATCH {STATUS} 200");
     let expected = [format!("GET {NODE} 200"), patch(), patch(), patch()];
-    assert_eq!(lines(&api.requests()), expected);
+    let watches = |request: &Recorded| request.path == WATCHED;
+    assert_eq!(lines(&api.requests_where(|r| !watches(r))), expected);
+    let watches = api.requests_where(watches).len();
+    assert!((1..=3).contains(&watches), "{watches} watches on pods");
     node.stop().await.unwrap();
 }
 
@@ -717,7 +724,8 @@ async fn a_taint_is_there_while_its_condition_is_true_and_goes_when_nobody_can_s
     let spec = &sim.view().node().unwrap()["spec"];
     let plain = json!({ "key": MEMORY_TAINT, "effect": "NoSchedule" });
     assert_eq!(spec["taints"][1], plain);
-    let reads = api.requests_where(|request| request.method == "GET").len();
+    let reads = api.requests_where(|request| request.method == "GET" && request.path == NODE);
+    let reads = reads.len();
     assert_eq!(reads, 1, "the answer to the patch is as good as a read");
 
     sim.host.remove("sys/fs/cgroup/memory.stat");

@@ -44,6 +44,7 @@ pub const STAGES: &[Stage] = &[
     stage("doc", 360, &["build-ebpf"], doc),
     stage("kernel", 300, &["build"], kernel),
     stage("vm", 840, &["build-ebpf"], vm),
+    stage("cluster", 120, &["build"], cluster),
 ];
 
 const fn stage(
@@ -134,6 +135,21 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     test.args(["--features", "nodepulse-tests/kernel"]);
     test.args(["--test", "kernel", "--test", "daemon", "--test", "hostile"]);
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
+}
+
+/// What is shipped, on a real API server, where somebody names one.
+fn cluster(repo: &Repo) -> Result<Outcome> {
+    const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
+    if std::env::var_os(ADMIN).is_none() {
+        let why = format!("a real API server: {ADMIN} does not name an administrator's kubeconfig");
+        return Ok(Outcome {
+            unavailable: vec![why],
+            ..Outcome::default()
+        });
+    }
+    let mut test = workspace(repo, "test");
+    test.args(["--test", "cluster", "--", "--ignored", "--test-threads=1"]);
+    libtest::run(&mut test)
 }
 
 /// The oldest kernel that can be had, and the newest. Mirrors change, and that is no failure.
