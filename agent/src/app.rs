@@ -10,8 +10,6 @@ use std::future::Future;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::api::Client;
-use crate::api::backoff::Jitter;
 use crate::api::recorder::EventInput;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
@@ -38,10 +36,11 @@ mod pod_pids;
 mod probes;
 mod reporting;
 mod stalls;
+mod storage;
 mod tasks;
 mod watchers;
 
-pub use outside::{AppError, KernelLine, Outside};
+pub use outside::{AppError, KernelLine, Outside, setters_of};
 pub use stalls::{files as stall_files, triggers};
 
 use blocking::{Answer, Blocking, Question};
@@ -54,7 +53,7 @@ use own::Own;
 use pod_events::PodEvents;
 use pod_pids::PodPids;
 use probes::Probes;
-use reporting::{Report, Reporting, Why};
+use reporting::{Outlet, Report, Reporting, Why};
 use stalls::Stalls;
 
 /// What is read without waiting for a disk.
@@ -118,14 +117,15 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         sites,
         figures: outside.figures,
         client: outside.client.clone(),
-        setters: match outside.config.mode {
-            Mode::Companion => setters::COMPANION,
-            Mode::Node => setters::SETTERS,
-        },
+        setters: outside.setters,
     };
     let metering = Metering::start(sources, &doors.support, doors.kills);
-    let api = outside.client.map(|client| (client, outside.jitter));
-    let app = App::new(outside.config, api, clock, metering, &mut doors).await;
+    let outlet = outside.client.map(|client| Outlet {
+        client,
+        jitter: outside.jitter,
+        setters: outside.setters,
+    });
+    let app = App::new(outside.config, outlet, clock, metering, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
     info!("stopped");
     result
@@ -141,6 +141,8 @@ struct App {
     /// When to look at the file system, while nobody looks.
     storage: Deadlines,
     storage_asked: bool,
+    /// Until then the node may still be coming up.
+    settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
     stalls: Stalls,
@@ -159,7 +161,7 @@ struct App {
 impl App {
     async fn new(
         config: Config,
-        api: Option<(Client, Jitter)>,
+        outlet: Option<Outlet>,
         clock: Clock,
         metering: Metering,
         doors: &mut Doors,
@@ -174,12 +176,13 @@ impl App {
             hot: Deadlines::new(&HOT, probes.announced()),
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
+            settled_at: clock.now().boot.plus(storage::SETTLES),
             stalls: Stalls::new(&config, &doors.stalls),
             kills: Kills::new(&config, observe.layout()),
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
-            pod_events: PodEvents::new(&config, api.as_ref()),
-            own: Own::new(&config, observe.layout(), doors.kills),
+            pod_events: PodEvents::new(&config, outlet.as_ref()),
+            own: Own::new(&config, observe.layout(), doors.kills, metering.setters),
             config,
             clock,
             observe,
@@ -193,8 +196,8 @@ impl App {
         app.first_look().await;
         app.blocking.ask(Question::Recall);
         // Only now: what was found at first is no news.
-        app.reporting = api.map(|(client, jitter)| {
-            let mut reporting = Reporting::start(&app.config, &client, clock, jitter, &app.facts);
+        app.reporting = outlet.map(|outlet| {
+            let mut reporting = Reporting::start(&app.config, outlet, clock, &app.facts);
             reporting.sync(Why::Tick);
             reporting
         });
@@ -342,13 +345,6 @@ impl App {
         }
     }
 
-    fn ask_storage(&mut self) {
-        if !self.storage_asked {
-            self.storage_asked = true;
-            self.blocking.ask(Question::Storage);
-        }
-    }
-
     /// Looks at everything that can be read without waiting for a disk. `stamp` is that of the
     /// record on pids that was the reason.
     fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
@@ -370,16 +366,7 @@ impl App {
 
     fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
-            Answer::Storage { looks, capacity } => {
-                self.storage_asked = false;
-                if capacity.is_some() {
-                    self.facts.ephemeral_storage = capacity;
-                }
-                self.metering.looked(&looks, &self.config.policy);
-                let changes = self.evaluator.evaluate(&looks, now.boot);
-                self.storage.next(&looks, &self.evaluator, now.boot);
-                self.changed(&changes, None, now);
-            }
+            Answer::Storage(found) => self.storage_answered(found, now),
             Answer::Kills(found) => {
                 let (notices, killed, question) = self.counts.counted(found, now);
                 self.tell(notices, now);

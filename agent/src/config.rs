@@ -176,6 +176,8 @@ pub struct Config {
     pub take_over: bool,
     /// `registerNode`.
     pub register_node: bool,
+    /// `enableControllerAttachDetach`: who attaches volumes to this node.
+    pub attach_detach: AttachDetach,
     /// `registerWithTaints`, in order.
     pub taints: Vec<Taint>,
     /// `conditions`: those of our own that companion mode writes.
@@ -184,13 +186,14 @@ pub struct Config {
     pub own_taints: BTreeMap<OwnCondition, Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
-    /// `enableControllerAttachDetach`: who attaches volumes.
-    pub attach_detach: AttachDetach,
     /// `nodeIP`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
     /// `providerID`.
     pub provider_id: Option<String>,
-    /// `maxPods`, `podsPerCore`, the reservations, and the hard thresholds that reserve.
+    /// `port`, as `daemonEndpoints` says it; `None` leaves it out. Nothing of ours listens there.
+    pub kubelet_port: Option<u16>,
+    /// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
+    /// reserve.
     pub allocation: Allocation,
     /// `diskIO`.
     pub disk_io: DiskIo,

@@ -20,6 +20,7 @@ pub mod own;
 pub mod pids;
 pub mod psi;
 pub mod statfs;
+pub mod volumes;
 
 #[cfg(test)]
 pub(crate) mod scratch;

@@ -135,6 +135,8 @@ pub struct NodeStatus {
     pub kubelet_port: Option<u16>,
     /// Our own conditions, in the order in which a new Node gets them. Those of others stay.
     pub conditions: Vec<Condition>,
+    /// `volumesInUse`, sorted.
+    pub volumes_in_use: Option<Vec<String>>,
 }
 
 /// What the API server last said of our Node, as far as deciding needs it.
@@ -247,6 +249,9 @@ pub struct Facts {
     pub machine: Machine,
     /// Size of the file system of the root directory; `None` while it cannot be read.
     pub ephemeral_storage: Option<Bytes>,
+    /// Volumes that are mounted here and that the control plane must not detach, sorted; `None`
+    /// while they are not known, and where it attaches none.
+    pub volumes: Option<Vec<String>>,
     /// `maxPods`, `podsPerCore` and the reservations.
     pub allocation: Allocation,
     /// `kubeletVersion`, a semantic version with a leading `v`.
@@ -325,6 +330,9 @@ pub struct Allocation {
     pub max_pods: u32,
     /// `podsPerCore`; zero means no such limit.
     pub pods_per_core: u32,
+    /// How many volumes of each CSI driver can be attached, by the driver's name. Nobody but
+    /// schedulers of old reads it: newer ones look at `CSINode`.
+    pub volume_limits: BTreeMap<String, u32>,
     /// systemReserved and kubeReserved, added up by key: `cpu`, `memory`, `ephemeral-storage`, …
     pub reserved: BTreeMap<String, Quantity>,
     /// The hard `memory.available` threshold, which reserves memory.

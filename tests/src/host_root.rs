@@ -81,18 +81,31 @@ impl MadeUpHost {
         HostRoot::new(self.path())
     }
 
-    /// `MemTotal`; the other lines stay as captured.
+    /// `MemTotal`.
     pub fn mem_total(&self, quantity: &str) -> &Self {
-        let meminfo = fs::read_to_string(fixture().join("proc/meminfo")).expect("captured meminfo");
-        let kib = bytes(quantity) / 1024;
-        let lines: Vec<_> = meminfo
-            .lines()
-            .map(|line| match line.strip_prefix("MemTotal:") {
-                Some(_) => format!("MemTotal:       {kib:>8} kB"),
-                None => line.to_owned(),
-            })
-            .collect();
-        self.write("proc/meminfo", lines.join("\n") + "\n")
+        self.meminfo("MemTotal", bytes(quantity) / 1024)
+    }
+
+    /// One line of `/proc/meminfo`, such as `SwapTotal`, in KiB; the others stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// Where the kernel that it was captured from printed no such line.
+    pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
+        const FILE: &str = "proc/meminfo";
+        let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");
+        let mut found = false;
+        let mut lines = String::new();
+        for line in text.lines() {
+            if line.split(':').next() == Some(field) {
+                found = true;
+                lines += &format!("{:<15} {kib:>8} kB\n", format!("{field}:"));
+            } else {
+                lines += &format!("{line}\n");
+            }
+        }
+        assert!(found, "no {field} in {FILE}");
+        self.write(FILE, lines)
     }
 
     /// What the node uses, less the file cache that the kernel would drop first.
@@ -210,6 +223,18 @@ impl MadeUpHost {
              full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
         );
         self.write(&format!("proc/pressure/{what}"), text)
+    }
+
+    /// A file system is mounted there, by the mount table; nothing is really mounted.
+    ///
+    /// # Panics
+    ///
+    /// Without a mount table.
+    pub fn mount(&self, point: &str) -> &Self {
+        const FILE: &str = "proc/self/mountinfo";
+        let table = fs::read_to_string(self.path().join(FILE)).expect("a mount table");
+        let line = format!("90 23 8:16 / {point} rw,relatime - ext4 /dev/sdb rw\n");
+        self.write(FILE, table + &line)
     }
 
     /// Replaces one file at once: a reader sees the old text or the new one, and nothing between.

@@ -20,6 +20,7 @@ use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
 use nodepulse::kernel::figures::Figures;
 use nodepulse::kernel::support::Missing;
+use nodepulse::node_status::setters::Setters;
 use nodepulse::serve::{Listener, Pages, Site};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -52,6 +53,7 @@ pub struct Node {
     host: Arc<MadeUpHost>,
     overrides: Overrides,
     jitter: Jitter,
+    setters: Option<Setters>,
     reachable: bool,
     on_files: bool,
     file: Option<String>,
@@ -76,6 +78,7 @@ impl Node {
                 ..Overrides::default()
             },
             jitter: Jitter::NONE,
+            setters: None,
             reachable: true,
             on_files: false,
             file: None,
@@ -136,6 +139,13 @@ impl Node {
         self
     }
 
+    /// With these setters instead of the agent's own.
+    #[must_use]
+    pub fn setters(mut self, setters: Setters) -> Self {
+        self.setters = Some(setters);
+        self
+    }
+
     /// Every connection is refused until [`Running::reach`].
     #[must_use]
     pub fn out_of_reach(mut self) -> Self {
@@ -155,6 +165,7 @@ impl Node {
             host,
             mut overrides,
             jitter,
+            setters,
             reachable,
             on_files,
             file,
@@ -184,6 +195,7 @@ impl Node {
         let (counted, figures) = watch::channel(Figures::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let outside = Outside {
+            setters: setters.unwrap_or(app::setters_of(config.mode)),
             config,
             clock,
             kernel: if on_files {

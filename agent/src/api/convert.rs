@@ -184,6 +184,12 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
         let endpoints = json!({ "kubeletEndpoint": { "Port": port } });
         stored.insert("daemonEndpoints".to_owned(), endpoints);
     }
+    match &status.volumes_in_use {
+        // The server does not keep an empty list.
+        Some(volumes) if volumes.is_empty() => drop(stored.remove("volumesInUse")),
+        Some(volumes) => drop(stored.insert("volumesInUse".to_owned(), json!(volumes))),
+        None => {}
+    }
     apply_conditions(stored, &status.conditions);
 }
 
@@ -319,6 +325,7 @@ pub(super) mod tests {
                 condition("MemoryPressure", Status::False, seconds),
                 condition("Ready", Status::True, seconds),
             ],
+            volumes_in_use: None,
         }
     }
 
@@ -367,6 +374,7 @@ pub(super) mod tests {
         let mut status = status(0);
         status.kubelet_port = Some(10250);
         status.node_info.swap_capacity = Some(1024);
+        status.volumes_in_use = Some(Vec::new());
         let node = initial_node(&registration, &status);
         assert_eq!(
             node["spec"],
@@ -387,6 +395,7 @@ pub(super) mod tests {
             node["status"]["nodeInfo"]["swap"],
             json!({ "capacity": 1024 })
         );
+        assert_eq!(node["status"].get("volumesInUse"), None, "none is no list");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::clock::Stamp;
 use crate::config::Config;
 use crate::event::DiskChange;
 use crate::host::cgroup::{self, Hierarchy, Layout, oom};
-use crate::host::{HostError, HostRoot, addresses, block, statfs};
+use crate::host::{HostError, HostRoot, addresses, block, statfs, volumes};
+use crate::node_status::AttachDetach;
 use crate::pods::{self, place};
 use crate::pressure::disks::DiskSample;
 use crate::pressure::look::Look;
@@ -31,7 +32,7 @@ const QUESTIONS: usize = 512;
 /// What to look at.
 #[derive(Debug)]
 pub(super) enum Question {
-    /// Space and inodes of the root directory's file system.
+    /// Space and inodes of the root directory's file system, and the volumes below it.
     Storage,
     /// What DNS says of a name.
     Resolve {
@@ -65,12 +66,7 @@ pub(super) enum Question {
 #[derive(Debug)]
 pub(super) enum Answer {
     /// To [`Question::Storage`].
-    Storage {
-        /// For the evaluation.
-        looks: Vec<Look>,
-        /// Size of the file system.
-        capacity: Option<Bytes>,
-    },
+    Storage(Storage),
     /// To [`Question::SlowDisk`].
     SlowDisk {
         /// Which.
@@ -99,6 +95,17 @@ pub(super) enum Answer {
     Remembered,
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
+}
+
+/// What was found of the root directory's file system.
+#[derive(Debug)]
+pub(super) struct Storage {
+    /// For the evaluation.
+    pub(super) looks: Vec<Look>,
+    /// Its size.
+    pub(super) capacity: Option<Bytes>,
+    /// The volumes that are in use; `None`: not known, or not asked for.
+    pub(super) volumes: Option<Vec<String>>,
 }
 
 /// What a look at a disk found.
@@ -137,6 +144,7 @@ pub(super) struct Blocking {
 struct Place {
     root: HostRoot,
     directory: PathBuf,
+    attach_detach: AttachDetach,
     state: PathBuf,
     memory: Option<Hierarchy>,
     pods: String,
@@ -150,6 +158,7 @@ impl Blocking {
         let place = Place {
             root,
             directory,
+            attach_detach: config.attach_detach,
             state: config.state_directory.clone(),
             memory: layout.map(|layout| layout.memory.clone()),
             pods: config.pods_cgroup.display().to_string(),
@@ -229,7 +238,7 @@ async fn work(place: Place, mut asked: mpsc::Receiver<Question>, answer: mpsc::S
 impl Place {
     fn look(&self, question: Question) -> Answer {
         match question {
-            Question::Storage => storage(&existing(&self.directory)),
+            Question::Storage => storage(&existing(&self.directory), self.volumes()),
             Question::Resolve { name } => Answer::Resolved(addresses::resolve(&name)),
             Question::SlowDisk {
                 device,
@@ -273,6 +282,18 @@ impl Place {
                 }
                 Answer::Remembered
             }
+        }
+    }
+
+    /// Only where the control plane attaches volumes: nobody else waits for the answer.
+    fn volumes(&self) -> Option<Vec<String>> {
+        match self.attach_detach {
+            AttachDetach::Controller => volumes::mounted(&self.root, &self.directory)
+                .inspect_err(|err| {
+                    debug!(err = err as &dyn std::error::Error, "volumes not known");
+                })
+                .ok(),
+            AttachDetach::Node => None,
         }
     }
 
@@ -344,10 +365,11 @@ impl Answer {
     /// word.
     fn missing(question: &Question) -> Self {
         match question {
-            Question::Storage => Self::Storage {
+            Question::Storage => Self::Storage(Storage {
                 looks: STORAGE.map(Look::Missing).to_vec(),
                 capacity: None,
-            },
+                volumes: None,
+            }),
             Question::Resolve { .. } => Self::Resolved(Vec::new()),
             Question::Kills => Self::Kills(None),
             Question::Recall => Self::Recalled {
@@ -370,7 +392,7 @@ impl Answer {
     }
 }
 
-fn storage(directory: &Path) -> Answer {
+fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
     let usage = match statfs::read(directory) {
         Ok(usage) => usage,
         Err(err) => {
@@ -383,10 +405,11 @@ fn storage(directory: &Path) -> Answer {
         let reading = seen.iter().find(|reading| reading.signal == signal);
         reading.map_or(Look::Missing(signal), |reading| Look::Seen(*reading))
     };
-    Answer::Storage {
+    Answer::Storage(Storage {
         looks: STORAGE.map(look).to_vec(),
         capacity: Some(usage.capacity),
-    }
+        volumes,
+    })
 }
 
 /// The directory, or the nearest one above it that exists: its file system is where the directory

@@ -15,7 +15,7 @@ use crate::api::{ApiError, Disposition, Refusal};
 use crate::config::Config;
 use crate::node_status::own::OwnCondition;
 use crate::node_status::report::{self, Reporter as Schedule};
-use crate::node_status::setters::{COMPANION, compute_with};
+use crate::node_status::setters::{self, Setters};
 use crate::node_status::transition::{Edge, edges};
 use crate::node_status::{Facts, NodeStatus, Status, Taint};
 
@@ -38,6 +38,8 @@ pub(super) struct Parts {
     pub(super) uid: watch::Sender<String>,
     pub(super) events: EventSink,
     pub(super) jitter: Jitter,
+    /// What a status is made of.
+    pub(super) setters: Setters,
 }
 
 /// Reads the Node once, then writes when asked to.
@@ -142,13 +144,14 @@ impl Companion {
 
     async fn sync(&mut self, request: &SyncRequest) -> Result<Option<Sent>, ApiError> {
         let (clock, schedule) = (self.parts.line.clock, self.schedule);
+        let setters = self.parts.setters;
         let facts = self.parts.facts.borrow_and_update().clone();
         let mut why = report::Why::Heartbeat;
         let mut news: Vec<Edge> = Vec::new();
         let said = &mut self.said;
         let outcome = self.status.sync(&self.parts.line.client, |stored| {
             let now = clock.now();
-            let (status, failed) = compute_with(COMPANION, &facts, stored, now);
+            let (status, failed) = setters::compute(setters, &facts, stored, now);
             log_failed(failed);
             // Those of all tries: one whose answer got lost may have been applied.
             for edge in edges(stored, &status) {

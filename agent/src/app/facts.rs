@@ -26,13 +26,14 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
             crate::reading::Machine::default()
         }),
         ephemeral_storage: None,
+        volumes: None,
         allocation: config.allocation.clone(),
         kubelet_version: config.kubelet_version.clone(),
         runtime: match config.runtime {
             Configured::Missing => Runtime::Missing,
             Configured::NotNeeded => Runtime::NotNeeded,
         },
-        kubelet_port: None,
+        kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),
         disks: Disks::default(),

@@ -21,7 +21,7 @@ use crate::host::own;
 use crate::kernel::figures::Figures;
 use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
-use crate::node_status::setters::{Setter, compute_with};
+use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
 use crate::pressure::look::Look;
@@ -38,8 +38,8 @@ pub(super) struct Sources {
     /// What a simulated kernel has counted.
     pub(super) figures: Option<watch::Receiver<Figures>>,
     pub(super) client: Option<Client>,
-    /// What the conditions are computed by.
-    pub(super) setters: &'static [(&'static str, Setter)],
+    /// What conditions there are.
+    pub(super) setters: Setters,
 }
 
 /// Opens the ports that are to be had. Only after it is known that no kubelet has them.
@@ -85,11 +85,11 @@ pub(super) struct Metering {
     /// The status that each condition had when we last looked; `None` before everything was
     /// evaluated once, since what is found at first is no transition.
     known: Option<BTreeMap<String, Status>>,
-    setters: &'static [(&'static str, Setter)],
     figures: Option<watch::Receiver<Figures>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
+    pub(super) setters: Setters,
 }
 
 impl Metering {
@@ -113,10 +113,10 @@ impl Metering {
             scrapes,
             _server: server,
             known: None,
-            setters: sources.setters,
             figures: sources.figures,
             client: sources.client,
             pods: BTreeSet::new(),
+            setters: sources.setters,
         }
     }
 
@@ -228,7 +228,7 @@ impl Metering {
         let Some(known) = &mut self.known else {
             return;
         };
-        let (status, _) = compute_with(self.setters, facts, &StoredNode::default(), now);
+        let (status, _) = setters::compute(self.setters, facts, &StoredNode::default(), now);
         let node = &self.metrics.node;
         for condition in status.conditions {
             let type_ = condition.type_;

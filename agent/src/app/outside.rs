@@ -17,6 +17,7 @@ use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
 use crate::kernel::psi::Trigger;
 use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::reading::Stall;
 use crate::serve::Site;
 
@@ -38,6 +39,8 @@ pub struct Outside {
     pub kmsg: Option<File>,
     /// The API server; `None` evaluates and logs, and opens no connection.
     pub client: Option<Client>,
+    /// What the status of a Node is made of: [`setters_of`] the mode, and what else there is to say.
+    pub setters: Setters,
     /// What tells of tasks that wait: [`super::triggers`].
     pub triggers: Vec<Trigger>,
     /// Spreads periodic requests in time.
@@ -46,6 +49,15 @@ pub struct Outside {
     pub sites: Option<Vec<Site>>,
     /// What the kernel has counted, where somebody else speaks for it.
     pub figures: Option<watch::Receiver<Figures>>,
+}
+
+/// What the agent itself says of a Node in this mode.
+#[must_use]
+pub const fn setters_of(mode: Mode) -> Setters {
+    match mode {
+        Mode::Companion => COMPANION,
+        Mode::Node => SETTERS,
+    }
 }
 
 /// Where kernel events come from.

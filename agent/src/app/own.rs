@@ -8,7 +8,7 @@ use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::host::cgroup::Layout;
 use crate::node_status::own::OwnCondition;
-use crate::node_status::setters::{COMPANION, compute_with};
+use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
 use crate::pods::{Place, place};
 use crate::pressure::kills::KillWindow;
@@ -16,6 +16,7 @@ use crate::pressure::kills::KillWindow;
 /// Of companion mode.
 pub(super) struct Own {
     kills: KillWindow,
+    setters: Setters,
     /// The conditions as they were computed last.
     said: StoredNode,
 }
@@ -36,11 +37,13 @@ impl Own {
         config: &Config,
         layout: Option<&Layout>,
         source: KillSource,
+        setters: Setters,
     ) -> Option<Self> {
         let told = source != KillSource::Counters || layout.is_some();
         let period = config.policy.transition_period;
         (config.mode == Mode::Companion).then(|| Self {
             kills: KillWindow::new(period, told),
+            setters,
             said: StoredNode::default(),
         })
     }
@@ -52,7 +55,7 @@ impl Own {
 
     /// Whether any condition says something else than before.
     fn news(&mut self, facts: &Facts, now: Now) -> bool {
-        let (status, _) = compute_with(COMPANION, facts, &self.said, now);
+        let (status, _) = setters::compute(self.setters, facts, &self.said, now);
         let words = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
         let before = self.said.conditions.iter().map(words);
         let news = !before.eq(status.conditions.iter().map(words));

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::kills::NodeEvents;
-use crate::api::backoff::Jitter;
+use super::reporting::Outlet;
 use crate::api::pod_watch::PodChange;
 use crate::api::recorder::{EventInput, Involved};
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
@@ -110,16 +110,17 @@ enum Address {
 
 impl PodEvents {
     /// Starts the watch, where there is an API server. Must be called in a runtime.
-    pub(super) fn new(config: &Config, api: Option<&(Client, Jitter)>) -> Self {
+    pub(super) fn new(config: &Config, outlet: Option<&Outlet>) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_answer, answers) = mpsc::channel(QUESTIONS);
-        if let Some((client, jitter)) = api {
-            let (client, node) = (client.clone(), config.node_name.clone());
-            tokio::spawn(pod_watch::watch(client, node, jitter.clone(), send_change));
+        if let Some(outlet) = outlet {
+            let (client, node) = (outlet.client.clone(), config.node_name.clone());
+            let jitter = outlet.jitter.clone();
+            tokio::spawn(pod_watch::watch(client, node, jitter, send_change));
         }
         Self {
             index: PodIndex::default(),
-            client: api.map(|(client, _)| client.clone()),
+            client: outlet.map(|outlet| outlet.client.clone()),
             changes,
             answers,
             send_answer,

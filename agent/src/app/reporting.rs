@@ -17,6 +17,7 @@ use crate::api::{ApiError, Client};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::node_status::budget::{Admission, EdgeBudget};
+use crate::node_status::setters::Setters;
 use crate::node_status::{Facts, StoredNode};
 use crate::reading::Resource;
 
@@ -89,6 +90,16 @@ pub(super) enum Report {
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
     Event(Delivered),
+}
+
+/// What is said, and the way out.
+pub(super) struct Outlet {
+    /// The API server.
+    pub(super) client: Client,
+    /// Spreads requests in time.
+    pub(super) jitter: Jitter,
+    /// What a status is made of.
+    pub(super) setters: Setters,
 }
 
 /// Channels from the loop to the tasks.
@@ -164,13 +175,7 @@ impl Lease {
 const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
-    pub(super) fn start(
-        config: &Config,
-        client: &Client,
-        clock: Clock,
-        jitter: Jitter,
-        facts: &Facts,
-    ) -> Self {
+    pub(super) fn start(config: &Config, outlet: Outlet, clock: Clock, facts: &Facts) -> Self {
         let now = clock.now().boot;
         let (facts, facts_seen) = watch::channel(facts.clone());
         let (syncs, sync_requests) = mpsc::channel(1);
@@ -182,7 +187,8 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
-        let (events, recorder) = tasks::start(config, client, clock, jitter.clone(), channels);
+        let jitter = outlet.jitter.clone();
+        let (events, recorder) = tasks::start(config, outlet, clock, channels);
         Self {
             facts,
             syncs,

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::companion::{Companion, Parts};
-use super::reporting::{Channels, Report, SyncRequest, Wait};
+use super::reporting::{Channels, Outlet, Report, SyncRequest, Wait};
 use crate::api::backoff::Jitter;
 use crate::api::holder::{self, Holder};
 use crate::api::lease::LeaseKeeper;
@@ -19,8 +19,8 @@ use crate::clock::{Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
 use crate::node_status::report::{self, Reporter as Schedule};
-use crate::node_status::setters::{self, SetterError};
-use crate::node_status::transition::{Edge, edges};
+use crate::node_status::setters::{self, SetterError, Setters};
+use crate::node_status::transition::{Edge, edges, schedulable_edge};
 use crate::node_status::{Facts, NodeStatus, Registration, Runtime, StoredNode};
 use crate::reading::Resource;
 
@@ -37,11 +37,15 @@ const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 /// Starts all of them. They end when the loop drops its side.
 pub(super) fn start(
     config: &Config,
-    client: &Client,
+    outlet: Outlet,
     clock: Clock,
-    jitter: Jitter,
     channels: Channels,
 ) -> (EventSink, tokio::task::JoinHandle<()>) {
+    let Outlet {
+        client,
+        jitter,
+        setters,
+    } = outlet;
     let Channels {
         facts,
         syncs,
@@ -60,7 +64,7 @@ pub(super) fn start(
     tokio::spawn(tell_deliveries(delivered, reports.clone()));
     let parts = Parts {
         line: Line {
-            client: client.clone(),
+            client,
             clock,
             reports,
         },
@@ -68,6 +72,7 @@ pub(super) fn start(
         uid,
         events: sink.clone(),
         jitter,
+        setters,
     };
     match config.mode {
         Mode::Companion => drop(tokio::spawn(Companion::new(config, parts).run(syncs))),
@@ -89,6 +94,7 @@ fn keep_node(
         uid,
         events,
         jitter,
+        setters,
     } = parts;
     // Nothing is written before it is clear that nobody else looks after this Node.
     let (ours, ours_seen) = watch::channel(config.take_over);
@@ -103,9 +109,12 @@ fn keep_node(
         registration,
         ours,
         register: config.register_node,
+        setters,
         checkpoint: checkpoint(config),
         status: StatusWriter::new(config.node_name.clone(), line.clock, Part::Whole),
         settled: false,
+        seen: StoredNode::default(),
+        rebooted: false,
         schedule: Schedule::new(config.status_report_frequency),
         jitter,
         facts,
@@ -181,10 +190,15 @@ struct NodeWriter {
     /// Whether it is clear that nobody else looks after this Node.
     ours: watch::Sender<bool>,
     register: bool,
+    setters: Setters,
     checkpoint: DeviceCheckpoint,
     status: StatusWriter,
     /// Nobody has written to the Node since we last compared, and what is stored is what we say.
     settled: bool,
+    /// The Node as last looked at.
+    seen: StoredNode,
+    /// Whether a reboot was told of; there is one at most in the life of a process.
+    rebooted: bool,
     schedule: Schedule,
     jitter: Jitter,
     facts: watch::Receiver<Facts>,
@@ -226,6 +240,7 @@ impl NodeWriter {
                     NodeEvent::Stored(node) => {
                         self.settled = false;
                         self.status.observe(node);
+                        self.tell_schedulable();
                     }
                     NodeEvent::Deleted => {
                         self.settled = false;
@@ -233,6 +248,22 @@ impl NodeWriter {
                     }
                 },
             }
+        }
+    }
+
+    /// Somebody cordoned the Node, or let pods come again. One that is found cordoned counts.
+    fn tell_schedulable(&mut self) {
+        let stored = self.status.stored().unwrap_or_default();
+        if let Some(edge) = schedulable_edge(&self.seen, &stored) {
+            self.record(vec![edge], &BTreeMap::new());
+        }
+        self.seen = stored;
+    }
+
+    fn record(&self, news: Vec<Edge>, stamps: &BTreeMap<Resource, Stamp>) {
+        let (node, now) = (&self.registration.name, self.line.clock.now());
+        for event in events(news, node, now, stamps) {
+            self.events.record(event);
         }
     }
 
@@ -292,7 +323,12 @@ impl NodeWriter {
             return Ok(None);
         }
         let facts = self.facts.borrow().clone();
-        let (status, _) = setters::compute(&facts, &StoredNode::default(), self.line.clock.now());
+        let (status, _) = setters::compute(
+            self.setters,
+            &facts,
+            &StoredNode::default(),
+            self.line.clock.now(),
+        );
         let (client, registration) = (&self.line.client, &self.registration);
         let stored = registrar
             .attempt(client, registration, &status, self.checkpoint)
@@ -322,7 +358,7 @@ impl NodeWriter {
     }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
-        let (clock, schedule) = (self.line.clock, self.schedule);
+        let (clock, schedule, setters) = (self.line.clock, self.schedule, self.setters);
         let due = schedule.decide(clock.now().boot) != report::Report::IfChanged;
         if self.settled && !due && matches!(self.facts.has_changed(), Ok(false)) {
             return Ok(None); // The same over the same gives the same.
@@ -337,7 +373,7 @@ impl NodeWriter {
             .status
             .sync(&self.line.client, |stored| {
                 let now = clock.now();
-                let (status, edges) = computed(&facts, stored, now);
+                let (status, edges) = computed(setters, &facts, stored, now);
                 news.extend(
                     edges
                         .into_iter()
@@ -354,9 +390,11 @@ impl NodeWriter {
                 (status, decision)
             })
             .await?;
-        for event in events(news, &facts.hostname, clock.now(), stamps) {
-            self.events.record(event);
-        }
+        // Whoever writes an old boot id back must not make us tell of one boot twice.
+        news.retain(|edge| {
+            !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
+        });
+        self.record(news, stamps);
         let SyncOutcome::Sent(sent) = outcome else {
             self.settled = true;
             return Ok(None);
@@ -382,8 +420,13 @@ impl NodeWriter {
 }
 
 /// The status, and what is new in it.
-fn computed(facts: &Facts, stored: &StoredNode, now: Now) -> (NodeStatus, Vec<Edge>) {
-    let (status, failed) = setters::compute(facts, stored, now);
+fn computed(
+    setters: Setters,
+    facts: &Facts,
+    stored: &StoredNode,
+    now: Now,
+) -> (NodeStatus, Vec<Edge>) {
+    let (status, failed) = setters::compute(setters, facts, stored, now);
     log_failed(failed);
     let edges = edges(stored, &status);
     (status, edges)

@@ -102,6 +102,7 @@ impl Prepared {
         let outside = Outside {
             sites: None,
             figures: None,
+            setters: app::setters_of(config.mode),
             config,
             clock,
             kernel,

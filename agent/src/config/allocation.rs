@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::error::ConfigError;
 use super::keys::{Keys, key};
 use super::layers::Setting;
-use super::{checks, defaults};
+use super::{checks, defaults, labels};
 use crate::node_status::Allocation;
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
 use crate::reading::Signal;
 use crate::units::quantity::Quantity;
 
-/// `maxPods`, `podsPerCore`, the reservations, and the hard thresholds that reserve.
+/// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that reserve.
 pub(super) fn allocation(
     keys: &Keys<'_>,
     thresholds: &[Threshold],
@@ -24,6 +24,7 @@ pub(super) fn allocation(
         max_pods: max_pods.unwrap_or_default(),
         pods_per_core: per_core.unwrap_or_default(),
         reserved: reserved(keys)?,
+        volume_limits: volume_limits(keys)?,
         memory_threshold: hard_value(thresholds, Signal::MemoryAvailable),
         nodefs_threshold: hard_value(thresholds, Signal::NodefsAvailable),
     })
@@ -46,6 +47,12 @@ fn reserved(keys: &Keys<'_>) -> Result<BTreeMap<String, Quantity>, ConfigError> 
         sum.insert("cpu".to_owned(), Quantity::from_count(cpus));
     }
     Ok(sum)
+}
+
+fn volume_limits(keys: &Keys<'_>) -> Result<BTreeMap<String, u32>, ConfigError> {
+    let flag = keys.flags.volume_limits.as_ref();
+    let limits = keys.map("volumeLimits", '=', flag, |raw| raw.volume_limits.as_ref())?;
+    labels::volume_limits(limits)
 }
 
 /// Adds the reservations of one map to the sum.

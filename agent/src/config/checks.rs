@@ -82,6 +82,13 @@ pub(super) fn cpus(text: &str) -> Result<Option<u64>, String> {
     Ok(u64::try_from(cpus.len()).ok())
 }
 
+/// A port; `None` for 0.
+pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
+    let port: Result<u16, _> = text.parse();
+    let port = port.map_err(|_| "is not a port from 0 to 65535".to_owned())?;
+    Ok((port != 0).then_some(port))
+}
+
 /// A duration; `None` for zero, which the kubelet takes for "unset".
 pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))

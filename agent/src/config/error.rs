@@ -43,6 +43,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("nodeStatusReportFrequency", "nodeStatusReportFrequency: 5m"),
     ("nodeLeaseDurationSeconds", "nodeLeaseDurationSeconds: 40"),
     ("registerNode", "registerNode: true"),
+    ("port", "port: 10250"),
+    ("volumeLimits", "volumeLimits: {disk.csi.example.com: 16}"),
     ("takeOver", "takeOver: false"),
     (
         "registerWithTaints",

@@ -91,7 +91,8 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Kubelet, ConfigError> {
     let (server, others) = all
         .into_keys()
         .filter(|key| !SHARED.contains(&key.as_str()))
-        .partition(|key| SERVER_KEYS.contains(&key.as_str()));
+        // A kubelet listens on its `port`; ours is only what the Node says.
+        .partition(|key| key == "port" || SERVER_KEYS.contains(&key.as_str()));
     Ok(Kubelet {
         raw: kubelet.into(),
         server,

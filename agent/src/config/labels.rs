@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::checks;
 use super::error::ConfigError;
 use super::layers::Setting;
 use crate::node_status::Taint;
@@ -49,6 +50,35 @@ pub(super) fn check_node_name(name: &str) -> Result<(), String> {
              with a letter or digit)"
                 .to_owned(),
         );
+    }
+    Ok(())
+}
+
+/// Checks `volumeLimits`: how many volumes of each CSI driver can be attached.
+pub(super) fn volume_limits(
+    settings: BTreeMap<String, Setting>,
+) -> Result<BTreeMap<String, u32>, ConfigError> {
+    let limit = |(driver, setting): (String, Setting)| {
+        let limit = setting.parsed(|text| {
+            check_csi_driver(&driver)?;
+            checks::count(text)
+        })?;
+        Ok((driver, limit.unwrap_or(0)))
+    };
+    settings.into_iter().map(limit).collect()
+}
+
+/// Checks a CSI driver's name, of which the key of its limit is made. A kubelet that wrote such keys
+/// made longer ones out of a hash.
+fn check_csi_driver(name: &str) -> Result<(), String> {
+    // With `attachable-volumes-csi-` in front the key stays below the 63 characters of a label.
+    const LONGEST: usize = 39;
+
+    if name.is_empty() || name.len() > LONGEST || !is_label_text(name) {
+        return Err(format!(
+            "stands under a key that is no CSI driver's name (letters, digits, - and ., at most \
+             {LONGEST} of them)"
+        ));
     }
     Ok(())
 }

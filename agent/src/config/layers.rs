@@ -57,6 +57,8 @@ pub struct Overrides {
     pub provider_id: Option<String>,
     pub max_pods: Option<String>,
     pub pods_per_core: Option<String>,
+    pub port: Option<String>,
+    pub volume_limits: Option<String>,
     pub system_reserved: Option<String>,
     pub kube_reserved: Option<String>,
     pub reserved_system_cpus: Option<String>,

@@ -42,6 +42,7 @@ impl Loader<'_> {
         let take_over = key!(keys, "takeOver", take_over);
         let provider_id = key!(keys, "providerID", provider_id);
         let node_ips = key!(keys, "nodeIP", node_ip);
+        let port = key!(keys, "port", port);
         let (conditions, own_taints) = own::own(keys, mode)?;
         Ok(Config {
             mode,
@@ -69,6 +70,7 @@ impl Loader<'_> {
             provider_id: keys
                 .optional(&provider_id, checks::any)?
                 .filter(|id| !id.is_empty()),
+            kubelet_port: keys.optional(&port, checks::port)?.flatten(),
             disk_io: self.disk_io()?,
             psi: self.psi()?,
             oom_node_events: self.oom_node_events()?,

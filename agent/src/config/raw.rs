@@ -48,6 +48,8 @@ pub(super) struct RawConfig {
     pub(super) provider_id: Option<String>,
     pub(super) max_pods: Option<String>,
     pub(super) pods_per_core: Option<String>,
+    pub(super) port: Option<String>,
+    pub(super) volume_limits: Option<BTreeMap<String, String>>,
     pub(super) system_reserved: Option<BTreeMap<String, String>>,
     pub(super) kube_reserved: Option<BTreeMap<String, String>>,
     #[serde(rename = "reservedSystemCPUs")]
@@ -75,7 +77,6 @@ pub(super) struct RawConfig {
     pub(super) enable_server: Option<IgnoredAny>,
     pub(super) enable_system_log_handler: Option<IgnoredAny>,
     pub(super) enable_system_log_query: Option<IgnoredAny>,
-    pub(super) port: Option<IgnoredAny>,
     pub(super) read_only_port: Option<IgnoredAny>,
     #[serde(rename = "serverTLSBootstrap")]
     pub(super) server_tls_bootstrap: Option<IgnoredAny>,
@@ -216,7 +217,7 @@ pub(super) struct RawLog {
 
 /// The keys of the kubelet's server on port 10250. Nothing listens there here, so they say nothing;
 /// they are accepted, so that a file can be shared.
-pub(super) const SERVER_KEYS: [&str; 19] = [
+pub(super) const SERVER_KEYS: [&str; 18] = [
     "address",
     "authentication",
     "authorization",
@@ -227,7 +228,6 @@ pub(super) const SERVER_KEYS: [&str; 19] = [
     "enableServer",
     "enableSystemLogHandler",
     "enableSystemLogQuery",
-    "port",
     "readOnlyPort",
     "serverTLSBootstrap",
     "streamingConnectionIdleTimeout",
@@ -264,7 +264,6 @@ impl RawConfig {
             &self.enable_server,
             &self.enable_system_log_handler,
             &self.enable_system_log_query,
-            &self.port,
             &self.read_only_port,
             &self.server_tls_bootstrap,
             &self.streaming_connection_idle_timeout,

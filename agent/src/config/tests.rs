@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use super::*;
-use crate::node_status::Taint;
+use crate::node_status::{AttachDetach, Taint};
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::{Strength, ThresholdValue};
 use crate::reading::Signal;
@@ -104,6 +104,8 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.lease_duration, Duration::from_secs(40));
     assert!(config.register_node && !config.take_over);
     assert_eq!(config.attach_detach, AttachDetach::Controller);
+    assert_eq!(config.kubelet_port, None);
+    assert!(config.allocation.volume_limits.is_empty());
     assert_eq!(config.taints, []);
     assert!(config.node_labels.is_empty());
     assert!(config.node_ips.is_empty());
@@ -158,6 +160,8 @@ enableControllerAttachDetach: false
 takeOver: true
 allowReadyWithoutRuntime: true
 mergeDefaultEvictionSettings: true
+port: 10250
+volumeLimits: {disk.csi.example.com: 16, none: 0}
 registerWithTaints:
 - {key: dedicated, value: edge, effect: NoSchedule}
 - {key: example.com/x, effect: NoExecute}
@@ -224,6 +228,12 @@ fn every_key_of_the_file_is_read() {
     assert!(!config.register_node && config.take_over);
     assert_eq!(config.attach_detach, AttachDetach::Node);
     assert_eq!(config.runtime, Runtime::NotNeeded);
+    assert_eq!(config.kubelet_port, Some(10250));
+    let limits = [
+        ("disk.csi.example.com".to_owned(), 16),
+        ("none".to_owned(), 0),
+    ];
+    assert_eq!(config.allocation.volume_limits, limits.into());
     let taint = |key: &str, value: &str, effect: &str| Taint {
         key: key.to_owned(),
         value: value.to_owned(),

@@ -79,9 +79,11 @@ pub fn facts() -> Facts {
             }],
         },
         ephemeral_storage: Some(Bytes::from_bytes(100_000_000_000)),
+        volumes: None,
         allocation: Allocation {
             max_pods: 110,
             pods_per_core: 0,
+            volume_limits: BTreeMap::new(),
             reserved: BTreeMap::new(),
             memory_threshold: Some(ThresholdValue::Quantity(100 << 20)),
             nodefs_threshold: None,

@@ -6,7 +6,8 @@
 //! and the caller logs the error.
 //!
 //! To add one: a file under `setters/` with a function of type [`Setter`], and a line in
-//! [`SETTERS`], or in [`COMPANION`] for a condition of our own. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
+//! [`SETTERS`], or in [`COMPANION`] for a condition of our own; `examples/own_condition.rs` does it from
+//! outside. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
 //! the last of them, since control planes have relied on that, and needs the capacity.
 
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ pub mod own;
 pub mod pressure;
 pub mod ready;
 pub mod version;
+pub mod volumes;
 
 /// What every setter may look at.
 #[derive(Debug, Clone, Copy)]
@@ -95,22 +97,28 @@ const fn condition_type(resource: Resource) -> Option<&'static str> {
     }
 }
 
-/// Every setter with its name, in the order in which they run.
-pub const SETTERS: &[(&str, Setter)] = &[
+/// Setters with their names, in the order in which they run. Whoever embeds the agent hands it a list
+/// of their own: [`crate::app::Outside::setters`].
+pub type Setters = &'static [(&'static str, Setter)];
+
+/// Every setter of ours.
+pub const SETTERS: Setters = &[
     ("NodeAddress", address::set),
     ("MachineInfo", machine::set),
     ("VersionInfo", version::set),
     ("DaemonEndpoints", endpoints::set),
     ("GoRuntime", go_runtime::set),
+    ("VolumeLimits", volumes::limits),
     ("MemoryPressure", pressure::memory),
     ("DiskPressure", pressure::disk),
     ("PIDPressure", pressure::pids),
     ("DiskIOPressure", disk_io::set),
     ("Ready", ready::set),
+    ("VolumesInUse", volumes::in_use),
 ];
 
 /// Those of companion mode: conditions of our own, and nothing else.
-pub const COMPANION: &[(&str, Setter)] = &[
+pub const COMPANION: Setters = &[
     ("MemoryLow", own::memory),
     ("PIDsLow", own::pids),
     ("DiskSpaceLow", own::disk_space),
@@ -122,21 +130,10 @@ pub const COMPANION: &[(&str, Setter)] = &[
     ("PodsDiskStallPressure", own::pods_disk_stall),
 ];
 
-/// The status of a node without a kubelet that should be true at `now`, and the setters that
-/// failed.
+/// The status that should be true at `now` by these setters, and those of them that failed.
 #[must_use]
 pub fn compute(
-    facts: &Facts,
-    stored: &StoredNode,
-    now: Now,
-) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
-    compute_with(SETTERS, facts, stored, now)
-}
-
-/// As much of it as these setters know.
-#[must_use]
-pub fn compute_with(
-    setters: &'static [(&'static str, Setter)],
+    setters: Setters,
     facts: &Facts,
     stored: &StoredNode,
     now: Now,
@@ -158,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_calm_node_says_all_of_this() {
-        let (status, failed) = compute(&facts(), &StoredNode::default(), now());
+        let (status, failed) = compute(SETTERS, &facts(), &StoredNode::default(), now());
 
         assert_eq!(failed, []);
         assert_eq!(
@@ -221,7 +218,7 @@ mod tests {
             ],
             ..StoredNode::default()
         };
-        let (status, _) = compute(&facts(), &stored, now());
+        let (status, _) = compute(SETTERS, &facts(), &stored, now());
 
         assert_eq!(
             status.conditions.len(),
@@ -242,7 +239,7 @@ mod tests {
     fn one_that_fails_keeps_its_part_and_stops_no_other() {
         let mut facts = facts();
         facts.node_ips = ips(&["198.51.100.1"]);
-        let (status, failed) = compute(&facts, &StoredNode::default(), now());
+        let (status, failed) = compute(SETTERS, &facts, &StoredNode::default(), now());
 
         assert_eq!(
             failed.iter().map(|(name, err)| (*name, err.to_string())).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Component, Path};
 
 use nodepulse::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
-use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi};
+use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi, volumes};
 use nodepulse::pods::{Place, place};
 use nodepulse::reading::StallKind;
 use nodepulse::units::Bytes;
@@ -97,6 +97,11 @@ pub fn host_files(input: &[u8]) {
 fn parsers(input: &[u8]) {
     let _ = meminfo::parse(input);
     let _ = pids::tasks(input);
+    if let Some(name) = volumes::parse(input) {
+        assert!(name.starts_with("kubernetes.io/csi/"), "{name:?}");
+        assert!(!name.contains(char::is_control), "{name:?}");
+        assert!(name.len() < 4096, "{} bytes", name.len());
+    }
     if let Some(psi) = psi::parse(input) {
         for line in psi.full.iter().chain([&psi.some]) {
             for share in [line.avg10, line.avg60, line.avg300] {

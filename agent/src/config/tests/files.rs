@@ -184,6 +184,7 @@ maxPods: 250
 memorySwap: {}
 nodeStatusReportFrequency: 0s
 nodeStatusUpdateFrequency: 0s
+port: 10250
 readOnlyPort: 0
 registerWithTaints:
 - effect: NoSchedule
@@ -229,8 +230,9 @@ fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
     );
     assert_eq!(config.allocation.reserved["memory"].to_string(), "1Gi");
 
-    let server = ["authentication", "authorization", "readOnlyPort"];
+    let server = ["authentication", "authorization", "port", "readOnlyPort"];
     assert_eq!(loaded.ignored.server, server);
+    assert_eq!(config.kubelet_port, None, "nothing of ours listens there");
     let others = loaded.ignored.kubelet;
     assert!(others.contains(&"clusterDNS".to_owned()), "{others:?}");
     assert!(others.contains(&"staticPodPath".to_owned()), "{others:?}");

@@ -324,6 +324,19 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
             "enableControllerAttachDetach: true",
         ],
     ),
+    ("port: 65536", &["port", r#""65536""#, "port: 10250"]),
+    (
+        "volumeLimits: {disk.csi.example.com: many}",
+        &[
+            "volumeLimits.disk.csi.example.com",
+            r#""many""#,
+            "volumeLimits: {disk.csi.example.com: 16}",
+        ],
+    ),
+    (
+        "volumeLimits: {aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1}",
+        &["volumeLimits.aaaa", "no CSI driver's name"],
+    ),
     (
         "allowReadyWithoutRuntime: perhaps",
         &["allowReadyWithoutRuntime", r#""perhaps""#, "true nor false"],

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::clock::BootNanos;
     use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, StoredNode};
 
     const UNDER: Pressure = Pressure::UnderPressure {
@@ -143,7 +143,7 @@ mod tests {
             conditions: before.into_iter().collect(),
             ..StoredNode::default()
         };
-        let (status, _) = compute(&facts, &stored, now());
+        let (status, _) = compute(SETTERS, &facts, &stored, now());
         status
             .conditions
             .into_iter()
@@ -265,7 +265,7 @@ mod tests {
                 stalled,
                 failing: one("sdb"),
             };
-            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
             let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);
             let condition = of_disks.unwrap();
             assert_eq!((&*condition.reason, &*condition.message), (reason, message));

@@ -13,14 +13,14 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 mod tests {
     use crate::node_status::StoredNode;
     use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
 
     #[test]
     fn the_port_is_left_out_unless_set() {
         for (configured, why) in [(None, "nothing listens"), (Some(10250), "set")] {
             let mut facts = facts();
             facts.kubelet_port = configured;
-            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
             assert_eq!(status.kubelet_port, configured, "{why}");
         }
     }

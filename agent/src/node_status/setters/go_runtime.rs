@@ -39,7 +39,7 @@ mod tests {
     use super::*;
     use crate::node_status::StoredNode;
     use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
 
     #[test]
     fn architectures_have_the_names_that_go_gives_them() {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn node_info_says_them() {
-        let (status, _) = compute(&facts(), &StoredNode::default(), now());
+        let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
         assert_eq!(status.node_info.operating_system, "linux");
         assert_eq!(status.node_info.architecture, architecture());
     }

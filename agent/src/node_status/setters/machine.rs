@@ -28,12 +28,12 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 mod tests {
     use crate::node_status::StoredNode;
     use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
     use crate::units::Bytes;
 
     #[test]
     fn identifiers_are_those_of_the_machine() {
-        let (status, _) = compute(&facts(), &StoredNode::default(), now());
+        let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
         let info = status.node_info;
         assert_eq!(
             (&*info.machine_id, &*info.system_uuid, &*info.boot_id),
@@ -56,7 +56,7 @@ mod tests {
         for (swap, expected, why) in rows {
             let mut facts = facts();
             facts.machine.swap = swap;
-            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
             assert_eq!(status.node_info.swap_capacity, expected, "{why}");
         }
     }

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::clock::BootNanos;
     use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{COMPANION, compute_with};
+    use crate::node_status::setters::{COMPANION, compute};
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::pressure::threshold::ThresholdValue;
     use crate::reading::Stall;
@@ -284,7 +284,7 @@ mod tests {
             conditions: before,
             ..StoredNode::default()
         };
-        let (status, failed) = compute_with(COMPANION, facts, &stored, now());
+        let (status, failed) = compute(COMPANION, facts, &stored, now());
         assert_eq!(failed, []);
         status.conditions
     }

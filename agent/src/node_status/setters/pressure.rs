@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::clock::BootNanos;
     use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, StoredNode};
 
     const UNDER: Pressure = Pressure::UnderPressure {
@@ -158,7 +158,7 @@ mod tests {
             conditions: before.into_iter().collect(),
             ..StoredNode::default()
         };
-        let (status, _) = compute(&facts, &stored, now());
+        let (status, _) = compute(SETTERS, &facts, &stored, now());
         status
             .conditions
             .into_iter()
@@ -312,7 +312,7 @@ mod tests {
         ] {
             let mut facts = facts();
             facts.pressures.insert(resource, UNDER);
-            let (status, _) = compute(&facts, &StoredNode::default(), now());
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
             let under: Vec<_> = status
                 .conditions
                 .iter()

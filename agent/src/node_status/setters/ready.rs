@@ -81,12 +81,12 @@ pub const fn event_reason(status: Status) -> &'static str {
 mod tests {
     use super::*;
     use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::units::quantity::Quantity;
 
     fn ready(facts: &Facts, stored: &StoredNode) -> Condition {
-        let (mut status, _) = compute(facts, stored, now());
+        let (mut status, _) = compute(SETTERS, facts, stored, now());
         let last = status.conditions.pop().unwrap();
         assert_eq!(last.type_, TYPE, "the last of the conditions");
         last

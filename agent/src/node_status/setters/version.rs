@@ -21,11 +21,11 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 mod tests {
     use crate::node_status::StoredNode;
     use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::compute;
+    use crate::node_status::setters::{SETTERS, compute};
 
     #[test]
     fn versions_are_said_as_they_were_read() {
-        let (status, _) = compute(&facts(), &StoredNode::default(), now());
+        let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
         let info = status.node_info;
         assert_eq!(info.kernel_version, "6.12.0");
         assert_eq!(info.os_image, "Debian GNU/Linux 13 (trixie)");
