@@ -4,48 +4,14 @@ use std::time::Duration;
 
 use nodepulse::event::Side;
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{Effect, Fault, Recorded};
+use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::{Node, in_memory, pass};
-use nodepulse_tests::view::{EVENTS, LEASES, NODES, View, gaps, moments};
-use serde_json::json;
+use nodepulse_tests::view::{EVENTS, LEASES, View, gaps};
 
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const PERIOD: Duration = Duration::from_secs(10);
 /// Timers have a resolution of a millisecond.
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-#[tokio::test(start_paused = true)]
-async fn tries_to_register_wait_as_a_kubelets_do() {
-    let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000, 7_000];
-    let tries = waits.len();
-    for code in [500, 503] {
-        let api = in_memory();
-        let times = u32::try_from(tries).unwrap() - 1;
-        let only_nodes = |request: &Recorded| request.method == "POST" && request.path == NODES;
-        let fault = Fault::when(only_nodes, Effect::Status(code)).times(times);
-        api.faults().push(fault);
-        let _node = Node::named("worker-1").start(&api);
-        let view = View::of(&api, "worker-1");
-        view.settled(Duration::from_mins(2)).await;
-
-        let mut before = Duration::ZERO;
-        for (at, wait) in moments(&view.creates()).into_iter().zip(waits) {
-            let wait = Duration::from_millis(wait);
-            let took = at - before;
-            assert!(
-                wait <= took && took <= wait + MILLISECOND,
-                "{code}: {took:?}, not {wait:?}"
-            );
-            before = at;
-        }
-        assert_eq!(view.creates().len(), tries, "{code}");
-        assert_eq!(
-            api.connections().opened,
-            1,
-            "{code}: a status drops no connection"
-        );
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
@@ -84,50 +50,6 @@ async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
     );
     assert_eq!(condition["status"], "True");
     view.settled(SOON).await;
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failed_patch_is_tried_five_times_a_tick_and_read_before_each_but_the_first() {
-    let api = in_memory();
-    let node = Node::named("worker-1").start(&api);
-    let view = View::of(&api, "worker-1");
-    view.settled(SOON).await;
-    pass(Duration::from_secs(15)).await;
-    api.faults()
-        .push(Fault::on("PATCH", STATUS, Effect::Status(500)).always());
-    let from = api.now();
-    // A label that others changed has to come back, so that there is something to say.
-    let mut stored = view.node().unwrap();
-    stored["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9");
-    api.put_object(stored);
-    pass(Duration::from_mins(5)).await;
-
-    let about_status = |request: &Recorded| {
-        from < request.at && request.path.starts_with(NODES) && !request.query.starts_with("watch")
-    };
-    let seen = api.requests_where(about_status);
-    let mut ticks = std::collections::BTreeMap::<Duration, Vec<String>>::new();
-    for request in &seen {
-        ticks
-            .entry(request.at)
-            .or_default()
-            .push(request.method.clone());
-    }
-    assert!(
-        10 < ticks.len(),
-        "{} ticks with something to say",
-        ticks.len()
-    );
-    for (at, methods) in &ticks {
-        let expected = "PATCH GET PATCH GET PATCH GET PATCH GET PATCH";
-        assert_eq!(methods.join(" "), expected, "at {at:?}");
-    }
-    // Meanwhile the lease goes on.
-    let renewals = view.renewals();
-    for gap in gaps(&renewals) {
-        assert_eq!(gap, PERIOD);
-    }
     node.stop().await.unwrap();
 }
 

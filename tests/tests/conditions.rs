@@ -12,7 +12,7 @@ use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, Running, in_memory, pass};
 use nodepulse_tests::view::{View, gaps};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What a request takes in memory.
 const AT_ONCE: Duration = Duration::from_millis(5);
@@ -63,24 +63,6 @@ fn transitions(view: View<'_>) -> Vec<Value> {
         .iter()
         .map(|type_| view.condition(type_)["lastTransitionTime"].clone())
         .collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_node_has_five_conditions_and_ready_is_the_last() {
-    let sim = Sim::start(|node| node).await;
-    let rows = [
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID"),
-        ("DiskIOPressure", "False", "DisksResponsive"),
-        ("Ready", "True", "KubeletReady"),
-    ];
-    assert_eq!(sim.view().condition_types(), rows.map(|row| row.0));
-    for (type_, status, reason) in rows {
-        let condition = sim.view().condition(type_);
-        assert_eq!(condition["status"], status, "{type_}");
-        assert_eq!(condition["reason"], reason, "{type_}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,34 +345,6 @@ async fn edges_are_sent_at_once_then_each_second_and_then_each_ten() {
         "False",
         "the last word is the truth"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn conditions_of_others_are_carried_through_untouched() {
-    let api = in_memory();
-    let theirs = json!({
-        "type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock",
-        "message": "  kept \"as is\" \u{1F600}", "lastHeartbeatTime": "2025-12-31T23:59:59Z",
-        "lastTransitionTime": "2025-12-31T23:59:59Z",
-    });
-    api.put_object(json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-1"},
-        "status": {"conditions": [theirs]},
-    }));
-    let sim = Sim::on(&api, Arc::new(MadeUpHost::calm()), |node| node).await;
-    let view = sim.view();
-    sim.crowd().await;
-    view.becomes("PIDPressure", "True", SOON).await;
-    sim.host.tasks(FEW);
-    view.becomes("PIDPressure", "False", TRANSITION * 2).await;
-
-    let stored = view.condition("KernelDeadlock");
-    assert_eq!(stored.to_string(), theirs.to_string());
-    for patch in view.patches() {
-        let body = patch.body.unwrap();
-        let written = body["status"]["conditions"].to_string();
-        assert!(!written.contains("KernelDeadlock"), "{body}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
 use nodepulse_tests::node::{Node, in_memory, pass};
-use nodepulse_tests::view::{EVENTS, LEASES, View, gaps, moments};
+use nodepulse_tests::view::{EVENTS, LEASES, View, gaps};
 
 const TEN_MINUTES: Duration = Duration::from_mins(10);
 
@@ -91,51 +91,6 @@ async fn the_lease_is_renewed_every_ten_seconds_and_up_to_a_twentyfifth_later() 
         let distinct: std::collections::BTreeSet<_> = gaps.into_iter().collect();
         assert_eq!(1 < distinct.len(), seed.is_some(), "{name}: {distinct:?}");
     }
-}
-
-/// The first patches of a node that is there already, and those of one that is created.
-async fn three_patches(seed: u64, existing: bool) -> Vec<Duration> {
-    let api = in_memory();
-    let view = View::of(&api, "worker-1");
-    if existing {
-        let node = Node::named("worker-1").start(&api);
-        view.settled(SOON).await;
-        node.stop().await.unwrap();
-        pass(Duration::from_mins(1)).await;
-    }
-    let (started, before) = (api.now(), view.patches().len());
-    let node = Node::named("worker-1").seed(seed).start(&api);
-    let patches = api
-        .wait_for(Duration::from_mins(20), "three patches", |_| {
-            let patches = view.patches().split_off(before);
-            (patches.len() == 3).then_some(patches)
-        })
-        .await;
-    node.stop().await.unwrap();
-    let since_start = moments(&patches).into_iter().map(|at| at - started);
-    since_start.collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unchanged_status_is_sent_first_then_after_a_drawn_time_then_every_five_minutes() {
-    // To the next tick it takes up to 10.4 s.
-    let tick = Duration::from_millis(10_400);
-    let drawn = Duration::from_secs(150)..=Duration::from_secs(450) + tick;
-    let plain = Duration::from_mins(5)..=Duration::from_mins(5) + tick;
-    let mut minutes = std::collections::BTreeSet::new();
-    for seed in 1..=8 {
-        for existing in [true, false] {
-            let at = three_patches(seed, existing).await;
-            let name = format!("seed {seed}, existing {existing}: {at:?}");
-            // A Node that has just been created has this very status, heartbeats included.
-            let first = if existing { SOON / 10 } else { SOON + tick };
-            assert!(at[0] < first, "{name}");
-            assert!(drawn.contains(&(at[1] - at[0])), "{name}");
-            assert!(plain.contains(&(at[2] - at[1])), "{name}");
-            minutes.insert((at[1] - at[0]).as_secs() / 60);
-        }
-    }
-    assert!(2 < minutes.len(), "not spread: {minutes:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 use crate::build_ebpf;
-use crate::repo::{Repo, shown};
+use crate::repo::{self, Repo, shown};
 
 mod not_ours;
 
@@ -30,6 +30,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let tests = tests(&repo.root.join("tests/tests/acceptance"))?;
     // The agent's build script wants the object.
     build_ebpf::object(&repo, "")?;
+    // Some tests start the real program.
+    repo::run(repo.cargo().args(["build", "--package", "nodepulse"]))?;
     let (results, succeeded) = run(&repo, &args.numbers)?;
     let wanted = |number: &u16| args.numbers.is_empty() || args.numbers.contains(number);
     let rows: Vec<Row> = (1..=LINES)
@@ -196,7 +198,6 @@ fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repo;
 
     #[test]
     fn a_test_is_known_by_the_number_in_its_name_and_said_by_its_doc_comment() {
@@ -257,6 +258,17 @@ fn a100_last() {}
         assert_eq!(of(other.number).result, NOT_OURS_RESULT);
         assert_eq!(of(other.number).tests, other.reason);
         assert_eq!(of(LINES + 1).result, MISSING);
+    }
+
+    #[test]
+    fn no_number_is_forgotten() {
+        let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
+        let missing: Vec<u16> = (1..=60)
+            .filter(|number| row(*number, &tests, &BTreeMap::new()).result == MISSING)
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let silent = tests.iter().find(|test| test.words.is_empty());
+        assert_eq!(silent, None, "a test without its line");
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use nodepulse_tests::days::{Stage, end_alike};
-use nodepulse_tests::node::pass;
+use nodepulse::event::Side;
+use nodepulse_tests::days::{NAME, Stage, end_alike};
+use nodepulse_tests::node::{in_memory, pass};
+use nodepulse_tests::view::NODES;
+use serde_json::json;
 
 /// For what a bad day can hold up: a hung request costs ten seconds, and a sync has five tries.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -12,12 +15,88 @@ const PATIENCE: Duration = Duration::from_mins(3);
 async fn a_node_is_created_and_kept() {
     let open = || {
         Stage::open(|node| {
-            node.config(|overrides| overrides.node_labels = Some("rack=7".to_owned()))
+            node.config(|overrides| {
+                overrides.node_labels = Some("example.com/rack=7".to_owned());
+                overrides.register_with_taints = Some("edge:NoSchedule".to_owned());
+            })
         })
     };
     end_alike(open, |stage| async move {
         stage.view().settled(PATIENCE).await;
-        pass(Duration::from_mins(10)).await;
+        pass(Duration::from_mins(3)).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_others_left_is_adopted() {
+    let open = || {
+        let api = in_memory();
+        api.put_object(json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": NAME,
+                "labels": {"kubernetes.io/arch": "s390x", "example.com/of": "others"},
+                "annotations": {"example.com/of": "others"},
+            },
+            "spec": {"taints": [{"key": "theirs", "effect": "NoExecute"}]},
+            "status": {
+                "capacity": {"hugepages-64Ki": "0", "example.com/dongle": "4"},
+                "addresses": [
+                    {"type": "InternalIP", "address": "198.51.100.7"},
+                    {"type": "InternalIP", "address": "198.51.100.8"},
+                ],
+                "conditions": [
+                    {"type": "KernelDeadlock", "status": "False"},
+                    {"type": "Ready", "status": "Unknown"},
+                ],
+            },
+        }));
+        Stage::at(&api, |node| node)
+    };
+    end_alike(open, |stage| async move {
+        stage.view().becomes("Ready", "True", PATIENCE).await;
+        stage.view().settled(PATIENCE).await;
+        pass(Duration::from_mins(1)).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edge_comes_and_goes_while_others_write() {
+    let open = || Stage::open(|node| node);
+    end_alike(open, |stage| async move {
+        let view = stage.view();
+        view.settled(PATIENCE).await;
+        stage.host.tasks(9_600);
+        stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
+        view.becomes("PIDPressure", "True", PATIENCE).await;
+        let mut node = view.node().unwrap();
+        node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9");
+        node["status"]["conditions"][0]["status"] = json!("Unknown");
+        node["status"]["addresses"] = json!([]);
+        stage.api.put_object(node);
+        stage.host.tasks(200);
+        view.becomes("PIDPressure", "False", PATIENCE * 4).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_made_anew_is_looked_after() {
+    let open = || Stage::open(|node| node);
+    end_alike(open, |stage| async move {
+        let view = stage.view();
+        view.settled(PATIENCE).await;
+        pass(Duration::from_secs(33)).await;
+        stage.api.delete_object(&view.path()).unwrap();
+        stage.api.delete_object(&view.lease_path());
+        pass(Duration::from_secs(33)).await;
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}});
+        stage.api.put_object(node);
+        view.becomes("Ready", "True", PATIENCE).await;
+        view.settled(PATIENCE).await;
+        assert_eq!(stage.api.list(NODES).len(), 1);
     })
     .await;
 }

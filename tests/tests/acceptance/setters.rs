@@ -1,1 +1,548 @@
 //! What each field of the Node says.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse::config::Overrides;
+use nodepulse::host::addresses;
+use nodepulse::node_status::NodeStatus;
+use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
+use nodepulse::units::quantity::Quantity;
+use nodepulse_tests::SOON;
+use nodepulse_tests::days::Stage;
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Node, in_memory, pass};
+use serde_json::{Value, json};
+
+/// Ticks are stretched by up to a twenty-fifth.
+const TICK: Duration = Duration::from_millis(10_400);
+const MI: i64 = 1 << 20;
+
+/// A node of this configuration on a calm host that was then changed, registered.
+async fn stage(prepare: impl FnOnce(&MadeUpHost), configure: impl FnOnce(&mut Overrides)) -> Stage {
+    let host = Arc::new(MadeUpHost::calm());
+    prepare(&host);
+    let stage = Stage::on(&in_memory(), host, |node| node.config(configure));
+    stage.view().settled(SOON).await;
+    stage
+}
+
+/// The status that such a node is created with.
+async fn status(
+    prepare: impl FnOnce(&MadeUpHost),
+    configure: impl FnOnce(&mut Overrides),
+) -> Value {
+    let stage = stage(prepare, configure).await;
+    stage.view().node().unwrap()["status"].clone()
+}
+
+/// A Node that an agent left behind, changed; then another agent on another host.
+async fn adopted(
+    change: impl FnOnce(&mut Value),
+    prepare: impl FnOnce(&MadeUpHost),
+    configure: impl FnOnce(Node) -> Node,
+) -> Stage {
+    let first = stage(|_| (), |_| ()).await;
+    let mut node = first.view().node().unwrap();
+    first.node.stop().await.unwrap();
+    change(&mut node);
+    first.api.put_object(node);
+    let host = Arc::new(MadeUpHost::calm());
+    prepare(&host);
+    let stage = Stage::on(&first.api, host, configure);
+    pass(Duration::from_secs(1)).await;
+    stage
+}
+
+/// The value of a quantity, in bytes or pieces, rounded up.
+fn value(quantity: &Value) -> i64 {
+    let quantity: Quantity = quantity.as_str().unwrap().parse().unwrap();
+    quantity.value()
+}
+
+fn internal(ip: &str) -> Value {
+    json!({"type": "InternalIP", "address": ip})
+}
+
+fn hostname() -> Value {
+    json!({"type": "Hostname", "address": "worker-1"})
+}
+
+/// An address of each family that this machine has, if it does.
+fn own_addresses() -> [Option<IpAddr>; 2] {
+    let host = MadeUpHost::calm();
+    let all = addresses::network(&host.root()).unwrap().addresses;
+    let usable = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    };
+    [true, false].map(|v4| {
+        let of_family = |ip: &IpAddr| ip.is_ipv4() == v4 && usable(ip);
+        all.iter().map(|address| address.ip).find(of_family)
+    })
+}
+
+/// A new Node has its conditions in the kubelet's order, Ready the last. Ours has one more before
+/// it.
+#[tokio::test(start_paused = true)]
+async fn a042_ready_is_the_last_condition() {
+    let stage = stage(|_| (), |_| ()).await;
+    let rows = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ("DiskIOPressure", "False", "DisksResponsive"),
+        ("Ready", "True", "KubeletReady"),
+    ];
+    let view = stage.view();
+    assert_eq!(view.condition_types(), rows.map(|row| row.0));
+    for (type_, status, reason) in rows {
+        let condition = view.condition(type_);
+        assert_eq!(condition["status"], status, "{type_}");
+        assert_eq!(condition["reason"], reason, "{type_}");
+    }
+}
+
+/// Addresses are InternalIP and Hostname; with an address of each family both, as they were given.
+#[tokio::test(start_paused = true)]
+async fn a043_addresses_in_their_order() {
+    let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
+    let [Some(v4), v6] = own_addresses() else {
+        println!("skipped: this machine has no IPv4 address but its own");
+        return;
+    };
+    let one = status_of(v4.to_string()).await;
+    let v4 = v4.to_string();
+    assert_eq!(one["addresses"], json!([internal(&v4), hostname()]));
+    let Some(v6) = v6.map(|ip| ip.to_string()) else {
+        println!("skipped: this machine has no IPv6 address but its own");
+        return;
+    };
+    let both = status_of(format!("{v4},{v6}")).await;
+    let expected = json!([internal(&v4), internal(&v6), hostname()]);
+    assert_eq!(both["addresses"], expected);
+    let turned = status_of(format!("{v6},{v4}")).await;
+    let expected = json!([internal(&v6), internal(&v4), hostname()]);
+    assert_eq!(turned["addresses"], expected);
+}
+
+/// An address that no interface has leaves the stored ones as they are, and the rest is written.
+#[tokio::test(start_paused = true)]
+async fn a044_a_foreign_address_leaves_the_stored_ones() {
+    let stored = json!([internal("198.51.100.7"), hostname()]);
+    let stage = adopted(
+        |node| {
+            node["status"]["addresses"] = stored.clone();
+            node["status"]["nodeInfo"]["kernelVersion"] = json!("2.6.32");
+        },
+        |_| (),
+        |node| node.config(|overrides| overrides.node_ip = Some("198.51.100.9".to_owned())),
+    )
+    .await;
+    let status = &stage.view().node().unwrap()["status"];
+    assert_eq!(status["addresses"], stored);
+    assert_ne!(status["nodeInfo"]["kernelVersion"], "2.6.32");
+}
+
+/// The capacity of memory is `MemTotal`, in Ki.
+#[tokio::test(start_paused = true)]
+async fn a045_memory_is_memtotal() {
+    let status = status(
+        |host| {
+            host.meminfo("MemTotal", 16_374_033);
+        },
+        |_| (),
+    )
+    .await;
+    assert_eq!(status["capacity"]["memory"], "16374033Ki");
+}
+
+/// The capacity of cpu is the number of logical processors that are online.
+#[tokio::test(start_paused = true)]
+async fn a046_cpus_are_those_online() {
+    const ONLINE: &str = "sys/devices/system/cpu/online";
+    for (online, expected) in [("0-1\n", "2"), ("0\n", "1"), ("0,1\n", "2")] {
+        let status = status(
+            |host| {
+                host.write(ONLINE, online);
+            },
+            |_| (),
+        )
+        .await;
+        assert_eq!(status["capacity"]["cpu"], expected, "{online}");
+    }
+}
+
+/// There is room for 110 pods, for `maxPods`, or for `podsPerCore` on each processor if that is less.
+#[tokio::test(start_paused = true)]
+async fn a047_pods_by_node_and_by_processor() {
+    let rows = [
+        (None, None, "110"),
+        (Some("250"), None, "250"),
+        (None, Some("10"), "20"),
+        (None, Some("100"), "110"),
+        (Some("5"), Some("10"), "5"),
+        (None, Some("0"), "110"),
+    ];
+    for (max, per_core, expected) in rows {
+        let status = status(
+            |_| (),
+            |overrides| {
+                overrides.max_pods = max.map(str::to_owned);
+                overrides.pods_per_core = per_core.map(str::to_owned);
+            },
+        )
+        .await;
+        for map in ["capacity", "allocatable"] {
+            assert_eq!(status[map]["pods"], expected, "{max:?} {per_core:?}");
+        }
+    }
+}
+
+/// By default all memory but 100Mi and all huge pages is handed out, and never less than nothing.
+#[tokio::test(start_paused = true)]
+async fn a048_memory_that_is_handed_out() {
+    let (small, large) = ("2048kB", "1048576kB");
+    let pages = |size: &str| format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
+    //  MiB of memory, huge pages of 2Mi and of 1Gi, MiB that are handed out
+    let rows = [
+        (16_384, 0, 0, 16_284),
+        (16_384, 64, 0, 16_156),
+        (16_384, 64, 2, 14_108),
+        (1_024, 0, 1, 0),
+        (64, 0, 0, 0),
+    ];
+    for (memory, of_2mi, of_1gi, expected) in rows {
+        let status = status(
+            |host| {
+                host.meminfo("MemTotal", memory * 1024)
+                    .write(&pages(small), format!("{of_2mi}\n"))
+                    .write(&pages(large), format!("{of_1gi}\n"));
+            },
+            |_| (),
+        )
+        .await;
+        let allocatable = value(&status["allocatable"]["memory"]);
+        assert_eq!(allocatable, expected * MI, "{memory} {of_2mi} {of_1gi}");
+    }
+}
+
+/// By default all storage but a tenth, as a 32-bit float has it, is handed out.
+#[tokio::test(start_paused = true)]
+async fn a049_storage_that_is_handed_out() {
+    let thresholds = |overrides: &mut Overrides| overrides.eviction_hard = None;
+    let status = status(|_| (), thresholds).await;
+    let capacity = value(&status["capacity"]["ephemeral-storage"]);
+    let reserved = (capacity as f64 * f64::from(10.0_f32 / 100.0)) as i64;
+    let allocatable = value(&status["allocatable"]["ephemeral-storage"]);
+    assert_eq!(allocatable, capacity - reserved);
+}
+
+/// What is reserved for the system and for agents is handed out by neither; ids are not in it.
+#[tokio::test(start_paused = true)]
+async fn a050_reservations_are_taken_off() {
+    let status = status(
+        |_| (),
+        |overrides| {
+            overrides.system_reserved = Some("cpu=500m,memory=1Gi,pid=100".to_owned());
+            overrides.kube_reserved = Some("cpu=250m,memory=512Mi".to_owned());
+        },
+    )
+    .await;
+    assert_eq!(status["allocatable"]["cpu"], "1250m");
+    let expected = (16 * 1024 - 1024 - 512 - 100) * MI;
+    assert_eq!(value(&status["allocatable"]["memory"]), expected);
+    for map in ["capacity", "allocatable"] {
+        assert_eq!(status[map].get("pid"), None);
+    }
+}
+
+/// The three ids are the trimmed texts of their files; without a file they are empty.
+#[tokio::test(start_paused = true)]
+async fn a051_ids_are_those_of_the_machine() {
+    const FILES: [(&str, &str); 3] = [
+        ("machineID", "etc/machine-id"),
+        ("systemUUID", "sys/class/dmi/id/product_uuid"),
+        ("bootID", "proc/sys/kernel/random/boot_id"),
+    ];
+    let there = status(
+        |host| {
+            for (key, file) in FILES {
+                host.write(file, format!(" The-{key}\t\n\n"));
+            }
+        },
+        |_| (),
+    )
+    .await;
+    let gone = status(
+        |host| {
+            for (_, file) in FILES {
+                host.remove(file);
+            }
+        },
+        |_| (),
+    )
+    .await;
+    for (key, _) in FILES {
+        assert_eq!(there["nodeInfo"][key], format!("The-{key}"));
+        assert_eq!(gone["nodeInfo"][key], "", "{key}");
+    }
+    assert_eq!(gone["conditions"][4]["status"], "True");
+}
+
+/// Another boot id than the stored one is one `Rebooted` in the life of a process, and is stored.
+#[tokio::test(start_paused = true)]
+async fn a052_a_reboot_is_told_once() {
+    const OURS: &str = "00000000-0000-4000-8000-000000000003";
+    let before = |node: &mut Value| node["status"]["nodeInfo"]["bootID"] = json!("before");
+    let stage = adopted(before, |_| (), |node| node).await;
+    let view = stage.view();
+    let event = view.event("Rebooted", SOON).await;
+    assert_eq!(event["type"], "Warning");
+    let expected = format!("Node worker-1 has been rebooted, boot id: {OURS}");
+    assert_eq!(event["message"], expected);
+    let stored = || view.node().unwrap()["status"]["nodeInfo"]["bootID"].clone();
+    assert_eq!(stored(), OURS);
+
+    let mut node = view.node().unwrap();
+    before(&mut node);
+    stage.api.put_object(node);
+    pass(TICK * 2).await;
+    assert_eq!(stored(), OURS);
+    let told = view.event_reasons();
+    assert_eq!(told.iter().filter(|r| *r == "Rebooted").count(), 1);
+    assert_eq!(view.event("Rebooted", SOON).await["count"], 1);
+}
+
+/// Swap is told in bytes, and not at all where there is none.
+#[tokio::test(start_paused = true)]
+async fn a053_swap_in_bytes() {
+    for (kib, expected) in [(0, Value::Null), (2_097_148, json!(2_147_479_552_u64))] {
+        let status = status(
+            |host| {
+                host.meminfo("SwapTotal", kib);
+            },
+            |_| (),
+        )
+        .await;
+        assert_eq!(status["nodeInfo"]["swap"]["capacity"], expected);
+        let there = status["nodeInfo"].get("swap").is_some();
+        assert_eq!(there, kib > 0);
+    }
+}
+
+/// The version of a kube-proxy is empty, and what older agents wrote is cleared.
+#[tokio::test(start_paused = true)]
+async fn a054_no_kube_proxy() {
+    let old = |node: &mut Value| node["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.20.0");
+    let stage = adopted(old, |_| (), |node| node).await;
+    let info = &stage.view().node().unwrap()["status"]["nodeInfo"];
+    assert_eq!(info["kubeProxyVersion"], "");
+}
+
+/// The name of the system is `PRETTY_NAME` of os-release, without its quotes.
+#[tokio::test(start_paused = true)]
+async fn a055_the_name_of_the_system() {
+    const FILE: &str = "etc/os-release";
+    let rows = [
+        (
+            "ID=x\nPRETTY_NAME=\"Some OS 7 (seven)\"\n",
+            "Some OS 7 (seven)",
+        ),
+        ("PRETTY_NAME=Plain\n", "Plain"),
+        ("ID=x\n", "Linux"),
+    ];
+    for (text, expected) in rows {
+        let status = status(
+            |host| {
+                host.write(FILE, text);
+            },
+            |_| (),
+        )
+        .await;
+        assert_eq!(status["nodeInfo"]["osImage"], expected);
+    }
+    let status = status(
+        |host| {
+            host.remove(FILE);
+        },
+        |_| (),
+    )
+    .await;
+    assert_eq!(status["nodeInfo"]["osImage"], "Unknown");
+}
+
+/// The port of a kubelet is as configured, under a key with a capital. Ours leaves it out unless it
+/// is set, since nothing listens there.
+#[tokio::test(start_paused = true)]
+async fn a056_the_port_is_as_configured() {
+    for (port, expected) in [
+        (None, Value::Null),
+        (Some("0"), Value::Null),
+        (Some("10250"), json!({"kubeletEndpoint": {"Port": 10250}})),
+    ] {
+        let configure = |overrides: &mut Overrides| overrides.port = port.map(str::to_owned);
+        let status = status(|_| (), configure).await;
+        assert_eq!(status["daemonEndpoints"], expected, "{port:?}");
+    }
+}
+
+/// A machine whose storage cannot be read.
+const WITHOUT_STORAGE: Setters = &[
+    ("NodeAddress", address::set),
+    ("MachineInfo", machine::set),
+    ("NoStorage", no_storage),
+    ("Ready", ready::set),
+];
+
+fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+    status.capacity.remove("ephemeral-storage");
+    Ok(())
+}
+
+/// Several things in the way of Ready are told as a list, in the documented order.
+#[tokio::test(start_paused = true)]
+async fn a058_all_that_is_in_the_way() {
+    let no_runtime = "no container runtime configured";
+    let no_storage = "missing node capacity for resources: ephemeral-storage";
+    //  Ready without a runtime, storage, then in the message
+    let rows = [
+        ("false", true, no_runtime.to_owned()),
+        ("true", false, no_storage.to_owned()),
+        ("false", false, format!("[{no_runtime}, {no_storage}]")),
+    ];
+    for (allowed, storage, expected) in rows {
+        let stage = Stage::open(|node| {
+            let node = node.config(|overrides| {
+                overrides.allow_ready_without_runtime = Some(allowed.to_owned());
+            });
+            if storage {
+                node
+            } else {
+                node.setters(WITHOUT_STORAGE)
+            }
+        });
+        stage.view().settled(SOON).await;
+        let ready = stage.view().condition("Ready");
+        assert_eq!(ready["status"], "False");
+        assert_eq!(ready["reason"], "KubeletNotReady");
+        assert_eq!(ready["message"], expected);
+    }
+}
+
+/// With nothing in the way Ready is True, in the kubelet's words.
+#[tokio::test(start_paused = true)]
+async fn a059_nothing_in_the_way() {
+    let stage = stage(|_| (), |_| ()).await;
+    let ready = stage.view().condition("Ready");
+    assert_eq!(ready["status"], "True");
+    assert_eq!(ready["reason"], "KubeletReady");
+    assert_eq!(ready["message"], "kubelet is posting ready status");
+}
+
+/// No limit on volumes is written, unless one is configured for schedulers of old.
+#[tokio::test(start_paused = true)]
+async fn a060_no_limits_on_volumes() {
+    let stage = stage(|_| (), |_| ()).await;
+    pass(Duration::from_mins(10)).await;
+    for request in stage.api.requests() {
+        let body = request.body.clone().unwrap_or_default().to_string();
+        assert!(!body.contains("attachable-volumes"), "{request}: {body}");
+    }
+    let limits = |overrides: &mut Overrides| {
+        overrides.volume_limits = Some("disk.csi.example.com=16".to_owned());
+    };
+    let status = status(|_| (), limits).await;
+    for map in ["capacity", "allocatable"] {
+        let limit = &status[map]["attachable-volumes-csi-disk.csi.example.com"];
+        assert_eq!(limit, "16");
+    }
+}
+
+/// Below the kubelet's directory: a CSI volume that is staged and mounted.
+fn stage_volume(host: &MadeUpHost, hash: &str, handle: &str) {
+    let at = format!("var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/{hash}");
+    let data = json!({"driverName": "d.example.com", "volumeHandle": handle});
+    host.write(&format!("{at}/vol_data.json"), data.to_string())
+        .mount(&format!("/{at}/globalmount"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn mounted_volumes_are_in_use_from_the_first_status_on() {
+    let name = |handle: &str| format!("kubernetes.io/csi/d.example.com^{handle}");
+    let stage = stage(|host| stage_volume(host, "2b", "vol-b"), |_| ()).await;
+    let view = stage.view();
+    let in_use = || view.node().unwrap()["status"]["volumesInUse"].clone();
+    assert_eq!(in_use(), json!([name("vol-b")]));
+    stage_volume(&stage.host, "1a", "vol-z");
+    stage_volume(&stage.host, "3c", "vol-a");
+    pass(TICK * 2).await;
+    assert_eq!(
+        in_use(),
+        json!([name("vol-a"), name("vol-b"), name("vol-z")])
+    );
+
+    // A volume that cannot be named: better one too many than one torn off.
+    let before = view.patches().len();
+    stage.host.write(
+        "var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/2b/vol_data.json",
+        "{",
+    );
+    pass(TICK * 2).await;
+    assert_eq!(view.patches().len(), before);
+
+    stage.host.remove("var/lib/kubelet/plugins/kubernetes.io");
+    pass(TICK * 2).await;
+    assert_eq!(in_use(), Value::Null);
+    let before = view.patches().len();
+    pass(Duration::from_mins(1)).await;
+    assert_eq!(view.patches().len(), before, "none and none is no change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_not_told_where_the_node_attaches_them() {
+    let theirs = json!(["kubernetes.io/csi/other^x"]);
+    let stage = adopted(
+        |node| node["status"]["volumesInUse"] = theirs.clone(),
+        |host| stage_volume(host, "1a", "vol-a"),
+        |node| {
+            node.config(|overrides| {
+                overrides.enable_controller_attach_detach = Some("false".to_owned());
+            })
+        },
+    )
+    .await;
+    pass(TICK).await;
+    assert_eq!(
+        stage.view().node().unwrap()["status"]["volumesInUse"],
+        theirs
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn cordons_are_told_and_one_that_is_found_counts() {
+    let cordon = |node: &mut Value, on: bool| node["spec"]["unschedulable"] = json!(on);
+    let stage = adopted(|node| cordon(node, true), |_| (), |node| node).await;
+    let view = stage.view();
+    let told = || {
+        let reasons = view.event_reasons().into_iter();
+        reasons
+            .filter(|reason| reason.ends_with("Schedulable"))
+            .collect::<Vec<_>>()
+    };
+    let event = view.event("NodeNotSchedulable", SOON).await;
+    assert_eq!(event["type"], "Normal");
+    let expected = "Node worker-1 status is now: NodeNotSchedulable";
+    assert_eq!(event["message"], expected);
+    assert_eq!(told(), ["NodeNotSchedulable"]);
+    pass(TICK * 3).await;
+    assert_eq!(told(), ["NodeNotSchedulable"], "once");
+
+    let mut node = view.node().unwrap();
+    cordon(&mut node, false);
+    stage.api.put_object(node);
+    let event = view.event("NodeSchedulable", SOON).await;
+    let uid = &view.node().unwrap()["metadata"]["uid"];
+    assert_eq!(event["involvedObject"]["uid"], *uid);
+}
