@@ -9,6 +9,7 @@ mod bench;
 mod build_ebpf;
 mod demo;
 mod fuzz;
+mod golden;
 mod image;
 mod kernels;
 mod manifests;
@@ -58,6 +59,8 @@ enum Task {
     Image(image::Args),
     /// Write completions and manual pages.
     Manual(manual::Args),
+    /// Record anew what kubectl's strategic merge makes of the golden cases.
+    Golden(golden::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Manifests(args) => manifests::main(&args),
         Task::Image(args) => image::main(&args),
         Task::Manual(args) => manual::main(&args),
+        Task::Golden(args) => golden::main(&args),
     };
     done.unwrap_or_else(|err| {
         eprintln!("xtask: {err:#}");

@@ -157,12 +157,12 @@ fn merge_orders(into: &mut Object, patch: &mut Object, at: &At<'_>) -> Result<()
         let key = directive.trim_start_matches(ORDER);
         let patched = match patch.remove(key) {
             Some(Value::Array(list)) => Some(list),
-            Some(other) => return Err(format!("expected a list in {key}, but got {other}")),
+            Some(other) => return Err(not_a_list(&other)),
             None => None,
         };
         let original = match into.get(key) {
             Some(Value::Array(list)) => Some(list.clone()),
-            Some(other) => return Err(format!("expected a list in {key}, but got {other}")),
+            Some(other) => return Err(not_a_list(other)),
             None => None,
         };
         if let Some(merged) = merge_ordered(original, patched, &order, &at.field(key))? {
@@ -233,6 +233,19 @@ fn unknown_directive(patch: &Object) -> String {
     )
 }
 
+fn not_a_list(value: &Value) -> String {
+    let type_ = match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    format!("expected a []interface {{}}, but received a {type_}")
+}
+
 /// `value` as Go's `%v` prints it, which is how the real messages show it.
 fn go(value: &Value) -> String {
     match value {
@@ -255,5 +268,7 @@ fn go_map(object: &Object) -> String {
     format!("map[{}]", items.join(" "))
 }
 
+#[cfg(test)]
+mod property;
 #[cfg(test)]
 mod tests;

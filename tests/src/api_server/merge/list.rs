@@ -28,6 +28,9 @@ pub(super) fn merge_list(
     for element in &patch {
         merge_element(&mut merged, element, key, at)?;
     }
+    for element in &merged {
+        required(element, Some(key))?;
+    }
     Ok(arrange(merged, &patch, &original, Some(key)))
 }
 
@@ -43,6 +46,11 @@ pub(super) fn merge_ordered(
         Strategy::Atomic | Strategy::Set => None,
     };
     check_order(patch.as_deref().unwrap_or_default(), order, key)?;
+    let count = |list: &Option<Vec<Value>>| list.as_ref().map(Vec::len);
+    let counts = (count(&original), count(&patch));
+    if matches!(counts, (Some(0), None | Some(0)) | (None, Some(0))) {
+        return Err("no elements in any of the given slices".to_owned());
+    }
     let merged = match (original.clone(), patch) {
         (None, None) => return Ok(None),
         (Some(original), None) => original,
@@ -113,23 +121,37 @@ fn merge_element(
     Ok(())
 }
 
+/// Whether the patch's elements stand in `order`. A deletion may stand anywhere, another directive
+/// before the last element that `order` names.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), String> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
     let is_delete = |item: &&Value| item.get(DIRECTIVE).is_some_and(|value| value == "delete");
-    let mut rest = order.iter();
-    for item in patch
+    let mut items = patch
         .iter()
         .filter(|item| key.is_none() || !is_delete(item))
-    {
-        if !rest.any(|ordered| identity(ordered, key) == identity(item, key)) {
-            let list = |items: &[Value]| go(&Value::Array(items.to_vec()));
-            return Err(format!(
-                "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                list(patch),
-                list(order)
-            ));
+        .peekable();
+    let mut rest = order.iter().peekable();
+    while let (Some(item), Some(ordered)) = (items.peek(), rest.peek()) {
+        if item.get(DIRECTIVE).is_some() {
+            items.next();
+            continue;
         }
+        if required(item, key)? == required(ordered, key)? {
+            items.next();
+        }
+        rest.next();
     }
-    Ok(())
+    if items.next().is_none() {
+        return Ok(());
+    }
+    let list = |items: &[Value]| go(&Value::Array(items.to_vec()));
+    Err(format!(
+        "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+        list(patch),
+        list(order)
+    ))
 }
 
 /// Puts what `order` names in that order, and the rest where it was in relation to them.
@@ -170,6 +192,10 @@ fn identity<'a>(item: &'a Value, key: Option<&str>) -> Option<&'a Value> {
         Some(key) => item.get(key),
         None => Some(item),
     }
+}
+
+fn required<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value, String> {
+    identity(item, key).ok_or_else(|| no_merge_key(item, key.unwrap_or_default()))
 }
 
 fn no_merge_key(element: &Value, key: &str) -> String {
