@@ -28,6 +28,7 @@ mod facts;
 mod kernel_events;
 mod kills;
 mod metering;
+mod node_writer;
 mod observe;
 mod outside;
 mod own;

@@ -1,5 +1,6 @@
 //! One node as the API server has it, and what its agent asked for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -114,15 +115,38 @@ impl<'a> View<'a> {
             .await
     }
 
-    /// Reasons of its Events, sorted.
+    /// Reasons of its Events, sorted, as often as each was observed; without what the start of an
+    /// agent and a new Node's first conditions are told by.
     #[must_use]
     pub fn event_reasons(&self) -> Vec<String> {
-        let events = self.api.list(EVENTS).into_iter();
-        let mut reasons: Vec<_> = events
-            .map(|event| event["reason"].as_str().unwrap_or_default().to_owned())
-            .collect();
-        reasons.sort();
-        reasons
+        let mut counts = self.event_counts();
+        counts.remove("Starting");
+        let of_new_node = [
+            "NodeHasSufficientMemory",
+            "NodeHasNoDiskPressure",
+            "NodeHasSufficientPID",
+            "DisksResponsive",
+        ];
+        for reason in of_new_node {
+            counts
+                .entry(reason.to_owned())
+                .and_modify(|count| *count -= 1);
+        }
+        let all = counts.into_iter();
+        all.flat_map(|(reason, count)| std::iter::repeat_n(reason, count))
+            .collect()
+    }
+
+    /// How often each reason was observed.
+    #[must_use]
+    pub fn event_counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for event in self.api.list(EVENTS) {
+            let reason = event["reason"].as_str().unwrap_or_default().to_owned();
+            let times = event["count"].as_u64().unwrap_or_default();
+            *counts.entry(reason).or_default() += usize::try_from(times).expect("a small count");
+        }
+        counts
     }
 
     /// Messages of its Events with this reason.

@@ -102,7 +102,7 @@ async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period
         "held for {held:?}"
     );
     assert_eq!(condition["reason"], "KubeletHasSufficientPID");
-    view.event("NodeHasSufficientPID", SOON).await;
+    pass(AT_ONCE).await;
     assert_eq!(
         view.event_reasons(),
         ["NodeHasInsufficientPID", "NodeHasSufficientPID"]
@@ -370,7 +370,7 @@ async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
     let expected = TRANSITION..=TRANSITION + Duration::from_millis(100) + AT_ONCE;
     assert!(expected.contains(&held), "held for {held:?}");
     assert_ne!(condition["lastTransitionTime"], since);
-    sim.view().event("NodeHasSufficientPID", SOON).await;
+    pass(AT_ONCE).await;
     let reasons = sim.view().event_reasons();
     assert_eq!(
         reasons

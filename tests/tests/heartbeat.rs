@@ -32,6 +32,8 @@ async fn ten_idle_minutes_cost_what_a_kubelet_spends_and_no_reads() {
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
+    // What the start itself is told by.
+    pass(Duration::from_secs(1)).await;
     let registered = api.requests().len();
     pass(TEN_MINUTES).await;
     let requests = api.requests().split_off(registered);

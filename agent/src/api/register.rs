@@ -40,6 +40,15 @@ const DEFAULT_LABELS: [&str; 12] = [
     "beta.kubernetes.io/arch",
 ];
 
+/// The Node as stored, and whose doing that is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Registered {
+    /// This try created it.
+    Created(Value),
+    /// It was there.
+    Adopted(Value),
+}
+
 /// Registers, one try at a time. Whoever tries again computes the status anew.
 #[derive(Debug, Clone)]
 pub struct Registrar {
@@ -63,7 +72,7 @@ impl Registrar {
         self.backoff.advance().max(self.asked)
     }
 
-    /// One try. Gives the Node as stored.
+    /// One try.
     ///
     /// Every failure may be tried again, for ever: even a permission that is missing now can be
     /// granted while we wait.
@@ -73,7 +82,7 @@ impl Registrar {
         registration: &Registration,
         status: &NodeStatus,
         checkpoint: DeviceCheckpoint,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Registered, ApiError> {
         let result = register(client, registration, status, checkpoint).await;
         self.asked = match result.as_ref().map_err(ApiError::disposition) {
             Err(Disposition::RetryAfter(wait)) => wait.min(client.deadline()),
@@ -90,13 +99,13 @@ async fn register(
     registration: &Registration,
     status: &NodeStatus,
     checkpoint: DeviceCheckpoint,
-) -> Result<Value, ApiError> {
+) -> Result<Registered, ApiError> {
     let name = &registration.name;
     let fresh = initial_node(registration, status);
     let err = match client.create(&Place::new_node(name), &fresh).await {
         Ok(stored) => {
             info!(node = name.as_str(), "node created");
-            return Ok(stored);
+            return Ok(Registered::Created(stored));
         }
         Err(err) => err,
     };
@@ -120,7 +129,7 @@ async fn register(
         None => stored,
     };
     info!(node = name.as_str(), "node adopted");
-    Ok(adopted)
+    Ok(Registered::Adopted(adopted))
 }
 
 /// `stored` with what an existing Node gets at registration. Everything else that differs waits
@@ -313,7 +322,7 @@ mod tests {
         );
     }
 
-    async fn attempt(server: &Scripted) -> Result<Value, ApiError> {
+    async fn attempt(server: &Scripted) -> Result<Registered, ApiError> {
         Registrar::default()
             .attempt(
                 &server.client(),
@@ -327,7 +336,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_is_created_once() {
         let server = Scripted::new([Reply::json(201, node())]);
-        attempt(&server).await.unwrap();
+        let registered = attempt(&server).await.unwrap();
+        assert_eq!(registered, Registered::Created(node()));
         assert_eq!(server.lines(), ["POST /api/v1/nodes"]);
         assert_eq!(server.body(0), node());
     }
@@ -336,7 +346,8 @@ mod tests {
     async fn an_existing_node_is_adopted_even_without_permission_to_create() {
         for (code, reason) in [(409, "AlreadyExists"), (403, "Forbidden")] {
             let server = Scripted::new([refusal(code, reason), Reply::json(200, node())]);
-            attempt(&server).await.unwrap();
+            let registered = attempt(&server).await.unwrap();
+            assert_eq!(registered, Registered::Adopted(node()), "{reason}");
             assert_eq!(
                 server.lines(),
                 ["POST /api/v1/nodes", "GET /api/v1/nodes/worker-1"],
@@ -354,7 +365,8 @@ mod tests {
             Reply::json(200, stored),
             Reply::json(200, node()),
         ]);
-        assert_eq!(attempt(&server).await.unwrap(), node());
+        let registered = attempt(&server).await.unwrap();
+        assert_eq!(registered, Registered::Adopted(node()));
         assert_eq!(server.lines()[2], "PATCH /api/v1/nodes/worker-1/status");
         assert_eq!(
             server.body(2),

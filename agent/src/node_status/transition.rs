@@ -92,6 +92,8 @@ impl EventType {
 /// A change that becomes an Event on the Node, once the patch that tells of it has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
+    /// The agent has started.
+    Started,
     /// One of the kubelet's, in its words.
     Kubelet {
         /// `reason`.
@@ -131,7 +133,8 @@ impl Edge {
                 status: Status::False | Status::Unknown,
                 ..
             }
-            | Self::Kubelet { .. } => EventType::Normal,
+            | Self::Kubelet { .. }
+            | Self::Started => EventType::Normal,
         }
     }
 
@@ -140,7 +143,7 @@ impl Edge {
     pub const fn resource(&self) -> Option<Resource> {
         match self {
             Self::Kubelet { resource, .. } | Self::Own { resource, .. } => *resource,
-            Self::Rebooted { .. } => None,
+            Self::Rebooted { .. } | Self::Started => None,
         }
     }
 
@@ -151,6 +154,7 @@ impl Edge {
             Self::Kubelet { reason, .. } => reason,
             Self::Own { reason, .. } => reason,
             Self::Rebooted { .. } => "Rebooted",
+            Self::Started => "Starting",
         }
     }
 
@@ -165,6 +169,7 @@ impl Edge {
             Self::Rebooted { boot_id } => {
                 format!("Node {node} has been rebooted, boot id: {boot_id}")
             }
+            Self::Started => "Starting kubelet.".to_owned(),
         }
     }
 }
