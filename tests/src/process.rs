@@ -275,7 +275,12 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
 }
 
 /// `nodepulse`, beside the directory of this test's own program.
-fn program() -> PathBuf {
+///
+/// # Panics
+///
+/// Where it has not been built.
+#[must_use]
+pub fn program() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     // A test lies in target/<profile>/deps, PID 1 of a virtual machine beside it.
     let mut places = own.ancestors().skip(1).take(2);

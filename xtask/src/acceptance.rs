@@ -263,7 +263,7 @@ fn a100_last() {}
     #[test]
     fn no_number_is_forgotten() {
         let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
-        let missing: Vec<u16> = (1..=60)
+        let missing: Vec<u16> = (1..=LINES)
             .filter(|number| row(*number, &tests, &BTreeMap::new()).result == MISSING)
             .collect();
         assert!(missing.is_empty(), "{missing:?}");

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use nodepulse::event::Side;
+use nodepulse::event::{ScopeSource, Side};
 use nodepulse_tests::days::{NAME, Stage, end_alike};
-use nodepulse_tests::node::{in_memory, pass};
+use nodepulse_tests::host_root::PODS;
+use nodepulse_tests::node::{Kill, Limit, in_memory, pass};
 use nodepulse_tests::view::NODES;
 use serde_json::json;
 
@@ -98,5 +99,78 @@ async fn a_node_that_is_made_anew_is_looked_after() {
         view.settled(PATIENCE).await;
         assert_eq!(stage.api.list(NODES).len(), 1);
     })
+    .await;
+}
+
+/// A transition period.
+const TRANSITION: Duration = Duration::from_mins(5);
+
+async fn crowd(stage: &Stage) {
+    stage.host.tasks(9_600);
+    stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pressure_comes_and_goes_and_comes() {
+    end_alike(
+        || Stage::open(|node| node),
+        |stage| async move {
+            let view = stage.view();
+            view.settled(PATIENCE).await;
+            crowd(&stage).await;
+            view.becomes("PIDPressure", "True", PATIENCE).await;
+            stage.host.tasks(200);
+            let longest = TRANSITION + PATIENCE;
+            view.becomes("PIDPressure", "False", longest).await;
+            crowd(&stage).await;
+            view.becomes("PIDPressure", "True", PATIENCE).await;
+            pass(Duration::from_mins(1)).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_written_to_by_others_and_then_lost() {
+    end_alike(
+        || Stage::open(|node| node),
+        |stage| async move {
+            let view = stage.view();
+            view.settled(PATIENCE).await;
+            let mut lease = view.lease().unwrap();
+            lease["metadata"]["annotations"] = json!({"example.com/of": "others"});
+            stage.api.put_object(lease);
+            pass(PATIENCE).await;
+            stage.api.delete_object(&view.lease_path()).unwrap();
+            pass(PATIENCE).await;
+            let mut lease = view.lease().unwrap();
+            lease["metadata"]["labels"] = json!({"of": "others"});
+            stage.api.put_object(lease);
+            pass(PATIENCE).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_at_the_limit_of_all_pods_is_told_and_held() {
+    end_alike(
+        || Stage::open(|node| node),
+        |stage| async move {
+            let view = stage.view();
+            view.settled(PATIENCE).await;
+            stage.host.pods_oom(1, 1);
+            let kill = Kill {
+                victim: ("stress", 4321),
+                cgroup: "kubepods/burstable/pod1/ctr",
+                limit: Limit::Of(PODS),
+                source: ScopeSource::Inferred,
+            };
+            stage.node.kernel().oom_kill(kill).await;
+            view.becomes("MemoryPressure", "True", PATIENCE).await;
+            let longest = TRANSITION + PATIENCE;
+            view.becomes("MemoryPressure", "False", longest).await;
+        },
+    )
     .await;
 }

@@ -1,1 +1,546 @@
 //! Thresholds, and what crossing one does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::statvfs::statvfs;
+use nodepulse::event::Side;
+use nodepulse_tests::SOON;
+use nodepulse_tests::days::Stage;
+use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
+use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::process::Process;
+use serde_json::Value;
+
+/// What a request takes in memory.
+const AT_ONCE: Duration = Duration::from_millis(5);
+/// The longest that nobody looks.
+const LOOK: Duration = Duration::from_secs(10);
+const TRANSITION: Duration = Duration::from_mins(5);
+/// Room for 10,000 pids, of which the default threshold wants 500 left.
+const FEW: u64 = 200;
+const MANY: u64 = 9_600;
+const GI: u64 = 1 << 30;
+
+/// A node that has registered.
+async fn settled(configure: impl FnOnce(Node) -> Node) -> Stage {
+    let stage = Stage::open(configure);
+    stage.view().settled(SOON).await;
+    stage
+}
+
+/// The same, on this host.
+async fn settled_on(host: MadeUpHost, configure: impl FnOnce(Node) -> Node) -> Stage {
+    let stage = Stage::on(&in_memory(), Arc::new(host), configure);
+    stage.view().settled(SOON).await;
+    stage
+}
+
+/// With exactly these hard thresholds over the defaults.
+fn hard(node: Node, thresholds: &str) -> Node {
+    node.config(|overrides| overrides.eviction_hard = Some(thresholds.to_owned()))
+}
+
+/// What the agent makes of a signal, once it has looked again.
+async fn signal(stage: &Stage, name: &str) -> Option<f64> {
+    pass(LOOK).await;
+    let read = stage.node.scrape().await;
+    read.value("nodepulse_signal_value", &[("signal", name)])
+}
+
+async fn threshold(stage: &Stage, name: &str) -> Option<f64> {
+    let read = stage.node.scrape().await;
+    read.value("nodepulse_signal_threshold", &[("signal", name)])
+}
+
+/// The kernel tells of a crossing of the threshold on pids.
+async fn crowd(stage: &Stage) {
+    stage.host.tasks(MANY);
+    let many = u32::try_from(MANY).unwrap();
+    stage.node.kernel().pid_crossing(Side::Over, many).await;
+}
+
+fn since(stage: &Stage, type_: &str) -> Value {
+    stage.view().condition(type_)["lastTransitionTime"].clone()
+}
+
+/// Exactly what the threshold wants is enough; one less is not.
+#[tokio::test(start_paused = true)]
+async fn a061_equality_is_not_met_and_one_less_is() {
+    let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
+    stage.host.mem_working_set("15Gi").tasks(9_500);
+    pass(LOOK).await;
+    for type_ in ["MemoryPressure", "PIDPressure"] {
+        assert_eq!(
+            stage.view().status(type_),
+            "False",
+            "{type_} at the threshold"
+        );
+    }
+    let one_byte_less = (15 * GI + 1).to_string();
+    stage.host.mem_working_set(&one_byte_less).tasks(9_501);
+    pass(LOOK).await;
+    for type_ in ["MemoryPressure", "PIDPressure"] {
+        assert_eq!(stage.view().status(type_), "True", "{type_} one below it");
+    }
+}
+
+/// With cgroup version 2, `memory.available` is `MemTotal` less anonymous and file memory that is not
+/// inactive: what the kernel itself uses does not count.
+#[tokio::test(start_paused = true)]
+async fn a062_memory_of_version_2_is_total_less_anon_and_active_file() {
+    let stage = settled(|node| node).await;
+    //  anon, file, inactive_file, then what is used
+    let rows = [
+        (3 * GI, 2 * GI, GI, 4 * GI),
+        (0, GI, 0, GI),
+        (GI, 2 * GI, 4 * GI, 0),
+    ];
+    for (anon, file, inactive, used) in rows {
+        let text = format!(
+            "anon {anon}\nfile {file}\nkernel {GI}\nslab {GI}\nsock 4096\n\
+             active_file 1\ninactive_file {inactive}\n"
+        );
+        stage.host.write("sys/fs/cgroup/memory.stat", text);
+        let available = signal(&stage, "memory.available").await;
+        assert_eq!(
+            available,
+            Some(float(16 * GI - used)),
+            "{anon} {file} {inactive}"
+        );
+    }
+}
+
+/// The same line on version 1: the usage of the root less its inactive file memory, kernel and all.
+#[tokio::test(start_paused = true)]
+async fn a062_on_version_1_it_is_total_less_usage_but_for_inactive_file() {
+    for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
+        let stage = settled_on(MadeUpHost::with(cgroups), |node| node).await;
+        for (usage, inactive, used) in [(5 * GI, GI, 4 * GI), (GI, 2 * GI, 0)] {
+            let stat = format!("inactive_file 7\ntotal_cache 9\ntotal_inactive_file {inactive}\n");
+            let top = "sys/fs/cgroup/memory";
+            stage.host.write(&format!("{top}/memory.stat"), stat);
+            let text = format!("{usage}\n");
+            stage
+                .host
+                .write(&format!("{top}/memory.usage_in_bytes"), text);
+            let available = signal(&stage, "memory.available").await;
+            assert_eq!(
+                available,
+                Some(float(16 * GI - used)),
+                "{cgroups:?} {usage}"
+            );
+        }
+    }
+}
+
+fn float(bytes: u64) -> f64 {
+    let kib = u32::try_from(bytes / 1024).expect("less than 4 TiB");
+    f64::from(kib) * 1024.0
+}
+
+/// `pid.available` is the lesser of the two limits, less all threads that `/proc/loadavg` counts.
+#[tokio::test(start_paused = true)]
+async fn a063_pids_are_the_lesser_limit_less_all_threads() {
+    let stage = settled(|node| node).await;
+    //  pid_max, threads-max, then what is available beside 900 threads
+    for (pid_max, threads_max, available) in [
+        (4_194_304, 30_000, 29_100.0),
+        (32_768, 128_000, 31_868.0),
+        (1_000, 1_000, 100.0),
+    ] {
+        let host = &stage.host;
+        host.pid_max(pid_max).threads_max(threads_max);
+        // Seven of them run, and the newest is number 31337.
+        host.write("proc/loadavg", "0.10 0.20 0.30 7/900 31337\n");
+        let signal = signal(&stage, "pid.available").await;
+        assert_eq!(signal, Some(available), "{pid_max} {threads_max}");
+    }
+}
+
+/// `nodefs.available` is what a user other than root may still write.
+#[tokio::test(start_paused = true)]
+async fn a064_what_is_reserved_for_root_is_not_available() {
+    let stage = settled(|node| node).await;
+    let found = statvfs(stage.host.path()).unwrap();
+    let share = |blocks: u64| {
+        let percent = u128::from(blocks) * 10_000 / u128::from(found.blocks());
+        u32::try_from(percent).unwrap()
+    };
+    let (available, free) = (share(found.blocks_available()), share(found.blocks_free()));
+    // Other programs write to it meanwhile.
+    if free - available < 100 {
+        println!("skipped: root has less than 1 % of this file system for itself");
+        return;
+    }
+    let capacity = float(found.blocks() * found.fragment_size());
+    let told = signal(&stage, "nodefs.available").await.unwrap() / capacity * 10_000.0;
+    let off = |share: u32| (told - f64::from(share)).abs();
+    assert!(off(available) < off(free), "{told}: {available} or {free}");
+}
+
+/// A soft threshold raises the condition at once: its grace period delays eviction, and nobody
+/// evicts here.
+#[tokio::test(start_paused = true)]
+async fn a065_a_soft_threshold_raises_before_its_grace_period_is_over() {
+    let stage = settled(|node| {
+        node.config(|overrides| {
+            overrides.eviction_soft = Some("memory.available<2Gi".to_owned());
+            let grace = "memory.available=10m".to_owned();
+            overrides.eviction_soft_grace_period = Some(grace);
+        })
+    })
+    .await;
+    stage.host.mem_working_set("14Gi");
+    pass(LOOK).await;
+    assert_eq!(stage.view().status("MemoryPressure"), "False", "at it");
+    stage.host.mem_working_set("15Gi");
+    let (_, _) = stage.view().becomes("MemoryPressure", "True", LOOK).await;
+}
+
+/// Once the signal has recovered the condition stays True for a full transition period after the
+/// last crossing, and then becomes False.
+#[tokio::test(start_paused = true)]
+async fn a066_pressure_is_held_for_the_transition_period() {
+    let stage = settled(|node| node).await;
+    pass(Duration::from_secs(33)).await;
+    let crossed = stage.api.now();
+    crowd(&stage).await;
+    stage.view().becomes("PIDPressure", "True", SOON).await;
+    stage.host.tasks(FEW);
+    pass(TRANSITION - Duration::from_millis(1)).await;
+    assert_eq!(
+        stage.view().status("PIDPressure"),
+        "True",
+        "one moment before"
+    );
+    let (_, at) = stage.view().becomes("PIDPressure", "False", LOOK).await;
+    let held = at - crossed;
+    assert!(
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
+        "{held:?}"
+    );
+}
+
+/// The same line across restarts, where we differ from a kubelet: what was True before a restart is
+/// held for a whole period, and not taken back and raised again.
+#[tokio::test(start_paused = true)]
+async fn a066_pressure_stays_across_a_restart() {
+    let stage = settled(|node| node).await;
+    crowd(&stage).await;
+    stage.view().becomes("PIDPressure", "True", SOON).await;
+    let began = since(&stage, "PIDPressure");
+    let Stage { api, host, node } = stage;
+    node.stop().await.unwrap();
+    host.tasks(FEW);
+    pass(Duration::from_mins(1)).await;
+
+    let restarted = api.now();
+    let stage = Stage::on(&api, host, |node| node);
+    stage.view().event("Starting", SOON).await;
+    pass(TRANSITION - SOON).await;
+    assert_eq!(stage.view().status("PIDPressure"), "True");
+    assert_eq!(since(&stage, "PIDPressure"), began, "no new edge");
+    let (_, at) = stage.view().becomes("PIDPressure", "False", SOON * 2).await;
+    assert!(TRANSITION <= at - restarted, "{:?}", at - restarted);
+    let edges = stage.view().event_counts();
+    assert_eq!(edges["NodeHasInsufficientPID"], 1);
+}
+
+/// Crossing again within the period prolongs it, without another transition or Event.
+#[tokio::test(start_paused = true)]
+async fn a067_crossing_again_prolongs_and_is_no_news() {
+    let stage = settled(|node| node).await;
+    crowd(&stage).await;
+    stage.view().becomes("PIDPressure", "True", SOON).await;
+    let began = since(&stage, "PIDPressure");
+    stage.host.tasks(FEW);
+    pass(Duration::from_mins(3)).await;
+    let again = stage.api.now();
+    crowd(&stage).await;
+    pass(Duration::from_secs(1)).await;
+    stage.host.tasks(FEW);
+    pass(Duration::from_mins(4)).await;
+    assert_eq!(stage.view().status("PIDPressure"), "True");
+    assert_eq!(since(&stage, "PIDPressure"), began);
+    assert_eq!(stage.view().event_reasons(), ["NodeHasInsufficientPID"]);
+    let (_, at) = stage
+        .view()
+        .becomes("PIDPressure", "False", TRANSITION)
+        .await;
+    let held = at - again;
+    assert!(
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
+        "{held:?}"
+    );
+}
+
+/// `0%` and `100%` turn a threshold off.
+#[tokio::test(start_paused = true)]
+async fn a068_nothing_and_everything_are_no_thresholds() {
+    for off in ["0%", "100%"] {
+        let thresholds = format!("memory.available<{off},pid.available<{off}");
+        let stage = settled(|node| node.hard(&thresholds)).await;
+        stage.host.mem_working_set("16Gi").tasks(10_000);
+        pass(Duration::from_mins(1)).await;
+        for type_ in ["MemoryPressure", "PIDPressure"] {
+            assert_eq!(stage.view().status(type_), "False", "{off}: {type_}");
+        }
+    }
+}
+
+/// What these arguments are refused with, in one line, before there is a process to speak of.
+async fn refused(further: &[&str]) -> String {
+    let always = ["run", "--mode", "node", "--kernel-tier", "files"];
+    let ended = Process::start(always.iter().chain(further))
+        .ends(SOON)
+        .await;
+    assert_eq!(ended.code, Some(2), "{further:?}: {ended:?}");
+    let [line] = ended.stderr.as_slice() else {
+        panic!("{further:?}: not one line: {:#?}", ended.stderr);
+    };
+    line.clone()
+}
+
+/// An unknown signal, a zero quantity, or more than 100 % stops the process.
+#[tokio::test]
+async fn a068_a_threshold_that_makes_no_sense_stops_the_process() {
+    for (threshold, named) in [
+        ("memory.free<1Gi", "memory.free"),
+        ("memory.available<0", "memory.available"),
+        ("nodefs.available<100.5%", "100.5%"),
+    ] {
+        let line = refused(&["--eviction-hard", threshold]).await;
+        assert!(line.contains(named), "{line}");
+    }
+}
+
+/// A soft threshold without a grace period stops the process.
+#[tokio::test]
+async fn a069_a_soft_threshold_needs_a_grace_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.yaml");
+    let text = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+                evictionSoft: {memory.available: 1Gi}\n";
+    std::fs::write(&file, text).unwrap();
+    let line = refused(&["--config", &file.display().to_string()]).await;
+    let words = "grace period must be specified for the soft eviction threshold memory.available";
+    assert!(line.contains(words), "{line}");
+}
+
+/// Setting one hard threshold keeps the other defaults, where a kubelet drops them unless
+/// `mergeDefaultEvictionSettings` is true; here they go only where it is false.
+#[tokio::test(start_paused = true)]
+async fn a070_one_threshold_leaves_the_other_defaults_alone() {
+    let others = ["nodefs.available", "nodefs.inodesFree", "pid.available"];
+    for (merge, kept) in [(None, true), (Some("true"), true), (Some("false"), false)] {
+        let stage = settled(|node| {
+            let merge = merge.map(str::to_owned);
+            hard(node, "memory.available<1Gi")
+                .config(|overrides| overrides.merge_default_eviction_settings = merge)
+        })
+        .await;
+        let memory = threshold(&stage, "memory.available").await;
+        assert_eq!(memory, Some(float(GI)), "{merge:?}");
+        for other in others {
+            let found = threshold(&stage, other).await.is_some();
+            assert_eq!(found, kept, "{merge:?}: {other}");
+        }
+    }
+}
+
+/// The hard threshold on memory holds for the pods cgroup too, where `pods` is enforced and the
+/// cgroup has a limit.
+#[tokio::test(start_paused = true)]
+async fn a071_the_memory_threshold_holds_for_the_pods_cgroup() {
+    //  enforced, what the pods use of 15 GiB, then the condition is
+    let rows = [
+        (None, "14Gi", "False"),
+        (None, "14500Mi", "True"),
+        (Some(""), "14500Mi", "False"),
+    ];
+    for (enforced, used, expected) in rows {
+        let stage = settled(|node| {
+            node.hard("memory.available<1Gi").config(|overrides| {
+                overrides.enforce_node_allocatable = enforced.map(str::to_owned);
+            })
+        })
+        .await;
+        stage.host.pods_working_set(used);
+        pass(LOOK).await;
+        let status = stage.view().status("MemoryPressure");
+        assert_eq!(status, expected, "{enforced:?}, {used}");
+    }
+}
+
+/// A pods cgroup that has no limit, or is not there, raises nothing; and takes away what it raised.
+#[tokio::test(start_paused = true)]
+async fn a072_without_a_limit_the_pods_cgroup_says_nothing() {
+    type Change = fn(&MadeUpHost);
+    let rows: [(&str, Change); 2] = [
+        ("no limit", |host| {
+            host.pods_limit("max");
+        }),
+        ("no cgroup", |host| {
+            host.remove("sys/fs/cgroup/kubepods");
+        }),
+    ];
+    for (name, change) in rows {
+        let stage = settled(|node| node.hard("memory.available<1Gi")).await;
+        change(&stage.host);
+        if name == "no limit" {
+            stage.host.pods_working_set("15Gi");
+        }
+        pass(Duration::from_mins(1)).await;
+        assert_eq!(stage.view().status("MemoryPressure"), "False", "{name}");
+        let signal = signal(&stage, "allocatableMemory.available").await;
+        assert_eq!(signal, None, "{name}");
+
+        stage.host.pods_limit("15Gi").pods_working_set("15Gi");
+        stage
+            .view()
+            .becomes("MemoryPressure", "True", LOOK * 2)
+            .await;
+        change(&stage.host);
+        let longest = TRANSITION + LOOK * 2;
+        stage
+            .view()
+            .becomes("MemoryPressure", "False", longest)
+            .await;
+    }
+}
+
+/// Once met, a threshold with a minimum reclaim stays met until that is there too.
+#[tokio::test(start_paused = true)]
+async fn a073_a_minimum_reclaim_keeps_a_met_threshold_met() {
+    let stage = settled(|node| {
+        node.hard("memory.available<1Gi").config(|overrides| {
+            overrides.eviction_minimum_reclaim = Some("memory.available=1Gi".to_owned());
+        })
+    })
+    .await;
+    stage.host.mem_working_set("14500Mi");
+    pass(LOOK).await;
+    assert_eq!(stage.view().status("MemoryPressure"), "False", "never met");
+
+    stage.host.mem_working_set("15500Mi");
+    stage.view().becomes("MemoryPressure", "True", LOOK).await;
+    stage.host.mem_working_set("14500Mi");
+    pass(TRANSITION * 3).await;
+    assert_eq!(
+        stage.view().status("MemoryPressure"),
+        "True",
+        "not reclaimed"
+    );
+    let reclaimed = stage.api.now();
+    stage.host.mem_working_set("14Gi");
+    let longest = TRANSITION + LOOK;
+    let (_, at) = stage
+        .view()
+        .becomes("MemoryPressure", "False", longest)
+        .await;
+    assert!(TRANSITION - LOOK <= at - reclaimed, "{:?}", at - reclaimed);
+}
+
+/// Percentages are a kubelet's to the last unit, 32-bit arithmetic and all.
+#[tokio::test(start_paused = true)]
+async fn a074_percentages_are_rounded_as_a_kubelet_rounds_them() {
+    const BILLION: u64 = 1_000_000_000;
+    let pids = |share: &str| format!("pid.available<{share}");
+    for (share, wanted) in [
+        ("10%", 100_000_001),
+        ("15%", 150_000_005),
+        ("5%", 50_000_000),
+    ] {
+        let host = MadeUpHost::calm();
+        host.pid_max(BILLION).threads_max(BILLION);
+        let stage = settled_on(host, |node| node.hard(&pids(share))).await;
+        for (left, expected) in [(wanted, "False"), (wanted - 1, "True")] {
+            stage.host.tasks(BILLION - left);
+            pass(LOOK).await;
+            let status = stage.view().status("PIDPressure");
+            assert_eq!(status, expected, "{left} is left of {wanted}, {share}");
+        }
+    }
+    let host = MadeUpHost::calm();
+    host.mem_total("64Gi");
+    let stage = settled_on(host, |node| node.hard("memory.available<15%")).await;
+    for (left, expected) in [(10_307_921_920, "False"), (10_307_921_919, "True")] {
+        stage.host.mem_working_set(&(64 * GI - left).to_string());
+        pass(LOOK).await;
+        assert_eq!(stage.view().status("MemoryPressure"), expected, "{left}");
+    }
+}
+
+/// A signal moves the condition of its own resource and no other.
+#[tokio::test(start_paused = true)]
+async fn a075_each_signal_has_its_own_condition() {
+    type Change = fn(&MadeUpHost);
+    let rows: [(&str, &str, Change); 3] = [
+        ("MemoryPressure", "nodefs.available<0%", |host| {
+            host.mem_working_set("16Gi");
+        }),
+        ("PIDPressure", "nodefs.available<0%", |host| {
+            host.tasks(10_000);
+        }),
+        // Of any file system something is in use.
+        ("DiskPressure", "nodefs.available<99.999%", |_| ()),
+    ];
+    for (wanted, disk, change) in rows {
+        let thresholds = format!("nodefs.inodesFree<0%,{disk}");
+        let stage = settled(|node| hard(node, &thresholds)).await;
+        change(&stage.host);
+        pass(LOOK).await;
+        let all = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+        let under: Vec<_> = all
+            .into_iter()
+            .filter(|type_| stage.view().status(type_) == "True")
+            .collect();
+        assert_eq!(under, [wanted]);
+    }
+}
+
+/// With every event source off, pressure is met within ten seconds by looking. The API server has
+/// it at once, where a kubelet waits for its next tick.
+#[tokio::test(start_paused = true)]
+async fn a076_without_events_pressure_is_seen_within_ten_seconds() {
+    // Some of them just after a look.
+    for phase in [61_000, 64_900, 70_200, 73_400] {
+        let stage = settled(Node::on_files).await;
+        pass(Duration::from_millis(phase)).await;
+        let crossed = stage.api.now();
+        stage.host.tasks(MANY).mem_working_set("16Gi");
+        for type_ in ["MemoryPressure", "PIDPressure"] {
+            let (_, at) = stage.view().becomes(type_, "True", SOON * 2).await;
+            let late = at - crossed;
+            assert!(late <= LOOK + AT_ONCE, "{type_}, {phase} ms: {late:?} late");
+        }
+    }
+}
+
+/// With events, True is at the API server in milliseconds; False is never there before a full
+/// transition period has passed since it was last seen over, which is a kubelet's rule too.
+#[tokio::test(start_paused = true)]
+async fn a077_events_hurry_true_and_never_false() {
+    let stage = settled(|node| node).await;
+    for phase in [700, 3_300, 8_100] {
+        pass(Duration::from_millis(phase)).await;
+        let crossed = stage.api.now();
+        crowd(&stage).await;
+        let (_, at) = stage.view().becomes("PIDPressure", "True", SOON).await;
+        assert!(at - crossed <= AT_ONCE, "{:?} late", at - crossed);
+        // It is over for a while, and said to be over once more at the end of it.
+        pass(Duration::from_secs(47)).await;
+        let last = stage.api.now();
+        crowd(&stage).await;
+        pass(AT_ONCE).await;
+        stage.host.tasks(FEW);
+        let few = u32::try_from(FEW).unwrap();
+        stage.node.kernel().pid_crossing(Side::Under, few).await;
+        let (_, at) = stage
+            .view()
+            .becomes("PIDPressure", "False", TRANSITION * 2)
+            .await;
+        assert!(TRANSITION <= at - last, "{:?}", at - last);
+    }
+}
