@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::api_server::ApiServer;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::disk::{DirectFile, disk_of};
 
 pub mod agent;
+pub mod cluster;
 pub mod report;
 pub mod steps;
 
 use agent::Agent;
+use cluster::Cluster;
 use report::{Report, Step};
 
 /// Name of the Node that the demo registers.
@@ -36,6 +37,8 @@ pub struct Options {
     pub agent: PathBuf,
     /// The children's program; beside the demo's own where not given.
     pub provoke: Provoke,
+    /// Names the API server; an embedded one where not given. The Node is removed afterwards.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// What this machine lets us do.
@@ -48,9 +51,9 @@ pub struct Machine {
 }
 
 /// Where everything happens.
-pub struct Stage {
-    /// The embedded API server.
-    pub api: ApiServer,
+pub struct Stage<'a> {
+    /// The API server.
+    pub api: &'a Cluster,
     agent: Agent,
     options: Options,
     /// Memory cgroups of ours; `Err` says why there are none.
@@ -103,7 +106,25 @@ impl Machine {
 /// When the agent cannot be started or registers no Node. A step that fails is in the report.
 pub async fn run(options: Options, mut tell: impl FnMut(&Step)) -> Result<Report> {
     let machine = Machine::look();
-    let mut stage = Stage::set(options).await?;
+    let api = Cluster::open(options.kubeconfig.as_deref()).await?;
+    let report = tokio::select! {
+        report = play(&machine, &api, options, &mut tell) => report,
+        stopped = tokio::signal::ctrl_c() => {
+            Err(stopped.map_or_else(anyhow::Error::from, |()| anyhow!("stopped")))
+        }
+    };
+    // The agent has ended: nothing makes the Node anew.
+    let cleaned = api.clean_up().await;
+    report.and_then(|report| cleaned.map(|()| report))
+}
+
+async fn play(
+    machine: &Machine,
+    api: &Cluster,
+    options: Options,
+    tell: &mut impl FnMut(&Step),
+) -> Result<Report> {
+    let mut stage = Stage::set(api, options).await?;
     let mut steps = Vec::new();
     let mut done = |step: Step| {
         tell(&step);
@@ -113,21 +134,17 @@ pub async fn run(options: Options, mut tell: impl FnMut(&Step)) -> Result<Report
     done(steps::pods_kill(&mut stage).await);
     done(steps::pids(&mut stage).await);
     done(steps::disk(&mut stage).await);
-    let node = stage.node().context("the Node is gone")?;
-    Ok(Report::new(
-        &machine,
-        stage.agent.probes(),
-        stage.api.url(),
-        steps,
-        &node,
-    ))
+    let node = stage.api.node().await.context("the Node is gone")?;
+    let probes = stage.agent.probes();
+    Ok(Report::new(machine, probes, stage.api.url(), steps, &node))
 }
 
-impl Stage {
-    /// Starts the API server and the agent, and waits until the Node says how it is.
-    async fn set(options: Options) -> Result<Self> {
-        let api = ApiServer::start().await;
-        steps::pods().iter().for_each(|pod| pod.put(&api));
+impl<'a> Stage<'a> {
+    /// Starts the agent, and waits until the Node says how it is.
+    async fn set(api: &'a Cluster, options: Options) -> Result<Self> {
+        if let Cluster::Embedded(api) = api {
+            steps::pods().iter().for_each(|pod| pod.put(api));
+        }
         let dir = tempfile::Builder::new()
             .prefix("nodepulse-demo-")
             .tempdir()?;
@@ -138,7 +155,7 @@ impl Stage {
         let pids = Pids::near()?;
         let config = dir.path().join("config.yaml");
         std::fs::write(&config, configuration(&name, &pids, disk.as_ref().ok()))?;
-        let kubeconfig = api.node_kubeconfig(dir.path(), NODE);
+        let kubeconfig = api.kubeconfig(dir.path());
         let agent = Agent::start(&options.agent, &config, &kubeconfig)?;
         let stage = Self {
             api,
@@ -154,26 +171,14 @@ impl Stage {
     }
 
     async fn registered(&self) -> Result<()> {
-        let path = format!("/api/v1/nodes/{NODE}");
-        let seen = tokio::time::timeout(
-            PATIENCE,
-            self.api
-                .wait_for(PATIENCE * 2, "node with conditions", |api| {
-                    condition(&api.object(&path)?, "Ready").map(drop)
-                }),
-        );
-        if seen.await.is_err() {
+        let ready = |node: &Value| condition(node, "Ready");
+        if self.api.node_where(PATIENCE, ready).await.is_none() {
             bail!(
                 "the agent registered no node within {PATIENCE:?}; it said:\n{}",
                 self.agent.said()
             );
         }
         Ok(())
-    }
-
-    /// The Node as the API server has it.
-    fn node(&self) -> Option<Value> {
-        self.api.object(&format!("/api/v1/nodes/{NODE}"))
     }
 }
 

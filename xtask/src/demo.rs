@@ -1,6 +1,7 @@
 //! Shows the agent at work: builds it and the demo, and becomes the demo.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
@@ -13,6 +14,10 @@ pub struct Args {
     /// JSON on standard output, and nothing else there.
     #[arg(long)]
     json: bool,
+    /// A cluster to use instead of an embedded API server: its user must be allowed to create and
+    /// delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
@@ -25,6 +30,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     demo.arg("--agent").arg(&agent);
     if args.json {
         demo.arg("--json");
+    }
+    if let Some(kubeconfig) = &args.kubeconfig {
+        demo.arg("--kubeconfig").arg(kubeconfig);
     }
     let err = demo.exec();
     Err(err).with_context(|| format!("cannot start {}", program.display()))

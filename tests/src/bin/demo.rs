@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 use nodepulse_tests::demo::{self, Machine, Options};
 use nodepulse_tests::provoke::Provoke;
@@ -14,6 +14,9 @@ struct Arguments {
     /// The agent's binary.
     #[arg(long)]
     agent: PathBuf,
+    /// Names the API server to use instead of an embedded one.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
     /// Print what was seen as JSON.
     #[arg(long)]
     json: bool,
@@ -34,6 +37,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let options = Options {
         agent: arguments.agent.clone(),
         provoke: Provoke::beside_me()?,
+        kubeconfig: arguments.kubeconfig.clone(),
     };
     if let Some(missing) = Machine::look().missing() {
         eprintln!("demo: {missing}; the slower line runs, and what it cannot do is skipped\n");
@@ -41,16 +45,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let report = runtime.block_on(async {
-        tokio::select! {
-            report = demo::run(options, |step| if !arguments.json { println!("{step}") }) => report,
-            // Whatever was made is undone by dropping the other branch.
-            stopped = tokio::signal::ctrl_c() => {
-                stopped.context("wait for Ctrl-C")?;
-                anyhow::bail!("stopped; everything that was made is removed")
-            }
+    let report = runtime.block_on(demo::run(options, |step| {
+        if !arguments.json {
+            println!("{step}");
         }
-    })?;
+    }))?;
     if arguments.json {
         println!("{:#}", report.json());
     } else {

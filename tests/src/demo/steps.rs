@@ -8,6 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::report::{Step, Times, Told};
+use super::cluster::Cluster;
 use super::{NODE, PATIENCE, Stage, condition};
 use crate::pod::Pod;
 
@@ -33,7 +34,7 @@ const EDGE_SPACING: Duration = Duration::from_millis(1200);
 const MORE: u64 = 256 << 20;
 
 /// A kill at a pod's own limit: an Event, and no pressure on the node.
-pub async fn container_kill(stage: &mut Stage) -> Step {
+pub async fn container_kill(stage: &mut Stage<'_>) -> Step {
     let name = "OOM kill at a pod's own limit";
     let kill = Kill {
         pod: "limited",
@@ -46,7 +47,7 @@ pub async fn container_kill(stage: &mut Stage) -> Step {
 }
 
 /// A kill at the limit of all pods: the node itself is short.
-pub async fn pods_kill(stage: &mut Stage) -> Step {
+pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
     let name = "OOM kill at the limit of all pods";
     let limited = match &stage.cgroups {
         Ok(cgroups) => cgroups
@@ -95,7 +96,7 @@ struct Kill {
     pressure: &'static str,
 }
 
-async fn kill_in(stage: &mut Stage, kill: Kill) -> Result<Told> {
+async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
     let Kill {
         pod,
         container,
@@ -123,6 +124,11 @@ async fn kill_in(stage: &mut Stage, kill: Kill) -> Result<Told> {
         return Ok(Told::Skipped("no probe for kills is attached".to_owned()));
     }
     let event = stage.event(pid).await?;
+    // Nobody else's server has these pods: there it is told of the Node.
+    let (pod, words) = match stage.api {
+        Cluster::Embedded(_) => (pod, words),
+        Cluster::Given(_) => (NODE, limit_path.as_str()),
+    };
     let message = event
         .pointer("/message")
         .and_then(Value::as_str)
@@ -160,11 +166,11 @@ async fn kill_in(stage: &mut Stage, kill: Kill) -> Result<Told> {
 }
 
 /// Forks across the threshold on pids.
-pub async fn pids(stage: &mut Stage) -> Step {
+pub async fn pids(stage: &mut Stage<'_>) -> Step {
     Step::from("forks over the pid threshold", forks(stage).await)
 }
 
-async fn forks(stage: &mut Stage) -> Result<Told> {
+async fn forks(stage: &mut Stage<'_>) -> Result<Told> {
     let (provoke, count) = (stage.options.provoke.clone(), stage.pids.crowd);
     let began = stage.begin().await?;
     let crowd = tokio::task::spawn_blocking(move || provoke.crowd(count)).await??;
@@ -190,14 +196,14 @@ async fn forks(stage: &mut Stage) -> Result<Told> {
 }
 
 /// Direct I/O that takes longer than the limit set for this disk.
-pub async fn disk(stage: &mut Stage) -> Step {
+pub async fn disk(stage: &mut Stage<'_>) -> Step {
     Step::from(
         "direct I/O slower than the disk's limit",
         slow_io(stage).await,
     )
 }
 
-async fn slow_io(stage: &mut Stage) -> Result<Told> {
+async fn slow_io(stage: &mut Stage<'_>) -> Result<Told> {
     let disk = match &stage.disk {
         Ok(disk) => disk,
         Err(why) => return Ok(Told::Skipped(why.clone())),
@@ -208,9 +214,8 @@ async fn slow_io(stage: &mut Stage) -> Result<Told> {
         ));
     }
     let mut began = stage.begin().await?;
-    let before = stage
-        .node()
-        .and_then(|node| condition(&node, "DiskIOPressure"));
+    let before = stage.api.node().await;
+    let before = before.and_then(|node| condition(&node, "DiskIOPressure"));
     let already = before.is_some_and(|before| before["status"] == "True");
     if already {
         // Somebody else's I/O was over the limit before ours: what counts is when it was.
@@ -257,7 +262,7 @@ async fn slow_io(stage: &mut Stage) -> Result<Told> {
     })
 }
 
-impl Stage {
+impl Stage<'_> {
     /// Lets the last edge be old enough that the next one is sent at once, and gives the time: the
     /// agent sends at most one a second.
     async fn begin(&self) -> Result<Duration> {
@@ -275,17 +280,13 @@ impl Stage {
     /// The Event that names process `pid`.
     async fn event(&self, pid: u32) -> Result<Value> {
         let naming = format!("process {pid} ");
-        let search = self.api.wait_for(PATIENCE * 2, "event", |api| {
-            let events = api.list("/api/v1/namespaces/default/events");
-            let named = |event: &Value| {
-                let message = event.pointer("/message").and_then(Value::as_str);
-                message.is_some_and(|message| message.contains(&naming))
-            };
-            events.into_iter().find(named)
-        });
-        match tokio::time::timeout(PATIENCE, search).await {
-            Ok(event) => Ok(event),
-            Err(_) => bail!(
+        let named = |event: &Value| {
+            let message = event.pointer("/message").and_then(Value::as_str);
+            message.is_some_and(|message| message.contains(&naming))
+        };
+        match self.api.event_where(PATIENCE, named).await {
+            Some(event) => Ok(event),
+            None => bail!(
                 "no Event names process {pid}; the agent said:\n{}",
                 self.agent.said()
             ),
@@ -294,15 +295,14 @@ impl Stage {
 
     /// The Node's condition once it has `status`.
     async fn settled(&self, type_: &str, status: &str) -> Result<Value> {
-        let path = format!("/api/v1/nodes/{NODE}");
-        let search = self.api.wait_for(PATIENCE * 2, type_, |api| {
-            let found = condition(&api.object(&path)?, type_)?;
+        let settled = |node: &Value| {
+            let found = condition(node, type_)?;
             let matches = found.pointer("/status").and_then(Value::as_str) == Some(status);
             matches.then_some(found)
-        });
-        match tokio::time::timeout(PATIENCE, search).await {
-            Ok(found) => Ok(found),
-            Err(_) => bail!(
+        };
+        match self.api.node_where(PATIENCE, settled).await {
+            Some(found) => Ok(found),
+            None => bail!(
                 "{type_} is not {status}; the agent said:\n{}",
                 self.agent.said()
             ),

@@ -1,0 +1,179 @@
+//! Where the demo's Node is: the embedded API server, or one that a kubeconfig names.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use super::NODE;
+use crate::api_server::ApiServer;
+
+/// How often a server of somebody else's is asked. The figures come from the agent's log, so this
+/// does not show in them.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// An API server.
+pub enum Cluster {
+    /// Our own, which is gone with this value.
+    Embedded(Box<ApiServer>),
+    /// Somebody else's.
+    Given(Given),
+}
+
+/// Somebody else's API server.
+pub struct Given {
+    client: kube::Client,
+    url: String,
+    kubeconfig: PathBuf,
+}
+
+impl Cluster {
+    /// The one that `kubeconfig` names, else our own.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be asked, or has a Node of this name already.
+    pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
+        let Some(path) = kubeconfig else {
+            return Ok(Self::Embedded(Box::new(ApiServer::start().await)));
+        };
+        let read = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(read, &options).await?;
+        let given = Given {
+            url: config.cluster_url.to_string(),
+            client: kube::Client::try_from(config)?,
+            kubeconfig: path.canonicalize()?,
+        };
+        let there = given.get(&node()).await.context("ask the API server")?;
+        ensure!(
+            there.is_none(),
+            "there is a Node {NODE} already; remove it by `kubectl delete node {NODE}`"
+        );
+        Ok(Self::Given(given))
+    }
+
+    /// Credentials for the agent; written to `dir` where they are ours.
+    #[must_use]
+    pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
+        match self {
+            Self::Embedded(api) => api.node_kubeconfig(dir, NODE),
+            Self::Given(given) => given.kubeconfig.clone(),
+        }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match self {
+            Self::Embedded(api) => api.url(),
+            Self::Given(given) => given.url.clone(),
+        }
+    }
+
+    /// The Node as it is stored; `None` where there is none, or nobody answers.
+    pub async fn node(&self) -> Option<Value> {
+        match self {
+            Self::Embedded(api) => api.object(&node()),
+            Self::Given(given) => given.get(&node()).await.ok().flatten(),
+        }
+    }
+
+    /// What `pick` makes of the Node, once it makes something of it.
+    pub async fn node_where<T>(
+        &self,
+        limit: Duration,
+        pick: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        match self {
+            Self::Embedded(api) => {
+                let look = |api: &ApiServer| pick(&api.object(&node())?);
+                let search = api.wait_for(limit * 2, "node", look);
+                tokio::time::timeout(limit, search).await.ok()
+            }
+            Self::Given(given) => given.wait(limit, &node(), pick).await,
+        }
+    }
+
+    /// The first Event in the default namespace that is `wanted`, once there is one.
+    pub async fn event_where(
+        &self,
+        limit: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Option<Value> {
+        const EVENTS: &str = "/api/v1/namespaces/default/events";
+        match self {
+            Self::Embedded(api) => {
+                let look = |api: &ApiServer| api.list(EVENTS).into_iter().find(&wanted);
+                let search = api.wait_for(limit * 2, "event", look);
+                tokio::time::timeout(limit, search).await.ok()
+            }
+            Self::Given(given) => {
+                let ours = format!("{EVENTS}?fieldSelector=involvedObject.name%3D{NODE}");
+                let pick = |list: &Value| {
+                    let items = list.pointer("/items")?.as_array()?;
+                    items.iter().find(|event| wanted(event)).cloned()
+                };
+                given.wait(limit, &ours, pick).await
+            }
+        }
+    }
+
+    /// Removes the Node; its Lease goes with it. For after the agent's end.
+    ///
+    /// # Errors
+    ///
+    /// Where somebody else's server does not let us: then the Node is left, and the error says how
+    /// to remove it.
+    pub async fn clean_up(&self) -> Result<()> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Given(given) => given
+                .request(Method::DELETE, &node())
+                .await
+                .map(drop)
+                .with_context(|| format!("the Node is left; kubectl delete node {NODE}")),
+        }
+    }
+}
+
+impl Given {
+    async fn request(&self, method: Method, path: &str) -> kube::Result<Value> {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(Vec::new()).expect("a request without a body");
+        self.client.request(request).await
+    }
+
+    async fn get(&self, path: &str) -> kube::Result<Option<Value>> {
+        match self.request(Method::GET, path).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    async fn wait<T>(
+        &self,
+        limit: Duration,
+        path: &str,
+        pick: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let mut looks = tokio::time::interval(AGAIN);
+        let search = async {
+            loop {
+                looks.tick().await;
+                let found = self.get(path).await.ok().flatten();
+                if let Some(picked) = found.as_ref().and_then(&pick) {
+                    return picked;
+                }
+            }
+        };
+        tokio::time::timeout(limit, search).await.ok()
+    }
+}
+
+fn node() -> String {
+    format!("/api/v1/nodes/{NODE}")
+}
