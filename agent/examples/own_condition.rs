@@ -72,7 +72,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         jitter: Jitter::seeded(clock.now().boot.0 | 1),
         sites: None,
         figures: None,
+        control: None,
+        reloads: None,
+        notify: nodepulse::notify::Notify::default(),
+        stay: nodepulse::app::Stay::Running,
+        logind: None,
     };
-    app::run(outside, std::future::pending()).await?;
+    Box::pin(app::run(outside, std::future::pending())).await?;
     Ok(())
 }

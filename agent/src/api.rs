@@ -17,6 +17,7 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::core::WatchEvent;
 use serde_json::Value;
+use tokio::io::DuplexStream;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tower::BoxError;
 use tracing::{debug, warn};
@@ -31,6 +32,7 @@ pub mod lease;
 pub mod node_watch;
 pub mod object_watch;
 pub mod own;
+pub mod paper;
 pub mod patch;
 pub mod place;
 pub mod pod_containers;
@@ -46,6 +48,7 @@ pub mod transport;
 mod scripted;
 
 pub use error::{ApiError, Call, Disposition, Refusal};
+use paper::{Paper, Reads, Tell};
 pub use place::Place;
 use tally::{End, Tally};
 pub use transport::Connector;
@@ -69,6 +72,8 @@ struct Shared {
     connector: Connector,
     deadline: Duration,
     tally: Arc<Tally>,
+    /// Nothing is written but here.
+    paper: Option<Paper>,
     /// Whoever sees a failure first replaces the connection; everybody reads the newest value.
     current: watch::Sender<Generation>,
 }
@@ -196,8 +201,49 @@ impl Client {
             connector,
             deadline,
             tally,
+            paper: None,
             current: watch::Sender::new(first),
         })))
+    }
+
+    /// One that tells what it would write instead of writing it: the one given, or without a
+    /// cluster. Must be called in a runtime.
+    ///
+    /// # Errors
+    ///
+    /// None that can be expected.
+    pub fn on_paper(
+        reader: Option<Self>,
+        deadline: Duration,
+        tell: Tell,
+    ) -> Result<Self, ApiError> {
+        let (client, reads) = match reader {
+            Some(client) => (client, Reads::Cluster),
+            None => (Self::without_a_cluster(deadline)?, Reads::Nowhere),
+        };
+        let shared = &client.0;
+        Ok(Self(Arc::new(Shared {
+            config: shared.config.clone(),
+            connector: shared.connector.clone(),
+            deadline,
+            tally: Arc::clone(&shared.tally),
+            paper: Some(Paper::new(reads, tell)),
+            current: watch::Sender::new(shared.current.borrow().clone()),
+        })))
+    }
+
+    fn without_a_cluster(deadline: Duration) -> Result<Self, ApiError> {
+        let nowhere = kube::Config::new(http::Uri::from_static("http://nowhere.invalid"));
+        // What is asked of nobody stays unasked, and nothing tries again.
+        let silent = transport::in_memory(std::future::pending::<std::io::Result<DuplexStream>>);
+        Self::new(nowhere, silent, deadline)
+    }
+
+    /// Whether nothing is written: see [`Client::on_paper`]. What others write is not followed then
+    /// either, since it would undo what was written here.
+    #[must_use]
+    pub fn is_on_paper(&self) -> bool {
+        self.0.paper.is_some()
     }
 
     /// Over TCP and TLS, with credentials from `source`. Opens nothing yet.
@@ -267,6 +313,18 @@ impl Client {
     }
 
     async fn call(
+        &self,
+        method: Method,
+        place: &Place,
+        payload: Payload<'_>,
+    ) -> Result<Value, ApiError> {
+        match &self.0.paper {
+            None => self.send(method, place, payload).await,
+            Some(paper) => paper.answer(self, method, place, payload).await,
+        }
+    }
+
+    async fn send(
         &self,
         method: Method,
         place: &Place,

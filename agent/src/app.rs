@@ -8,20 +8,25 @@
 use std::future::Future;
 
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::info;
 
+use crate::api::Client;
 use crate::api::recorder::EventInput;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::Received;
-use crate::node_status::{Facts, Status, StoredNode, setters};
+use crate::explain::Journal;
+use crate::logind::Word;
+use crate::node_status::Facts;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
 use crate::reading::{Resource, Signal};
-use crate::serve::Scrape;
+use crate::serve::{Listener, Pages, Query, Site};
 
+mod answers;
 mod blocking;
 mod companion;
+mod control;
 mod counts;
 mod disks;
 mod facts;
@@ -30,30 +35,40 @@ mod kills;
 mod metering;
 mod node_writer;
 mod observe;
+mod once;
 mod outside;
 mod own;
 mod pod_events;
 mod pod_pids;
+mod power;
 mod probes;
+mod reload;
 mod reporting;
+mod spot;
 mod stalls;
 mod storage;
 mod tasks;
 mod watchers;
 
-pub use outside::{AppError, KernelLine, Outside, setters_of};
+pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
+pub use reload::{ReadConfig, Reloads, SetLogging};
+pub use spot::status_now;
 pub use stalls::{files as stall_files, triggers};
 
-use blocking::{Answer, Blocking, Question};
+use blocking::{Answer, Blocking, Memory, Question};
+use control::{Beside, Heartbeat};
 use counts::Counts;
 use kills::Kills;
 use metering::{Metering, Sources};
 use observe::Observe;
+use once::Once;
 use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
 use pod_events::PodEvents;
 use pod_pids::PodPids;
+use power::Power;
 use probes::Probes;
+use reload::{Reloading, asked};
 use reporting::{Outlet, Report, Reporting, Why};
 use stalls::Stalls;
 
@@ -68,9 +83,6 @@ const HOT: [Signal; 4] = [
 /// What is asked of a helper thread.
 const STORAGE: [Signal; 2] = blocking::STORAGE;
 
-/// Counting kills and writing the counts down get so long on the way out.
-const LAST_COUNTS: std::time::Duration = std::time::Duration::from_secs(2);
-
 /// Everything that can wake the agent.
 enum Input {
     /// A record from the kernel.
@@ -81,8 +93,12 @@ enum Input {
     Api(Report),
     /// What is heard of pods.
     Pods(pod_events::News),
-    /// Somebody wants the metrics.
-    Scrape(Scrape),
+    /// Somebody wants to know something.
+    Query(Query),
+    /// The configuration may have changed.
+    Reload,
+    /// The machine goes down, or does not after all.
+    Power(Word),
     /// A moment that was waited for.
     Tick,
     /// We were asked to stop.
@@ -110,23 +126,39 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         &outside.config,
         clock,
     );
-    let sites = match outside.sites {
+    let mut sites = match outside.sites {
         Some(sites) => sites,
-        None => metering::open(&outside.config, outside.client.is_some()).await,
+        None => metering::open(&outside.config, outside.client.is_some()),
     };
+    sites.extend(outside.control.map(|socket| Site {
+        listener: Listener::Unix(socket),
+        pages: Pages::Control,
+    }));
     let sources = Sources {
         sites,
         figures: outside.figures,
         client: outside.client.clone(),
         setters: outside.setters,
     };
-    let metering = Metering::start(sources, &doors.support, doors.kills);
+    let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
+    let beside = Beside {
+        metering: Metering::start(sources, &doors.support, doors.kills),
+        memory: if on_paper { Memory::None } else { Memory::Kept },
+        reloads: outside.reloads,
+        notify: outside.notify,
+        stay: outside.stay,
+        power: Power::start(
+            &outside.config,
+            outside.client.is_some() && !on_paper,
+            outside.logind,
+        ),
+    };
     let outlet = outside.client.map(|client| Outlet {
         client,
         jitter: outside.jitter,
         setters: outside.setters,
     });
-    let app = App::new(outside.config, outlet, clock, metering, &mut doors).await;
+    let app = App::new(outside.config, outlet, clock, beside, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
     info!("stopped");
     result
@@ -157,6 +189,11 @@ struct App {
     blocking: Blocking,
     reporting: Option<Reporting>,
     metering: Metering,
+    journal: Journal,
+    heartbeat: Heartbeat,
+    reloading: Option<Reloading>,
+    once: Option<Once>,
+    power: Power,
 }
 
 impl App {
@@ -164,12 +201,21 @@ impl App {
         config: Config,
         outlet: Option<Outlet>,
         clock: Clock,
-        metering: Metering,
+        beside: Beside,
         doors: &mut Doors,
     ) -> Self {
+        let Beside {
+            metering,
+            memory,
+            reloads,
+            notify,
+            stay,
+            power,
+        } = beside;
         let observe = Observe::new(&config);
         let facts = facts::gather(&config, &observe);
-        let blocking = Blocking::new(&config, observe.layout());
+        let read = reloads.as_ref().map(|reloads| reloads.read.clone());
+        let blocking = Blocking::new(&config, observe.layout(), memory, read);
         let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         probes.has_triggers(&doors.stalls);
         let mut app = Self {
@@ -192,6 +238,11 @@ impl App {
             blocking,
             reporting: None,
             metering,
+            journal: Journal::default(),
+            heartbeat: Heartbeat::new(notify, clock.now().boot),
+            reloading: reloads.map(Reloading::new),
+            once: None,
+            power,
         };
         app.look_at_kills(clock.now());
         app.first_look().await;
@@ -203,7 +254,11 @@ impl App {
             reporting
         });
         let reports = app.reporting.is_some();
-        app.metering.evaluated(&app.facts, reports, clock.now());
+        let now = clock.now();
+        app.metering.evaluated(&app.facts, reports, now);
+        app.conditions(now);
+        app.tell_ready();
+        app.once = (stay == Stay::Once).then(|| Once::new(app.config.mode, now.boot));
         app
     }
 
@@ -235,7 +290,10 @@ impl App {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         tokio::pin!(shutdown);
-        loop {
+        let result = loop {
+            if let Some(over) = self.once_over() {
+                break over;
+            }
             let due = self.due();
             let input = tokio::select! {
                 // Kernel events last: a flood of them must hold up neither lease nor report.
@@ -250,7 +308,9 @@ impl App {
                     Input::Tick
                 }
                 // Before them: a scrape ends before the next can be asked for.
-                scrape = self.metering.asked() => Input::Scrape(scrape),
+                query = self.metering.asked() => Input::Query(query),
+                () = asked(self.reloading.as_mut()) => Input::Reload,
+                word = self.power.word() => Input::Power(word),
                 Some(received) = events.recv() => Input::Kernel(received),
             };
             let now = self.clock.now();
@@ -261,33 +321,20 @@ impl App {
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
                 Input::Pods(news) => self.pods_changed(news, now),
-                Input::Scrape(scrape) => self.scraped(scrape, now),
+                Input::Query(query) => self.queried(query, now),
+                Input::Reload => self.reload(),
+                Input::Power(word) => self.power(word, now),
                 Input::Tick => self.tick(now),
-                Input::Shutdown => break,
+                Input::Shutdown => break Ok(()),
             }
-        }
+        };
+        self.heartbeat.notify.stopping();
         self.remember().await;
         self.tell_all_waiting();
         if let Some(reporting) = self.reporting {
             reporting.finish().await;
         }
-        Ok(())
-    }
-
-    /// Writes down what the next start is to know.
-    async fn remember(&mut self) {
-        self.blocking.ask(self.counts.last());
-        let mut counted = false;
-        let written = async {
-            while !counted || self.counts.is_writing() {
-                let answer = self.blocking.answer().await;
-                counted |= matches!(answer, Answer::Kills(_));
-                self.answered(answer, self.clock.now());
-            }
-        };
-        if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
-            warn!("kills until now could not be written down");
-        }
+        result
     }
 
     fn record_all(&mut self, events: Vec<EventInput>) {
@@ -310,6 +357,8 @@ impl App {
             self.pod_events.due(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
+            self.heartbeat.due(),
+            self.once.as_ref().map(Once::deadline),
         ];
         let storage = (!self.storage_asked).then(|| self.storage.due());
         let all = own.into_iter().chain([storage]).flatten();
@@ -331,6 +380,8 @@ impl App {
         self.look_at_stalls(now);
         self.tell_waiting(now);
         self.look_at_kills(now);
+        self.heartbeat.beat(now.boot, soon);
+        self.tell_ready();
         let Some(reporting) = &mut self.reporting else {
             return;
         };
@@ -350,7 +401,7 @@ impl App {
     /// record on pids that was the reason.
     fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
         let looks = self.observe.hot();
-        self.metering.looked(&looks, &self.config.policy);
+        self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
         let pids = self.evaluator.pressure(Resource::Pids);
@@ -365,48 +416,6 @@ impl App {
         self.tell_refused(now);
     }
 
-    fn answered(&mut self, answer: Answer, now: Now) {
-        match answer {
-            Answer::Storage(found) => self.storage_answered(found, now),
-            Answer::Kills(found) => {
-                let (notices, killed, question) = self.counts.counted(found, now);
-                self.tell(notices, now);
-                self.pods_killed(killed, now.boot, now);
-                if let Some(question) = question {
-                    self.blocking.ask(question);
-                }
-            }
-            Answer::Recalled { state, kills } => {
-                let question = self.counts.recalled(state.as_deref(), kills, now.boot);
-                if let Some(question) = question {
-                    self.blocking.ask(question);
-                }
-            }
-            Answer::Remembered => self.counts.written(),
-            Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
-            Answer::SlowDisk {
-                device,
-                counts,
-                stamp,
-            } => {
-                let news = self.probes.disk_slow(device, counts, now.boot);
-                self.disks_changed(news, Some(stamp), now);
-            }
-            Answer::Looked(found) => {
-                let news = self.probes.looked(found, now.boot);
-                self.disks_changed(news, None, now);
-            }
-            Answer::Disk(change, found) => {
-                self.probes.disk_found(&change, found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-            Answer::Disks(found) => {
-                self.probes.disks_listed(found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-        }
-    }
-
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
     fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
         self.take_pressures();
@@ -418,6 +427,7 @@ impl App {
                 why = ?change.why,
                 "pressure changed"
             );
+            self.journal.changed(change, now.wall);
             let stamp = cause.filter(|(resource, _)| *resource == change.resource);
             if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
                 reporting.caused_by(resource, stamp);
@@ -431,36 +441,5 @@ impl App {
             reporting.set_facts(&self.facts);
             reporting.sync(why);
         }
-    }
-
-    fn reported(&mut self, report: Report, now: Now) {
-        self.metering.reported(&report);
-        if let Report::Registered { stored, .. } = &report {
-            match self.config.mode {
-                Mode::Companion => self.hold_own(stored, now),
-                Mode::Node => self.hold(stored, now),
-            }
-        }
-        if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
-            reporting.took(report, now.boot);
-        }
-    }
-
-    /// What was True before a restart is held for a whole transition period from now on, unless
-    /// nothing tells of it any more.
-    fn hold(&mut self, stored: &StoredNode, now: Now) {
-        let was_true = stored
-            .conditions
-            .iter()
-            .filter(|c| c.status == Status::True);
-        for condition in was_true {
-            let resource = setters::resource(&condition.type_);
-            let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
-            if let Some(resource) = resource.filter(told) {
-                self.evaluator.seed(resource, now.boot);
-            }
-        }
-        self.take_pressures();
     }
 }

@@ -15,10 +15,15 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub mod check;
 pub mod cleanup;
+mod client;
 pub mod config;
 pub mod log;
+mod logging;
 pub mod run;
 pub mod settings;
+pub mod status;
+mod supervision;
+mod text;
 pub mod version;
 
 /// Exit code for a call or a configuration that cannot work.
@@ -46,6 +51,10 @@ enum Command {
     Config(config::Arguments),
     /// Take our conditions and taints off this Node, or off all of them.
     Cleanup(cleanup::Arguments),
+    /// Print the status that would be sent: of the daemon that runs, or as computed now.
+    Status(status::StatusArguments),
+    /// Print why each condition has its status.
+    Explain(status::ExplainArguments),
     /// Print the version.
     Version(version::Arguments),
 }
@@ -71,6 +80,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(arguments) => check::run(arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Cleanup(arguments) => cleanup::run(arguments),
+        Command::Status(arguments) => status::status(arguments),
+        Command::Explain(arguments) => status::explain(arguments),
         Command::Version(arguments) => version::print(&arguments),
     }
 }

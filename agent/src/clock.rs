@@ -119,6 +119,16 @@ impl Clock {
         }
     }
 
+    /// Time on `CLOCK_MONOTONIC`, which a service manager counts by: suspend is not in it.
+    #[must_use]
+    pub fn monotonic(&self) -> Duration {
+        match self.0 {
+            Source::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+                .map_or(Duration::ZERO, Duration::from),
+            Source::Runtime { .. } => self.now().boot.since(BootNanos(0)),
+        }
+    }
+
     /// An alarm on this clock. Must be called in a runtime with I/O and time enabled.
     ///
     /// # Errors

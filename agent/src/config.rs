@@ -27,6 +27,7 @@ mod keys;
 mod kubelet;
 mod labels;
 mod layers;
+mod live;
 mod loader;
 mod own;
 mod raw;
@@ -34,6 +35,7 @@ mod raw;
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use layers::Overrides;
+pub use live::Changes;
 
 use error::one_line;
 use keys::Keys;
@@ -272,7 +274,7 @@ pub fn load(
     hostname: &str,
 ) -> Result<Loaded, ConfigError> {
     let mut ignored = Ignored::default();
-    let (path, need) = file(overrides, env);
+    let (path, need) = main_file(overrides, env);
     let mut files = Vec::new();
     let parts = overrides.parts.iter().rev();
     for (path, need) in parts
@@ -327,8 +329,14 @@ pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
 /// beside it. `None` for standard input (`-`).
 #[must_use]
 pub fn directory(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let (path, _) = file(overrides, env);
+    let path = file(overrides, env);
     (path != Path::new("-")).then(|| path.with_file_name(defaults::PARTS))
+}
+
+/// Where the configuration file is, if it is there.
+#[must_use]
+pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    main_file(overrides, env).0
 }
 
 /// Whether a file must be there.
@@ -339,7 +347,7 @@ enum Need {
 }
 
 /// The file that was named, or the default one, which may be missing.
-fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> (PathBuf, Need) {
+fn main_file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> (PathBuf, Need) {
     match named(overrides.config.as_ref(), "NODEPULSE_CONFIG", env) {
         Some(path) => (path, Need::Named),
         None => (defaults::FILE.into(), Need::MayBeMissing),

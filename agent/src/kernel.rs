@@ -9,6 +9,7 @@ pub mod btf;
 pub mod cgroup_watch;
 pub mod confine;
 pub mod figures;
+pub mod file_watch;
 pub mod handle;
 pub mod kmsg;
 pub mod loader;

@@ -28,6 +28,8 @@ pub mod host;
 
 pub mod state;
 
+pub mod logind;
+
 // Pure rooms that decide.
 pub mod event;
 
@@ -41,9 +43,13 @@ pub mod node_status;
 pub mod api;
 
 // What is told of all this to whoever asks.
+pub mod explain;
+
 pub mod metrics;
 
 pub mod serve;
+
+pub mod notify;
 
 // What connects the rooms.
 pub mod config;

@@ -1,10 +1,13 @@
-//! EDGE: metrics and health over HTTP, for whoever can reach a port of this node.
+//! EDGE: metrics and health over HTTP, for whoever can reach a port of this node, and more of the
+//! agent's state for whoever may open its control socket.
 //!
 //! | path | says |
 //! |---|---|
 //! | `/metrics` | every metric; asked of the loop, at most one at a time |
 //! | `/livez`, `/healthz` | 200 while the agent's one thread turns; knows nothing of the API server |
 //! | `/readyz` | 200 once the agent does its work, else 503 and why not yet |
+//! | `/v1/status` | control socket only: the status that should be at the API server, as JSON |
+//! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //!
 //! Absent on purpose: TLS, and anything that changes something. One request a connection; whoever
 //! is slow loses the connection.
@@ -19,25 +22,30 @@ use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 mod accept;
 mod pages;
+pub mod socket;
+
+use socket::Socket;
 
 /// Where a kubelet says that it is well.
 pub const KUBELET_HEALTHZ: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10248);
 
-/// Longest that the loop may take to answer a scrape. Less than a Prometheus waits.
-const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
+/// Longest that the loop may take to answer. Less than a Prometheus waits.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is served at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// All of it.
+    /// Metrics and health.
     All,
     /// `/healthz` alone.
     Healthz,
+    /// Everything that there is.
+    Control,
 }
 
 /// Where connections come from.
@@ -45,6 +53,8 @@ pub enum Pages {
 pub enum Listener {
     /// A port.
     Tcp(TcpListener),
+    /// The control socket.
+    Unix(Socket),
     /// Whoever holds the other end: a simulation.
     InMemory(mpsc::Receiver<DuplexStream>),
 }
@@ -61,8 +71,9 @@ pub struct Site {
 impl Site {
     /// Listens at `address`. A port that cannot be had is one warning that names `cure`, and the
     /// agent runs without. Must be called in a runtime.
-    pub async fn open(address: SocketAddr, pages: Pages, cure: &'static str) -> Option<Self> {
-        match listen(address).await {
+    #[must_use]
+    pub fn open(address: SocketAddr, pages: Pages, cure: &'static str) -> Option<Self> {
+        match listen(address) {
             Ok((listener, address)) => {
                 info!(%address, "serving");
                 let listener = Listener::Tcp(listener);
@@ -77,10 +88,11 @@ impl Site {
     }
 }
 
-async fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await?;
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    Ok((listener, address))
+    Ok((TcpListener::from_std(listener)?, address))
 }
 
 /// Whether the agent does its work.
@@ -92,9 +104,22 @@ pub enum Readiness {
     NotReady(&'static str),
 }
 
-/// Somebody wants the metrics.
+/// What only the loop knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The metrics, in their own format.
+    Metrics,
+    /// The status that should be at the API server, as JSON.
+    Status,
+    /// Why each condition has its status, as JSON.
+    Explain,
+}
+
+/// Somebody wants to know something.
 #[derive(Debug)]
-pub struct Scrape {
+pub struct Query {
+    /// What.
+    pub subject: Subject,
     /// Takes the text.
     pub answer: oneshot::Sender<String>,
 }
@@ -102,7 +127,10 @@ pub struct Scrape {
 /// Runs the sites until dropped.
 #[derive(Debug)]
 pub struct Server {
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
+    /// Those that serve metrics and health at a port.
+    ports: Vec<AbortHandle>,
+    front: Front,
 }
 
 /// What the pages are made from.
@@ -110,40 +138,63 @@ pub struct Server {
 struct Front {
     readiness: watch::Receiver<Readiness>,
     /// To the loop. Holds one: who asks has the only permit.
-    scrapes: mpsc::Sender<Scrape>,
+    queries: mpsc::Sender<Query>,
     one: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Serves `sites`. Scrapes go to the receiver that is given back. Must be called in a runtime.
+    /// Serves `sites`. Queries go to the receiver that is given back. Must be called in a runtime.
     #[must_use]
     pub fn start(
         sites: Vec<Site>,
         readiness: watch::Receiver<Readiness>,
-    ) -> (Self, mpsc::Receiver<Scrape>) {
-        let (scrapes, asked) = mpsc::channel(1);
+    ) -> (Self, mpsc::Receiver<Query>) {
+        let (queries, asked) = mpsc::channel(1);
         let front = Front {
             readiness,
-            scrapes,
+            queries,
             one: Arc::new(Semaphore::new(1)),
         };
-        let mut tasks = JoinSet::new();
-        for Site { listener, pages } in sites {
-            tasks.spawn(accept::run(listener, pages, front.clone()));
+        let mut server = Self {
+            tasks: JoinSet::new(),
+            ports: Vec::new(),
+            front,
+        };
+        for site in sites {
+            server.open(site);
         }
-        (Self { _tasks: tasks }, asked)
+        (server, asked)
+    }
+
+    /// Serves one place more.
+    pub fn open(&mut self, Site { listener, pages }: Site) {
+        let is_port = pages == Pages::All;
+        let task = accept::run(listener, pages, self.front.clone());
+        let task = self.tasks.spawn(task);
+        if is_port {
+            self.ports.push(task);
+        }
+    }
+
+    /// Serves metrics and health at no port any more. Connections that are open are cut.
+    pub fn close_ports(&mut self) {
+        for port in self.ports.drain(..) {
+            port.abort();
+        }
+        // Those that have ended.
+        while self.tasks.try_join_next().is_some() {}
     }
 }
 
 impl Front {
-    /// The metrics; `None` where the loop has no time for them.
-    async fn scrape(&self) -> Option<String> {
+    /// What the loop says of it; `None` where it has no time for that.
+    async fn ask(&self, subject: Subject) -> Option<String> {
         let ask = async {
             let _one = self.one.acquire().await.ok()?;
             let (answer, answered) = oneshot::channel();
-            self.scrapes.send(Scrape { answer }).await.ok()?;
+            self.queries.send(Query { subject, answer }).await.ok()?;
             answered.await.ok()
         };
-        tokio::time::timeout(SCRAPE_LIMIT, ask).await.ok().flatten()
+        tokio::time::timeout(ANSWER_LIMIT, ask).await.ok().flatten()
     }
 }

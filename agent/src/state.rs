@@ -1,5 +1,6 @@
-//! EDGE: the one file that is ours. What is remembered from one start to the next, within one boot:
-//! how many kills each pod had, so that those while nobody looked are told.
+//! EDGE: the directory that is ours, and the one file in it that is kept. What is remembered from one
+//! start to the next, within one boot: how many kills each pod had, so that those while nobody looked
+//! are told.
 //!
 //! Text, a line a thing, so that a person can read it. Whatever is not wholly as we write it is not
 //! used. Calls here can wait for a disk.
@@ -13,6 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::units::CgroupId;
 
@@ -121,6 +123,30 @@ pub fn make(directory: &Path) -> Result<(), StateError> {
     Ok(builder.recursive(true).mode(0o700).create(directory)?)
 }
 
+/// The directory is ours alone for as long as this value lives.
+#[derive(Debug)]
+pub struct Claim {
+    /// Closing it gives the lock back, which is a system call less than to unlock it.
+    _locked: File,
+}
+
+impl Claim {
+    /// Claims `directory`; `None` where another process has it. The kernel gives it back at our end,
+    /// however that comes.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Io`].
+    pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
+        let locked = File::open(directory)?;
+        match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self { _locked: locked })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+}
+
 fn parse(text: &str) -> Option<State> {
     let mut lines = text.strip_suffix(END)?.lines();
     if lines.next()? != HEAD {
@@ -189,6 +215,19 @@ mod tests {
         symlink(&other, dir.join(NEW)).unwrap();
         State::default().save(&dir).unwrap();
         assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_claimed_by_one_at_a_time() {
+        let dir = directory();
+        assert!(Claim::take(&dir).is_err(), "there is none");
+        make(&dir).unwrap();
+        let first = Claim::take(&dir).unwrap();
+        assert!(first.is_some());
+        assert!(Claim::take(&dir).unwrap().is_none());
+        drop(first);
+        assert!(Claim::take(&dir).unwrap().is_some());
         fs::remove_dir_all(&dir).unwrap();
     }
 

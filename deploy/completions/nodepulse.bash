@@ -25,11 +25,17 @@ _nodepulse() {
             nodepulse,config)
                 cmd="nodepulse__subcmd__config"
                 ;;
+            nodepulse,explain)
+                cmd="nodepulse__subcmd__explain"
+                ;;
             nodepulse,help)
                 cmd="nodepulse__subcmd__help"
                 ;;
             nodepulse,run)
                 cmd="nodepulse__subcmd__run"
+                ;;
+            nodepulse,status)
+                cmd="nodepulse__subcmd__status"
                 ;;
             nodepulse,version)
                 cmd="nodepulse__subcmd__version"
@@ -67,11 +73,17 @@ _nodepulse() {
             nodepulse__subcmd__help,config)
                 cmd="nodepulse__subcmd__help__subcmd__config"
                 ;;
+            nodepulse__subcmd__help,explain)
+                cmd="nodepulse__subcmd__help__subcmd__explain"
+                ;;
             nodepulse__subcmd__help,help)
                 cmd="nodepulse__subcmd__help__subcmd__help"
                 ;;
             nodepulse__subcmd__help,run)
                 cmd="nodepulse__subcmd__help__subcmd__run"
+                ;;
+            nodepulse__subcmd__help,status)
+                cmd="nodepulse__subcmd__help__subcmd__status"
                 ;;
             nodepulse__subcmd__help,version)
                 cmd="nodepulse__subcmd__help__subcmd__version"
@@ -92,7 +104,7 @@ _nodepulse() {
 
     case "${cmd}" in
         nodepulse)
-            opts="-h --help run check config cleanup version help"
+            opts="-h --help run check config cleanup status explain version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -559,8 +571,38 @@ _nodepulse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        nodepulse__subcmd__explain)
+            opts="-o -h --config --state-directory --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         nodepulse__subcmd__help)
-            opts="run check config cleanup version help"
+            opts="run check config cleanup status explain version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -657,6 +699,20 @@ _nodepulse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        nodepulse__subcmd__help__subcmd__explain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         nodepulse__subcmd__help__subcmd__help)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -685,6 +741,20 @@ _nodepulse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        nodepulse__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         nodepulse__subcmd__help__subcmd__version)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -700,7 +770,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__run)
-            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --once --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -776,6 +846,40 @@ _nodepulse() {
                     ;;
                 --log-format)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        nodepulse__subcmd__status)
+            opts="-o -h --config --state-directory --mode --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "yaml json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "yaml json" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -29,6 +29,8 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "run" -d 'Run th
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Tell what this machine and this cluster offer, and what to do about the rest'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Take our conditions and taints off this Node, or off all of them'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the status that would be sent: of the daemon that runs, or as computed now'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "version" -d 'Print the version'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it is there]' -r -F
@@ -51,6 +53,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-format -d 'How a log line looks' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l take-over -d 'Start although a kubelet seems to look after this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l allow-ready-without-runtime -d 'Ready is True although no container runtime is configured'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l once -d 'Say once how the node is, and end: 0 if the API server has it, else 1'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l dry-run -d 'Print what would be sent instead of sending it. Only reads'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -s h -l help -d 'Print help'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -s o -l output -d 'How it is printed' -r -f -a "text\t'For people'
 json\t'One object'"
@@ -150,15 +154,28 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l all-node
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l take-over -d 'Start although a kubelet seems to look after this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l allow-ready-without-runtime -d 'Ready is True although no container runtime is configured'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -s h -l help -d 'Print help'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand status" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it is there]' -r -F
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand status" -l state-directory -d 'Where the daemon\'s control socket is [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand status" -l mode -d 'What to look as, where no daemon runs' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand status" -s o -l output -d 'How to print it' -r -f -a "yaml\t''
+json\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand status" -s h -l help -d 'Print help'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it is there]' -r -F
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -l state-directory -d 'Where the daemon\'s control socket is [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s o -l output -d 'How to print it' -r -f -a "text\t'For people'
+json\t'One object'"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand version" -s o -l output -d 'How it is printed' -r -f -a "text\t'For people'
 json\t'One object'"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "run" -d 'Run the agent'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "check" -d 'Tell what this machine and this cluster offer, and what to do about the rest'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "config" -d 'Print or check the configuration'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "cleanup" -d 'Take our conditions and taints off this Node, or off all of them'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "version" -d 'Print the version'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "run" -d 'Run the agent'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "check" -d 'Tell what this machine and this cluster offer, and what to do about the rest'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "config" -d 'Print or check the configuration'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "cleanup" -d 'Take our conditions and taints off this Node, or off all of them'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "status" -d 'Print the status that would be sent: of the daemon that runs, or as computed now'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "explain" -d 'Print why each condition has its status'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "version" -d 'Print the version'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "print" -d 'Print what holds, as a file that says the same; where each value comes from is in a comment'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "validate" -d 'Check it, as `run` would; `--config -` reads standard input'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "defaults" -d 'Print what holds where nobody says anything'

@@ -14,13 +14,15 @@ use std::time::{Duration, UNIX_EPOCH};
 use nodepulse::api::Client;
 use nodepulse::api::backoff::Jitter;
 use nodepulse::api::transport;
-use nodepulse::app::{self, AppError, KernelLine, Outside};
+use nodepulse::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, Stay};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
 use nodepulse::kernel::figures::Figures;
 use nodepulse::kernel::support::Missing;
+use nodepulse::logind::Word;
 use nodepulse::node_status::setters::Setters;
+use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -58,6 +60,7 @@ pub struct Node {
     on_files: bool,
     file: Option<String>,
     user: Option<String>,
+    stay: Stay,
 }
 
 impl Node {
@@ -83,6 +86,7 @@ impl Node {
             on_files: false,
             file: None,
             user: None,
+            stay: Stay::Running,
         }
     }
 
@@ -102,6 +106,13 @@ impl Node {
         });
         node.user = Some(COMPANION.to_owned());
         node
+    }
+
+    /// For one sync.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.stay = Stay::Once;
+        self
     }
 
     /// Without anybody who speaks for the kernel: what is sent to it then is lost.
@@ -170,13 +181,13 @@ impl Node {
             on_files,
             file,
             user,
+            stay,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
         overrides.state_directory = Some(state.display().to_string());
-        let read = |_: &Path| file.clone().ok_or_else(|| io::ErrorKind::NotFound.into());
-        let config = Config::load(&overrides, &|_| None, &read, "not-named")
-            .unwrap_or_else(|err| panic!("{err}"));
+        let config = load(&overrides, file.as_deref()).unwrap_or_else(|err| panic!("{err}"));
+        let (settings, reload, reloads) = reloads(overrides, file);
         let clock = Clock::runtime(Now {
             boot: BootNanos(0).plus(UPTIME + api.now()),
             wall: UNIX_EPOCH + api.wall(),
@@ -194,6 +205,7 @@ impl Node {
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, figures) = watch::channel(Figures::default());
         let (visits, visitors) = mpsc::channel(VISITS);
+        let (logind, words) = mpsc::channel(1);
         let outside = Outside {
             setters: setters.unwrap_or(app::setters_of(config.mode)),
             config,
@@ -209,9 +221,14 @@ impl Node {
             jitter,
             sites: Some(vec![Site {
                 listener: Listener::InMemory(visitors),
-                pages: Pages::All,
+                pages: Pages::Control,
             }]),
             figures: Some(figures),
+            control: None,
+            reloads: Some(reloads),
+            notify: Notify::default(),
+            stay,
+            logind: Some(words),
         };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
@@ -221,6 +238,9 @@ impl Node {
             }
         };
         Running {
+            settings,
+            reload,
+            logind,
             kernel: Kernel::new(send, clock, Arc::clone(&host)),
             counted,
             visits,
@@ -229,6 +249,30 @@ impl Node {
             run: tokio::spawn(app::run(outside, shutdown)),
         }
     }
+}
+
+fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
+    let read = |_: &Path| Ok(file.ok_or(io::ErrorKind::NotFound)?.to_owned());
+    Config::load(overrides, &|_| None, &read, "not-named").map_err(|err| err.to_string())
+}
+
+/// What the configuration says, for the test to change and the agent to read.
+type Settings = Arc<Mutex<Overrides>>;
+
+fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sender<()>, Reloads) {
+    let settings = Arc::new(Mutex::new(overrides));
+    let (reload, asked) = mpsc::channel(1);
+    let now = Arc::clone(&settings);
+    let read = move || {
+        let overrides = now.lock().unwrap_or_else(PoisonError::into_inner);
+        load(&overrides, file.as_deref())
+    };
+    let reloads = Reloads {
+        asked,
+        read: ReadConfig::new(read),
+        logging: Box::new(|_, _| ()),
+    };
+    (settings, reload, reloads)
 }
 
 /// Records on their way to the agent.
@@ -267,6 +311,9 @@ fn client(network: &Arc<Network>, deadline: Duration) -> Client {
 
 /// An agent that runs.
 pub struct Running {
+    settings: Settings,
+    reload: mpsc::Sender<()>,
+    logind: mpsc::Sender<Word>,
     kernel: Kernel,
     counted: watch::Sender<Figures>,
     visits: mpsc::Sender<DuplexStream>,
@@ -311,6 +358,25 @@ impl Running {
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
+    }
+
+    /// The configuration is another one, and is read again.
+    ///
+    /// # Panics
+    ///
+    /// Where the agent has ended.
+    pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
+        change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        self.reload.send(()).await.expect("the agent runs");
+    }
+
+    /// logind says something.
+    ///
+    /// # Panics
+    ///
+    /// Where the agent has ended.
+    pub async fn logind_says(&self, word: Word) {
+        self.logind.send(word).await.expect("the agent runs");
     }
 
     /// From now on connections are accepted.

@@ -28,7 +28,18 @@ pub struct Process {
     lines: Lines,
     reading: JoinHandle<()>,
     /// What it remembers, unless it is told where.
-    _state: tempfile::TempDir,
+    state: tempfile::TempDir,
+}
+
+/// What a command that ends by itself came to.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said was wrong.
+    pub stderr: String,
 }
 
 /// How a process ended.
@@ -148,16 +159,51 @@ impl Process {
         Self::spawn(command, true)
     }
 
+    /// The same with these variables in its environment.
+    ///
+    /// # Panics
+    ///
+    /// As [`Process::start`].
+    #[must_use]
+    pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command.args(args);
+        let state = tempfile::tempdir().expect("a temporary directory");
+        prepare(&mut command, true, state.path());
+        command.envs(environment.iter().copied());
+        Self::spawn_prepared(command, state)
+    }
+
+    /// Runs a command to its end, with the state directory of this process where it has one.
+    ///
+    /// # Panics
+    ///
+    /// As [`Process::start`], and where it does not end.
+    pub async fn output(beside: Option<&Self>, args: &[&str]) -> Output {
+        let own = tempfile::tempdir().expect("a temporary directory");
+        let state = beside.map_or(own.path(), Self::state);
+        let mut command = Command::new(program());
+        command.args(args);
+        prepare(&mut command, true, state);
+        command.kill_on_drop(true);
+        let ended = timeout(crate::SOON, command.output()).await;
+        let ended = ended.expect("it ends by itself").expect("start nodepulse");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Output {
+            code: ended.status.code(),
+            stdout: text(ended.stdout),
+            stderr: text(ended.stderr),
+        }
+    }
+
     fn spawn(mut command: Command, take_over: bool) -> Self {
         let state = tempfile::tempdir().expect("a temporary directory");
+        prepare(&mut command, take_over, state.path());
+        Self::spawn_prepared(command, state)
+    }
+
+    fn spawn_prepared(mut command: Command, state: tempfile::TempDir) -> Self {
         command
-            .env_clear()
-            .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
-            .env("NODEPULSE_TAKE_OVER", take_over.to_string())
-            // Several run at a time. A flag turns it on.
-            .env("NODEPULSE_SERVE_ADDRESS", "off")
-            .env("NODEPULSE_STATE_DIRECTORY", state.path())
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
@@ -172,7 +218,7 @@ impl Process {
             child,
             lines,
             reading,
-            _state: state,
+            state,
         }
     }
 
@@ -180,6 +226,25 @@ impl Process {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id().unwrap_or(0)
+    }
+
+    /// Its state directory.
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// Asks it to read its configuration again.
+    pub fn hang_up(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
+    /// Lines of stderr so far that contain `words`.
+    #[must_use]
+    pub fn said(&self, words: &str) -> Vec<String> {
+        let mut lines = self.lines.so_far();
+        lines.retain(|line| line.contains(words));
+        lines
     }
 
     /// Asks it to end.
@@ -250,6 +315,18 @@ impl Process {
             stderr: self.lines.so_far(),
         }
     }
+}
+
+/// Nothing of this machine matters to it but what the test names.
+fn prepare(command: &mut Command, take_over: bool, state: &Path) {
+    command
+        .env_clear()
+        .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
+        .env("NODEPULSE_TAKE_OVER", take_over.to_string())
+        // Several run at a time. A flag turns it on.
+        .env("NODEPULSE_SERVE_ADDRESS", "off")
+        .env("NODEPULSE_STATE_DIRECTORY", state)
+        .stdin(Stdio::null());
 }
 
 impl Lines {

@@ -982,3 +982,70 @@ async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
     let node = api.object(NODE).unwrap();
     assert_eq!(node["metadata"]["resourceVersion"], version);
 }
+
+fn told_types(status: &Value) -> Vec<String> {
+    let conditions = status["conditions"].as_array().unwrap();
+    let type_ = |c: &Value| c["type"].as_str().unwrap().to_owned();
+    conditions.iter().map(type_).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_it_writes_one_patch_and_ends() {
+    let api = cluster();
+    let node = Node::companion("worker-1").host(calm()).once();
+    node.start(&api).ended().await.unwrap();
+    let written = api.requests_where(|r| r.method != "GET" && !r.path.ends_with("/events"));
+    let expected = format!("PATCH {STATUS} 200");
+    assert_eq!(lines(&written), [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_it_fails_where_nobody_has_made_the_node() {
+    let api = cluster();
+    api.delete_object(NODE);
+    let node = Node::companion("worker-1").host(calm()).once();
+    let running = node.start(&api);
+    pass(Duration::from_secs(31)).await;
+    let err = running.ended().await.unwrap_err();
+    assert!(err.to_string().contains("status"), "{err}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_is_told_of_our_conditions_as_they_are_on_the_node() {
+    let sim = Sim::start().await;
+    sim.crowd().await;
+    let view = sim.view();
+    view.becomes("PIDsLow", "True", AT_ONCE).await;
+    let ask = async |path| -> Value {
+        let body = sim.node.get(path).await.body;
+        serde_json::from_str(&body).unwrap()
+    };
+    let status = ask("/v1/status").await;
+    assert_eq!(told_types(&status), types());
+    let of = |told: &Value| -> Value {
+        let all = told["conditions"].as_array().unwrap();
+        all.iter().find(|c| c["type"] == "PIDsLow").unwrap().clone()
+    };
+    let there = of(&view.node().unwrap()["status"]);
+    for field in ["status", "reason", "message", "lastTransitionTime"] {
+        assert_eq!(of(&status)[field], there[field], "{field}");
+    }
+    let explained = of(&ask("/v1/explain").await);
+    assert_eq!(explained["since"], there["lastTransitionTime"]);
+    assert_ne!(explained["because"], json!([]), "{explained:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_is_turned_off_while_we_run_goes_and_comes_back() {
+    let sim = Sim::start().await;
+    let view = sim.view();
+    let has = || told_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());
+    assert!(has());
+    for (on, there) in [("false", false), ("true", true)] {
+        let conditions = Some(format!("PIDsLow={on}"));
+        sim.node.reload(|now| now.conditions = conditions).await;
+        pass(Duration::from_secs(2)).await;
+        assert_eq!(has(), there, "{on}");
+    }
+    says_only_its_own(&sim.api);
+}

@@ -64,6 +64,7 @@ async fn every_metric_is_moved_by_something() {
     for _ in 0..5 {
         kill(&node, Limit::Machine).await;
     }
+    node.reload(|_| ()).await;
     pass(Duration::from_secs(1)).await;
 
     let after = node.scrape().await;

@@ -45,6 +45,14 @@ pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
     node
 }
 
+/// A status as it would stand in a Node that has nothing yet.
+#[must_use]
+pub fn status_value(status: &NodeStatus) -> Value {
+    let mut value = Map::new();
+    apply_status(&mut value, status);
+    Value::Object(value)
+}
+
 /// `stored` with our parts applied. What is not ours stays as it is.
 #[must_use]
 pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {

@@ -33,6 +33,9 @@ pub async fn watch(
     mut jitter: Jitter,
     events: mpsc::Sender<NodeEvent>,
 ) {
+    if client.is_on_paper() {
+        return events.closed().await;
+    }
     let mut generations = client.generations();
     let mut backoff = Backoff::LEASE;
     let mut version = Some(version);

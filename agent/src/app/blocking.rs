@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
+use super::reload::ReadConfig;
 use crate::clock::Stamp;
 use crate::config::Config;
 use crate::event::DiskChange;
@@ -60,6 +61,8 @@ pub(super) enum Question {
     Recall,
     /// Remember this.
     Remember(Box<State>),
+    /// What all layers of the configuration say now.
+    Configuration,
 }
 
 /// What was found.
@@ -95,6 +98,8 @@ pub(super) enum Answer {
     Remembered,
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
+    /// To [`Question::Configuration`]; `Err` is one line that says what is wrong.
+    Configured(Result<Box<Config>, String>),
 }
 
 /// What was found of the root directory's file system.
@@ -127,10 +132,19 @@ pub(super) struct PodKills {
     pub(super) kills: u64,
 }
 
+/// Whether anything is remembered from one start to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// In the state directory.
+    Kept,
+    /// No file is written, and none believed.
+    None,
+}
+
 /// Asks and is answered.
 pub(super) struct Blocking {
-    /// Space, and names: they wait for whatever disk or server they are about. One of each kind at
-    /// a time, which the loop sees to.
+    /// Space, names and the configuration: they wait for whatever disk or server they are about. One
+    /// of each kind at a time, which the loop sees to.
     slow: mpsc::Sender<Question>,
     /// Disks: never behind a file system that hangs.
     disks: mpsc::Sender<Question>,
@@ -145,23 +159,34 @@ struct Place {
     root: HostRoot,
     directory: PathBuf,
     attach_detach: AttachDetach,
-    state: PathBuf,
+    /// `None`: nothing is remembered.
+    state: Option<PathBuf>,
     memory: Option<Hierarchy>,
     pods: String,
+    read: Option<ReadConfig>,
 }
 
 impl Blocking {
     /// Must be called in a runtime.
-    pub(super) fn new(config: &Config, layout: Option<&Layout>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        layout: Option<&Layout>,
+        memory: Memory,
+        read: Option<ReadConfig>,
+    ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
         let place = Place {
             root,
             directory,
             attach_detach: config.attach_detach,
-            state: config.state_directory.clone(),
+            state: match memory {
+                Memory::Kept => Some(config.state_directory.clone()),
+                Memory::None => None,
+            },
             memory: layout.map(|layout| layout.memory.clone()),
             pods: config.pods_cgroup.display().to_string(),
+            read,
         };
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
@@ -180,7 +205,7 @@ impl Blocking {
 
     pub(super) fn ask(&self, question: Question) {
         let lane = match question {
-            Question::Storage | Question::Resolve { .. } => &self.slow,
+            Question::Storage | Question::Resolve { .. } | Question::Configuration => &self.slow,
             Question::SlowDisk { .. } | Question::Look(_) | Question::Disk(_) | Question::Disks => {
                 &self.disks
             }
@@ -273,15 +298,26 @@ impl Place {
                 kills: self.kills(),
             },
             Question::Remember(state) => {
-                if let Err(err) = state.save(&self.state) {
-                    warn!(
-                        directory = %self.state.display(),
-                        err = &err as &dyn std::error::Error,
-                        "nothing is remembered for the next start"
-                    );
-                }
+                self.remember(&state);
                 Answer::Remembered
             }
+            Question::Configuration => Answer::Configured(match &self.read {
+                Some(read) => read.read().map(Box::new),
+                None => Err("there is nothing to read it from".to_owned()),
+            }),
+        }
+    }
+
+    fn remember(&self, state: &State) {
+        let Some(directory) = &self.state else {
+            return;
+        };
+        if let Err(err) = state.save(directory) {
+            warn!(
+                directory = %directory.display(),
+                err = &err as &dyn std::error::Error,
+                "nothing is remembered for the next start"
+            );
         }
     }
 
@@ -298,9 +334,10 @@ impl Place {
     }
 
     fn recall(&self) -> Option<State> {
-        State::load(&self.state).unwrap_or_else(|err| {
+        let directory = self.state.as_deref()?;
+        State::load(directory).unwrap_or_else(|err| {
             warn!(
-                directory = %self.state.display(),
+                directory = %directory.display(),
                 err = &err as &dyn std::error::Error,
                 "nothing is known of the last start"
             );
@@ -377,6 +414,9 @@ impl Answer {
                 kills: None,
             },
             Question::Remember(_) => Self::Remembered,
+            Question::Configuration => {
+                Self::Configured(Err("the file system does not answer".to_owned()))
+            }
             Question::SlowDisk { device, stamp, .. } => Self::SlowDisk {
                 device: *device,
                 counts: true,

@@ -29,15 +29,29 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         volumes: None,
         allocation: config.allocation.clone(),
         kubelet_version: config.kubelet_version.clone(),
-        runtime: match config.runtime {
-            Configured::Missing => Runtime::Missing,
-            Configured::NotNeeded => Runtime::NotNeeded,
-        },
+        runtime: runtime(config.runtime),
         kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
         own: own::facts(config),
+    }
+}
+
+/// Takes over what a running agent can be told anew.
+pub(super) fn configure(facts: &mut Facts, config: &Config) {
+    facts.node_ips.clone_from(&config.node_ips);
+    facts.allocation = config.allocation.clone();
+    facts.kubelet_version.clone_from(&config.kubelet_version);
+    facts.runtime = runtime(config.runtime);
+    facts.kubelet_port = config.kubelet_port;
+    facts.own.checks.clone_from(&config.conditions);
+}
+
+const fn runtime(configured: Configured) -> Runtime {
+    match configured {
+        Configured::Missing => Runtime::Missing,
+        Configured::NotNeeded => Runtime::NotNeeded,
     }
 }

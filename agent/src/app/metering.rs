@@ -4,6 +4,7 @@
 //! scrapes pays for none of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use agent_common::DropReason;
 use tokio::sync::{mpsc, watch};
@@ -26,7 +27,7 @@ use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
 use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
-use crate::serve::{self, Pages, Readiness, Scrape, Server, Site};
+use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
 
 /// Pods with kills that are told apart. Those of others are in the sum by scope only.
 const MOST_PODS: usize = 256;
@@ -42,26 +43,28 @@ pub(super) struct Sources {
     pub(super) setters: Setters,
 }
 
+/// What to do about a port that cannot be had.
+const CURE: &str = "name another address with serve.address (--serve-address), or off";
+
 /// Opens the ports that are to be had. Only after it is known that no kubelet has them.
-pub(super) async fn open(config: &Config, reports: bool) -> Vec<Site> {
-    const CURE: &str = "name another address with serve.address (--serve-address), or off";
+pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
     const KUBELET: &str = "end what answers there, such as a kubelet, or set serve.address: off";
 
     let Some(address) = config.serve else {
         return Vec::new();
     };
     let mut sites = Vec::new();
-    sites.extend(Site::open(address, Pages::All, CURE).await);
+    sites.extend(Site::open(address, Pages::All, CURE));
     if reports && config.mode == Mode::Node {
-        sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET).await);
+        sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET));
     }
     sites
 }
 
 impl App {
-    /// Looks up what nobody tells, and answers.
-    pub(super) fn scraped(&mut self, scrape: Scrape, now: Now) {
-        self.metering.conditions(&self.facts, now);
+    /// The metrics, with what nobody tells looked up.
+    pub(super) fn metrics(&mut self, now: Now) -> String {
+        self.conditions(now);
         if let Some(reporting) = &self.reporting {
             self.metering.queue(reporting.waiting());
         }
@@ -72,7 +75,7 @@ impl App {
             .iter()
             .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
             .collect();
-        self.metering.answer(scrape, &figures, &disks, now);
+        self.metering.text(&figures, &disks, now)
     }
 }
 
@@ -80,8 +83,8 @@ impl App {
 pub(super) struct Metering {
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
-    scrapes: mpsc::Receiver<Scrape>,
-    _server: Server,
+    queries: mpsc::Receiver<Query>,
+    server: Server,
     /// The status that each condition had when we last looked; `None` before everything was
     /// evaluated once, since what is found at first is no transition.
     known: Option<BTreeMap<String, Status>>,
@@ -96,7 +99,7 @@ impl Metering {
     /// Serves from now on; what is asked for meanwhile waits for the loop.
     pub(super) fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
-        let (server, scrapes) = Server::start(sources.sites, seen);
+        let (server, queries) = Server::start(sources.sites, seen);
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
@@ -110,8 +113,8 @@ impl Metering {
         Self {
             metrics,
             readiness,
-            scrapes,
-            _server: server,
+            queries,
+            server,
             known: None,
             figures: sources.figures,
             client: sources.client,
@@ -131,10 +134,10 @@ impl Metering {
         });
     }
 
-    /// Somebody wants the metrics; never, where nothing is served.
-    pub(super) async fn asked(&mut self) -> Scrape {
-        match self.scrapes.recv().await {
-            Some(scrape) => scrape,
+    /// Somebody wants to know something; never, where nothing is served.
+    pub(super) async fn asked(&mut self) -> Query {
+        match self.queries.recv().await {
+            Some(query) => query,
             None => std::future::pending().await,
         }
     }
@@ -145,7 +148,12 @@ impl Metering {
             Input::Host(_) => "host",
             Input::Api(_) => "api",
             Input::Pods(_) => "pods",
-            Input::Scrape(_) => "scrape",
+            Input::Query(query) => match query.subject {
+                Subject::Metrics => "scrape",
+                Subject::Status | Subject::Explain => "control",
+            },
+            Input::Reload => "reload",
+            Input::Power(_) => "logind",
             Input::Tick => "alarm",
             Input::Shutdown => "shutdown",
         };
@@ -215,11 +223,13 @@ impl Metering {
             node.signal_value
                 .of([signal.as_str()])
                 .set(reading.available);
-            if let Some(threshold) = policy.threshold(signal) {
-                let amount = threshold.amount(reading.capacity);
-                let amount = i64::try_from(amount).unwrap_or(i64::MAX);
-                node.signal_threshold.of([signal.as_str()]).set(amount);
-            }
+            let Some(threshold) = policy.threshold(signal) else {
+                node.signal_threshold.remove([signal.as_str()]);
+                continue;
+            };
+            let amount = threshold.amount(reading.capacity);
+            let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+            node.signal_threshold.of([signal.as_str()]).set(amount);
         }
     }
 
@@ -318,19 +328,39 @@ impl Metering {
         self.metrics.api.queue_depth.set(depth);
     }
 
-    /// Answers with everything as it is at this moment.
-    pub(super) fn answer(
-        &self,
-        scrape: Scrape,
-        figures: &Figures,
-        disks: &[(&str, &[u64])],
-        now: Now,
-    ) {
+    /// Whether the agent does its work.
+    pub(super) fn is_ready(&self) -> bool {
+        *self.readiness.borrow() == Readiness::Ready
+    }
+
+    /// The configuration was read again.
+    pub(super) fn reloaded(&self, result: &'static str) {
+        self.metrics.process.config_reloads.of([result]).inc();
+    }
+
+    /// Serves at `address` from now on, and at no other port. `false` where that port cannot be had;
+    /// then nothing changes.
+    pub(super) fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
+        let site = match address {
+            None => None,
+            Some(address) => match Site::open(address, Pages::All, CURE) {
+                None => return false,
+                site => site,
+            },
+        };
+        self.server.close_ports();
+        if let Some(site) = site {
+            self.server.open(site);
+        }
+        true
+    }
+
+    /// Everything as it is at this moment.
+    fn text(&self, figures: &Figures, disks: &[(&str, &[u64])], now: Now) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
         self.own(now);
-        // Whoever asked may have gone meanwhile.
-        drop(scrape.answer.send(self.metrics.text(disks)));
+        self.metrics.text(disks)
     }
 
     fn counted_by_the_kernel(&self, figures: &Figures) {

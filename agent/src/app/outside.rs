@@ -6,6 +6,7 @@ use std::io;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, error, info};
 
+use super::reload::Reloads;
 use super::watchers::Watchers;
 use crate::api::Client;
 use crate::api::backoff::Jitter;
@@ -17,9 +18,11 @@ use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
 use crate::kernel::psi::Trigger;
 use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::logind::Word;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
+use crate::notify::Notify;
 use crate::reading::Stall;
-use crate::serve::Site;
+use crate::serve::{Site, socket::Socket};
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
 /// full the readers stop, the rings fill, and the probes count the loss: there is one place where
@@ -49,6 +52,25 @@ pub struct Outside {
     pub sites: Option<Vec<Site>>,
     /// What the kernel has counted, where somebody else speaks for it.
     pub figures: Option<watch::Receiver<Figures>>,
+    /// Where more is told to whoever may open it.
+    pub control: Option<Socket>,
+    /// How the configuration is read again; `None`: it is not.
+    pub reloads: Option<Reloads>,
+    /// Whoever started us.
+    pub notify: Notify,
+    /// For how long.
+    pub stay: Stay,
+    /// What logind says; `None`: the one of this node is asked.
+    pub logind: Option<mpsc::Receiver<Word>>,
+}
+
+/// For how long the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// Until it is asked to stop.
+    Running,
+    /// Until it has said once how the node is.
+    Once,
 }
 
 /// What the agent itself says of a Node in this mode.
@@ -131,6 +153,9 @@ pub enum AppError {
          stop it, or say --take-over"
     )]
     Held(Holder),
+    /// What `--once` is for was not done.
+    #[error("the {0} could not be written to the API server; the log says why")]
+    NotWritten(&'static str),
     /// A task of ours is gone.
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),

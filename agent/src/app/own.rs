@@ -1,5 +1,7 @@
 //! What conditions of our own go by beside the evaluator, and whether they have news.
 
+use std::time::Duration;
+
 use tracing::info;
 
 use super::App;
@@ -48,6 +50,11 @@ impl Own {
         })
     }
 
+    /// From here on.
+    pub(super) const fn set_transition_period(&mut self, period: Duration) {
+        self.kills.set_transition_period(period);
+    }
+
     /// When something may end by itself.
     pub(super) fn fall_at(&self) -> Option<BootNanos> {
         self.kills.fall_at()
@@ -72,7 +79,7 @@ impl App {
             None => edge,
         };
         if news {
-            self.metering.conditions(&self.facts, now);
+            self.conditions(now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.set_facts(&self.facts);

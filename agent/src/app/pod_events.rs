@@ -132,6 +132,11 @@ impl PodEvents {
         }
     }
 
+    /// Takes over what the configuration says by now.
+    pub(super) fn configure(&mut self, config: &Config) {
+        self.node_events = NodeEvents::new(config);
+    }
+
     /// What the watch or an answer tells; never, without an API server.
     pub(super) async fn news(&mut self) -> News {
         tokio::select! {

@@ -285,6 +285,11 @@ impl Reporting {
         }
     }
 
+    /// Whether a status sync is under way, or waits for one that is.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.writer.busy
+    }
+
     pub(super) fn record(&mut self, event: EventInput) {
         self.events.record(event);
     }

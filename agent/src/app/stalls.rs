@@ -89,6 +89,10 @@ impl Stalls {
         self.board.seed(stall, now);
     }
 
+    pub(super) fn set_transition_period(&mut self, period: std::time::Duration) {
+        self.board.set_transition_period(period);
+    }
+
     /// When to wake up for them; `None` while nothing stalls.
     pub(super) fn wake_at(&self) -> Option<BootNanos> {
         self.board.wake_at()
@@ -137,6 +141,7 @@ impl App {
     fn look_at_stall(&mut self, stall: Stall, now: Now) {
         let sample = self.stalls.sample(stall);
         if let Some(change) = self.stalls.board.looked(stall, sample, now.boot) {
+            self.journal.stalled(&change, now.wall);
             info!(
                 of = stall.of.as_str(),
                 kind = stall.kind.as_str(),

@@ -32,7 +32,7 @@ impl App {
         if volumes.is_some() {
             self.facts.volumes = volumes;
         }
-        self.metering.looked(&looks, &self.config.policy);
+        self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.storage.next(&looks, &self.evaluator, now.boot);
         self.changed(&changes, None, now);

@@ -36,7 +36,7 @@ pub struct Arguments {
 /// Looks at everything, prints it, and gives exit code 0, or 3 where a required item is missing.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(arguments.settings.overrides()) {
+    let config = match configuration(&arguments.settings.overrides()) {
         Ok(loaded) => loaded.config,
         Err(err) => return refuse(&err),
     };

@@ -44,7 +44,7 @@ pub struct Arguments {
 /// Removes our conditions and taints, never a Node or a Lease. Exit code 1 where one failed.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(arguments.settings.overrides()) {
+    let config = match configuration(&arguments.settings.overrides()) {
         Ok(loaded) => loaded.config,
         Err(err) => return refuse(&err),
     };

@@ -35,14 +35,14 @@ enum Command {
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {
-        Command::Print(settings) => match configuration(settings.overrides()) {
+        Command::Print(settings) => match configuration(&settings.overrides()) {
             Ok(loaded) => {
                 print!("{}", loaded.effective.to_yaml());
                 ExitCode::SUCCESS
             }
             Err(err) => refuse(&err),
         },
-        Command::Validate(settings) => match configuration(settings.overrides()) {
+        Command::Validate(settings) => match configuration(&settings.overrides()) {
             Ok(_) => {
                 println!("the configuration is valid");
                 ExitCode::SUCCESS

@@ -7,41 +7,76 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
-use tracing_subscriber::filter::LevelFilter;
 
-use super::log::Lines;
 use super::settings::{self, Settings, configuration};
-use super::{log, refuse};
+use super::{log, logging, refuse, supervision};
 use crate::api::Client;
 use crate::api::backoff::Jitter;
-use crate::app::{self, AppError, KernelLine, Outside};
+use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLogging, Stay};
 use crate::clock::Clock;
-use crate::config::{Config, Ignored, Loaded, LogFormat, LogLevel, ProbeFor, Sandbox, Tier};
+use crate::config::{Config, Ignored, Loaded, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
 use crate::sandbox::{self, Plugin, Profile, memory};
-use crate::state;
+use crate::state::Claim;
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    trial: Trial,
+}
+
+/// Flags of a run that is not a daemon's.
+#[derive(Debug, Args)]
+struct Trial {
+    /// Say once how the node is, and end: 0 if the API server has it, else 1.
+    #[arg(long, action = ArgAction::SetTrue)]
+    once: bool,
+    /// Print what would be sent instead of sending it. Only reads.
+    #[arg(long, action = ArgAction::SetTrue)]
+    dry_run: bool,
+}
+
+/// What is done with what there is to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Sent,
+    Printed,
 }
 
 /// Runs the agent until SIGTERM or SIGINT.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let Loaded {
-        config, ignored, ..
-    } = match configuration(arguments.settings.overrides()) {
-        Ok(loaded) => loaded,
+    let manner = Manner {
+        stay: if arguments.trial.once {
+            Stay::Once
+        } else {
+            Stay::Running
+        },
+        writing: if arguments.trial.dry_run {
+            Writing::Printed
+        } else {
+            Writing::Sent
+        },
+    };
+    let overrides = arguments.settings.overrides();
+    let (mut config, ignored) = match configuration(&overrides) {
+        Ok(Loaded {
+            config, ignored, ..
+        }) => (config, ignored),
         Err(err) => return refuse(&err),
     };
+    if manner.writing == Writing::Printed {
+        // A daemon may run beside it.
+        config.serve = None;
+    }
     // Before anything that stays: parsing the kernel's types takes 20 MiB for a moment, which comes
     // back whole only from an empty heap.
     let kernel = match kernel_line(&config) {
@@ -53,29 +88,44 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
     };
     let (lines, writer) = log::channel();
-    logging(&config, lines.clone());
+    let logging = logging::start(config.log_level, config.log_format, lines.clone());
     tell(&ignored);
-    let prepared = Prepared::new(config, kernel);
+    let prepared = Prepared::new(config, kernel, manner);
     // Threads take over what their starter may do: the first one starts here.
     let flush = match writer.start() {
         Ok(flush) => flush,
         Err(err) => return refuse(&format!("no thread for the log: {err}")),
     };
-    let code = prepared.map_or_else(|code| code, Prepared::run);
+    let reload = Reload { overrides, logging };
+    let code = prepared.map_or_else(|code| code, |prepared| prepared.run(reload));
     lines.end();
     flush.wait();
     code
+}
+
+/// How the agent is to run.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    stay: Stay,
+    writing: Writing,
+}
+
+/// What reading the configuration again takes.
+struct Reload {
+    overrides: Overrides,
+    logging: SetLogging,
 }
 
 /// An agent that has opened what it needs rights for, and has given them up.
 struct Prepared {
     runtime: Runtime,
     outside: Outside,
+    _claim: Option<Claim>,
 }
 
 impl Prepared {
     /// Starts no thread.
-    fn new(config: Config, kernel: KernelLine) -> Result<Self, ExitCode> {
+    fn new(config: Config, kernel: KernelLine, manner: Manner) -> Result<Self, ExitCode> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             // Two for files, and some for names; kept between looks, which are ten seconds apart.
@@ -83,14 +133,19 @@ impl Prepared {
             .thread_keep_alive(Duration::from_mins(1))
             .build()
             .map_err(|err| failed(&err))?;
-        let client = runtime.block_on(client(&config));
+        let notify = supervision::notify(manner.stay).map_err(|why| refuse(&why))?;
+        let client = runtime.block_on(client(&config, manner.writing));
         let client = client.map_err(|why| refuse(&why))?;
+        let (claim, control) = match manner.writing {
+            Writing::Printed => (None, None),
+            Writing::Sent => {
+                let _entered = runtime.enter();
+                supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
+            }
+        };
         memory::stay();
         // What needs more rights than stay is opened here.
         let kmsg = kernel_log(&config, &kernel);
-        if let Err(err) = state::make(&config.state_directory) {
-            warn!(err = &err as &dyn std::error::Error, "nothing is kept");
-        }
         let triggers = app::triggers(&config);
         confine(&config, &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
@@ -110,34 +165,69 @@ impl Prepared {
             triggers,
             client,
             jitter,
+            control,
+            reloads: None,
+            notify,
+            stay: manner.stay,
+            logind: None,
         };
-        Ok(Self { runtime, outside })
+        Ok(Self {
+            runtime,
+            outside,
+            _claim: claim,
+        })
     }
 
-    fn run(self) -> ExitCode {
-        let code = self.runtime.block_on(on_runtime(self.outside));
+    fn run(self, reload: Reload) -> ExitCode {
+        let code = self.runtime.block_on(on_runtime(self.outside, reload));
         // A call that hangs in the file system must not hold up the end.
         self.runtime.shutdown_background();
         code
     }
 }
 
-async fn on_runtime(outside: Outside) -> ExitCode {
+async fn on_runtime(mut outside: Outside, reload: Reload) -> ExitCode {
     let shutdown = match asked_to_stop() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
     };
+    let Reload { overrides, logging } = reload;
+    let asked = match supervision::reloads(settings::files(&overrides)) {
+        Ok(asked) => asked,
+        Err(err) => return failed(&err),
+    };
+    outside.reloads = Some(Reloads {
+        asked,
+        read: ReadConfig::new(move || configured_anew(&overrides)),
+        logging,
+    });
     info!(
         version = env!("CARGO_PKG_VERSION"),
         node = outside.config.node_name.as_str(),
         api_server = outside.client.is_some(),
         "started"
     );
-    match app::run(outside, shutdown).await {
+    match Box::pin(app::run(outside, shutdown)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
         Err(err) => failed(&err),
     }
+}
+
+/// The configuration as it is by now. What it ignores is told again: it may be another one.
+fn configured_anew(overrides: &Overrides) -> Result<Config, String> {
+    if settings::files(overrides).is_none() {
+        return Err(
+            "--config: \"-\", and standard input cannot be read twice; example: \
+                    --config /etc/nodepulse/config.yaml"
+                .to_owned(),
+        );
+    }
+    let Loaded {
+        config, ignored, ..
+    } = configuration(overrides)?;
+    tell(&ignored);
+    Ok(config)
 }
 
 /// Gives up what is not needed from here on. `Err` only where the configuration requires that all
@@ -236,9 +326,17 @@ fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
     kmsg::open(&path).inspect_err(refused).ok()
 }
 
-/// The API server, where there is one. Opens no connection.
-async fn client(config: &Config) -> Result<Option<Client>, String> {
-    settings::client(config, config.lease_duration / 4).await
+/// The API server, where there is one, or what stands for it. Opens no connection.
+async fn client(config: &Config, writing: Writing) -> Result<Option<Client>, String> {
+    let deadline = config.lease_duration / 4;
+    let client = settings::client(config, deadline).await?;
+    match writing {
+        Writing::Sent => Ok(client),
+        Writing::Printed => {
+            let client = Client::on_paper(client, deadline, Box::new(supervision::print));
+            client.map(Some).map_err(|err| err.to_string())
+        }
+    }
 }
 
 fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
@@ -250,23 +348,6 @@ fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
-}
-
-fn logging(config: &Config, lines: Lines) {
-    let level = match config.log_level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(lines);
-    match config.log_format {
-        LogFormat::Text => lines.with_ansi(false).init(),
-        LogFormat::Json => lines.json().init(),
-    }
 }
 
 fn failed(err: &(dyn std::error::Error + 'static)) -> ExitCode {

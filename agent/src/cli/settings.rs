@@ -10,9 +10,13 @@ use nix::unistd::gethostname;
 use crate::api::{Client, credentials};
 use crate::config::{self, Config, Loaded, Overrides};
 use crate::host::escape;
+use crate::kernel::file_watch::Files;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
+
+/// What the names of files in [`config::directory`] end in.
+const PART: &str = "yaml";
 
 /// Each is the configuration key of its name; the file has them all.
 #[derive(Debug, Args)]
@@ -111,18 +115,30 @@ impl Settings {
 }
 
 /// All layers, put together and checked. `Err` is the one line that says what is wrong.
-pub(super) fn configuration(overrides: Overrides) -> Result<Loaded, String> {
+pub(super) fn configuration(overrides: &Overrides) -> Result<Loaded, String> {
     let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
     let hostname = hostname.to_string_lossy();
-    let parts = match config::directory(&overrides, &variable) {
+    let parts = match config::directory(overrides, &variable) {
         Some(directory) => parts(&directory).map_err(|err| {
             let directory = escape(directory.as_os_str().as_encoded_bytes());
             format!("cannot list {directory} ({err}); make it readable, or remove it")
         })?,
         None => Vec::new(),
     };
-    let overrides = Overrides { parts, ..overrides };
+    let overrides = Overrides {
+        parts,
+        ..overrides.clone()
+    };
     config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
+}
+
+/// The files of [`configuration`], which may change; `None` for standard input.
+pub(super) fn files(overrides: &Overrides) -> Option<Files> {
+    Some(Files {
+        file: config::file(overrides, &variable),
+        parts: config::directory(overrides, &variable)?,
+        end: PART,
+    })
 }
 
 /// The API server, where there is one; each request gets `deadline`. Opens no connection.
@@ -158,7 +174,7 @@ fn parts(directory: &Path) -> io::Result<Vec<PathBuf>> {
         let hidden = path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|end| end == "yaml") {
+        if !hidden && path.extension().is_some_and(|end| end == PART) {
             parts.push(path);
         }
     }
@@ -170,6 +186,6 @@ fn parts(directory: &Path) -> io::Result<Vec<PathBuf>> {
     clippy::disallowed_methods,
     reason = "the environment is handed on as a whole here"
 )]
-fn variable(name: &str) -> Option<String> {
+pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

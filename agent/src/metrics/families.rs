@@ -56,6 +56,7 @@ pub struct ApiMetrics {
 #[expect(missing_docs, reason = "each says in the registry what it is")]
 pub struct ProcessMetrics {
     pub wakeups: Labelled<Counter, 1>,
+    pub config_reloads: Labelled<Counter, 1>,
     pub cpu: Seconds,
     pub resident_memory: Gauge,
     pub virtual_memory: Gauge,
@@ -166,6 +167,11 @@ impl ProcessMetrics {
         let (bytes, seconds) = (Some(Unit::Bytes), Some(Unit::Seconds));
         Self {
             wakeups: to.labelled("wakeups", "Turns of the loop by what woke it", ["source"]),
+            config_reloads: to.labelled(
+                "config_reloads",
+                "Times that the configuration was read again, by what came of it",
+                ["result"],
+            ),
             cpu: to.process("process_cpu", "User and system time", seconds.clone()),
             resident_memory: to.process(
                 "process_resident_memory",

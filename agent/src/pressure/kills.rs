@@ -42,6 +42,11 @@ impl KillWindow {
         }
     }
 
+    /// From here on.
+    pub const fn set_transition_period(&mut self, transition_period: Duration) {
+        self.transition_period = transition_period;
+    }
+
     /// Takes note of `count` kills at `at`. Records can come out of order, and late.
     pub fn killed(&mut self, at: BootNanos, count: u64, now: BootNanos) {
         let at = at.min(now);

@@ -78,6 +78,11 @@ impl StallBoard {
         }
     }
 
+    /// Takes another transition period, from the next look on.
+    pub const fn set_transition_period(&mut self, period: Duration) {
+        self.transition_period = period;
+    }
+
     /// The state of every stall.
     #[must_use]
     pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {

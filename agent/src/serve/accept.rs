@@ -49,6 +49,15 @@ pub(super) async fn run(mut listener: Listener, pages: Pages, front: Front) {
                     tokio::time::sleep(PAUSE).await;
                 }
             },
+            Listener::Unix(socket) => match socket.listener.accept().await {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, pages, front, place));
+                }
+                Err(err) => {
+                    debug!(err = &err as &dyn std::error::Error, "connection not taken");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
             Listener::InMemory(streams) => {
                 let Some(stream) = streams.recv().await else {
                     // The connections that are open go on.

@@ -7,7 +7,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Front, Pages, Readiness};
+use super::{Front, Pages, Readiness, Subject};
 use crate::metrics;
 
 /// The whole of an answer.
@@ -19,34 +19,68 @@ pub(super) async fn answer<Body>(
     pages: Pages,
     front: &Front,
 ) -> Result<Answer, Infallible> {
-    let path = request.uri().path();
-    let known = match pages {
-        Pages::All => matches!(path, "/metrics" | "/livez" | "/readyz" | "/healthz"),
-        Pages::Healthz => path == "/healthz",
-    };
-    if !known {
+    let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
-    }
+    };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
         let allowed = HeaderValue::from_static("GET, HEAD");
         refused.headers_mut().insert(ALLOW, allowed);
         return Ok(refused);
     }
-    Ok(match path {
-        "/metrics" => metrics(front).await,
-        "/readyz" => match *front.readiness.borrow() {
+    Ok(match page {
+        Page::Asked(subject) => asked(subject, front).await,
+        Page::Ready => match *front.readiness.borrow() {
             Readiness::Ready => plain(StatusCode::OK, "ok"),
             Readiness::NotReady(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
         },
         // The thread that answers here is the one that everything else runs on.
-        _ => plain(StatusCode::OK, "ok"),
+        Page::Live | Page::Healthy => plain(StatusCode::OK, "ok"),
     })
 }
 
-async fn metrics(front: &Front) -> Answer {
-    match front.scrape().await {
-        Some(text) => typed(StatusCode::OK, metrics::CONTENT_TYPE, text.into()),
+#[derive(Debug, Clone, Copy)]
+enum Page {
+    Live,
+    Healthy,
+    Ready,
+    Asked(Subject),
+}
+
+fn page(path: &str) -> Option<Page> {
+    Some(match path {
+        "/livez" => Page::Live,
+        "/healthz" => Page::Healthy,
+        "/readyz" => Page::Ready,
+        "/metrics" => Page::Asked(Subject::Metrics),
+        "/v1/status" => Page::Asked(Subject::Status),
+        "/v1/explain" => Page::Asked(Subject::Explain),
+        _ => return None,
+    })
+}
+
+impl Page {
+    fn is_among(self, pages: Pages) -> bool {
+        match (pages, self) {
+            (Pages::Control, _)
+            | (
+                Pages::All,
+                Self::Live | Self::Healthy | Self::Ready | Self::Asked(Subject::Metrics),
+            )
+            | (Pages::Healthz, Self::Healthy) => true,
+            (Pages::All, Self::Asked(Subject::Status | Subject::Explain))
+            | (Pages::Healthz, Self::Live | Self::Ready | Self::Asked(_)) => false,
+        }
+    }
+}
+
+async fn asked(subject: Subject, front: &Front) -> Answer {
+    let content_type = match subject {
+        Subject::Metrics => metrics::CONTENT_TYPE,
+        Subject::Status | Subject::Explain => "application/json",
+    };
+    match front.ask(subject).await {
+        Some(text) => typed(StatusCode::OK, content_type, text.into()),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy"),
     }
 }

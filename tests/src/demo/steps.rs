@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use super::report::{Step, Times, Told};
 use super::cluster::Cluster;
+use super::report::{Step, Times, Told};
 use super::{NODE, PATIENCE, Stage, condition};
 use crate::pod::Pod;
 

@@ -107,12 +107,18 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["config", "kernel"]),
         &["aya", "kube", "tokio"],
     ),
+    room(
+        "explain",
+        Rooms::Only(&["clock", "node_status", "pressure", "reading", "units"]),
+        IMPURE,
+    ),
     room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
     room(
         "serve",
         Rooms::Only(&["metrics", "units"]),
         &["aya", "kube"],
     ),
+    room("notify", Rooms::Only(&[]), &["aya", "kube", "tokio"]),
 ];
 
 /// What whole crates must not name. The prefix that is most to the point comes first.

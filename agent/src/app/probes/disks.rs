@@ -31,6 +31,8 @@ const NOT_YET: Duration = Duration::from_millis(500);
 /// What is remembered of the disks, beside how they are.
 pub(super) struct DiskCare {
     settings: DiskIo,
+    /// `window` as the kernel has it of every disk.
+    window: Duration,
     /// Names of those whose I/O statistics are off.
     blind: BTreeSet<String>,
     /// Whether the disks could be listed.
@@ -49,6 +51,7 @@ pub(super) struct DiskCare {
 impl DiskCare {
     pub(super) fn new(settings: DiskIo) -> Self {
         Self {
+            window: settings.window,
             settings,
             blind: BTreeSet::new(),
             listed: false,
@@ -245,6 +248,16 @@ impl Probes {
         for disk in found {
             self.found(disk, now);
         }
+        self.care.window = self.care.settings.window;
+    }
+
+    /// Takes other limits. `true` where the disks are to be listed for that.
+    pub(in crate::app) fn set_disk_limits(&mut self, settings: &DiskIo) -> bool {
+        let news = self.care.settings != *settings;
+        if news {
+            self.care.settings = settings.clone();
+        }
+        news
     }
 
     /// Watches a disk, or watches it by other limits, or no longer.
@@ -256,7 +269,8 @@ impl Probes {
         self.care.blind.remove(&disk.name);
         let slow = limit(&self.care.settings, &disk);
         let known = self.disks.name(disk.device) == Some(disk.name.as_str());
-        if known && self.disks.limit(disk.device) == Some(slow) {
+        let same_window = self.care.window == self.care.settings.window;
+        if known && same_window && self.disks.limit(disk.device) == Some(slow) {
             return;
         }
         if !known && self.disks.watched().count() >= block::MAX_DISKS {

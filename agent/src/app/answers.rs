@@ -1,0 +1,120 @@
+//! What comes of answers: of the helper threads, which are asked here, and of the API server.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::App;
+use super::blocking::Answer;
+use super::reporting::Report;
+use crate::clock::Now;
+use crate::config::Mode;
+use crate::node_status::{Status, StoredNode, setters};
+use crate::pressure::look::Look;
+use crate::reading::Resource;
+
+/// Counting kills and writing the counts down get so long on the way out.
+const LAST_COUNTS: Duration = Duration::from_secs(2);
+
+impl App {
+    /// Writes down what the next start is to know.
+    pub(super) async fn remember(&mut self) {
+        self.blocking.ask(self.counts.last());
+        let mut counted = false;
+        let written = async {
+            while !counted || self.counts.is_writing() {
+                let answer = self.blocking.answer().await;
+                counted |= matches!(answer, Answer::Kills(_));
+                self.answered(answer, self.clock.now());
+            }
+        };
+        if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
+            warn!("kills until now could not be written down");
+        }
+    }
+
+    pub(super) fn answered(&mut self, answer: Answer, now: Now) {
+        match answer {
+            Answer::Storage(found) => self.storage_answered(found, now),
+            Answer::Kills(found) => {
+                let (notices, killed, question) = self.counts.counted(found, now);
+                self.tell(notices, now);
+                self.pods_killed(killed, now.boot, now);
+                if let Some(question) = question {
+                    self.blocking.ask(question);
+                }
+            }
+            Answer::Recalled { state, kills } => {
+                let question = self.counts.recalled(state.as_deref(), kills, now.boot);
+                if let Some(question) = question {
+                    self.blocking.ask(question);
+                }
+            }
+            Answer::Remembered => self.counts.written(),
+            Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
+            Answer::Configured(read) => self.configured(read, now),
+            Answer::SlowDisk {
+                device,
+                counts,
+                stamp,
+            } => {
+                let news = self.probes.disk_slow(device, counts, now.boot);
+                self.disks_changed(news, Some(stamp), now);
+            }
+            Answer::Looked(found) => {
+                let news = self.probes.looked(found, now.boot);
+                self.disks_changed(news, None, now);
+            }
+            Answer::Disk(change, found) => {
+                self.probes.disk_found(&change, found, now.boot);
+                self.disks_changed(true, None, now);
+            }
+            Answer::Disks(found) => {
+                self.probes.disks_listed(found, now.boot);
+                self.disks_changed(true, None, now);
+            }
+        }
+    }
+
+    pub(super) fn looked(&mut self, looks: &[Look], now: Now) {
+        self.metering.looked(looks, &self.config.policy);
+        self.journal.looked(looks, now.boot);
+    }
+
+    pub(super) fn reported(&mut self, report: Report, now: Now) {
+        self.metering.reported(&report);
+        self.tell_ready();
+        if let Some(once) = &mut self.once {
+            once.took(&report);
+        }
+        if let Report::Registered { stored, .. } = &report {
+            self.journal.stored(&stored.conditions);
+            match self.config.mode {
+                Mode::Companion => self.hold_own(stored, now),
+                Mode::Node => self.hold(stored, now),
+            }
+        }
+        if let Some(reporting) = &mut self.reporting {
+            reporting.set_facts(&self.facts);
+            reporting.took(report, now.boot);
+        }
+        self.let_go();
+    }
+
+    /// What was True before a restart is held for a whole transition period from now on, unless
+    /// nothing tells of it any more.
+    fn hold(&mut self, stored: &StoredNode, now: Now) {
+        let was_true = stored
+            .conditions
+            .iter()
+            .filter(|c| c.status == Status::True);
+        for condition in was_true {
+            let resource = setters::resource(&condition.type_);
+            let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
+            if let Some(resource) = resource.filter(told) {
+                self.evaluator.seed(resource, now.boot);
+            }
+        }
+        self.take_pressures();
+    }
+}

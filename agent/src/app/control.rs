@@ -1,0 +1,104 @@
+//! What is told to whoever asks over HTTP, and to the service manager.
+
+use tracing::debug;
+
+use super::App;
+use super::blocking::Memory;
+use super::metering::Metering;
+use super::outside::Stay;
+use super::power::Power;
+use super::reload::{Reloading, Reloads};
+use crate::api::convert;
+use crate::clock::{BootNanos, Now};
+use crate::explain::Present;
+use crate::node_status::{NodeStatus, setters};
+use crate::notify::Notify;
+use crate::serve::{Query, Subject};
+
+/// What stands beside the line.
+pub(super) struct Beside {
+    pub(super) metering: Metering,
+    pub(super) memory: Memory,
+    pub(super) reloads: Option<Reloads>,
+    pub(super) notify: Notify,
+    pub(super) stay: Stay,
+    pub(super) power: Power,
+}
+
+/// When the service manager wants to hear of us.
+pub(super) struct Heartbeat {
+    pub(super) notify: Notify,
+    /// `None`: never.
+    due: Option<BootNanos>,
+}
+
+impl Heartbeat {
+    pub(super) fn new(notify: Notify, now: BootNanos) -> Self {
+        let due = notify.watchdog().map(|every| now.plus(every));
+        Self { notify, due }
+    }
+
+    pub(super) fn due(&self) -> Option<BootNanos> {
+        self.due
+    }
+
+    /// Says that we turn, where that is due by `soon`.
+    pub(super) fn beat(&mut self, now: BootNanos, soon: BootNanos) {
+        if self.due.is_some_and(|due| due <= soon) {
+            self.notify.alive();
+            self.due = self.notify.watchdog().map(|every| now.plus(every));
+        }
+    }
+}
+
+impl App {
+    pub(super) fn queried(&mut self, query: Query, now: Now) {
+        let text = match query.subject {
+            Subject::Metrics => self.metrics(now),
+            Subject::Status => convert::status_value(&self.status(now)).to_string(),
+            Subject::Explain => self.explained(now),
+        };
+        if query.answer.send(text).is_err() {
+            debug!("whoever asked is gone");
+        }
+    }
+
+    /// The status that should be at the API server.
+    pub(super) fn status(&self, now: Now) -> NodeStatus {
+        setters::compute(
+            self.metering.setters,
+            &self.facts,
+            self.journal.known(),
+            now,
+        )
+        .0
+    }
+
+    fn explained(&self, now: Now) -> String {
+        let present = Present {
+            node: &self.config.node_name,
+            evaluator: &self.evaluator,
+            stalls: &self.facts.stalls,
+            transition_period: self.config.policy.transition_period,
+            now,
+            time: convert::time,
+        };
+        let status = self.status(now);
+        self.journal.explain(&status, present).to_string()
+    }
+
+    /// The facts may have changed, and with them the conditions.
+    pub(super) fn conditions(&mut self, now: Now) {
+        self.metering.conditions(&self.facts, now);
+        let status = self.status(now);
+        self.journal.settled(&status);
+    }
+
+    /// Tells the service manager once the agent does its work.
+    pub(super) fn tell_ready(&mut self) {
+        let reading = self.reloading.as_ref().is_some_and(Reloading::is_busy);
+        if self.metering.is_ready() && !reading {
+            self.heartbeat.notify.ready();
+        }
+    }
+}

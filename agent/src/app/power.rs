@@ -1,0 +1,99 @@
+//! The machine goes down: said before it does.
+
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::App;
+use super::reporting::{Reporting, Why};
+use crate::api::recorder::{EventInput, Involved};
+use crate::clock::Now;
+use crate::config::{Config, Mode};
+use crate::logind::{self, Lock, Word};
+use crate::node_status::Shutdown;
+use crate::node_status::transition::EventType;
+
+/// Words of logind that wait for the loop. When it is full logind's next word waits too.
+const WORDS: usize = 4;
+
+/// What logind says.
+pub(super) struct Power {
+    words: Option<mpsc::Receiver<Word>>,
+    /// Held until what is to be said is said.
+    lock: Option<Lock>,
+}
+
+impl Power {
+    /// Listens to `given`, or to the logind of this node where a status says that it goes down. Must
+    /// be called in a runtime.
+    pub(super) fn start(
+        config: &Config,
+        reports: bool,
+        given: Option<mpsc::Receiver<Word>>,
+    ) -> Self {
+        let listens = reports && config.mode == Mode::Node;
+        let words = given.or_else(|| {
+            listens.then(|| {
+                let (send, words) = mpsc::channel(WORDS);
+                tokio::spawn(logind::follow(config.host_root.join(logind::BUS), send));
+                words
+            })
+        });
+        Self { words, lock: None }
+    }
+
+    /// The next word; never, where there is no logind.
+    pub(super) async fn word(&mut self) -> Word {
+        let word = match &mut self.words {
+            Some(words) => words.recv().await,
+            None => std::future::pending().await,
+        };
+        if let Some(word) = word {
+            return word;
+        }
+        self.words = None;
+        std::future::pending().await
+    }
+}
+
+impl App {
+    /// Says at once that the node goes down, or that it does not after all. The budget of edges is
+    /// for conditions that come and go; this is about the last one.
+    pub(super) fn power(&mut self, word: Word, now: Now) {
+        let (shutdown, message) = match word {
+            Word::ShuttingDown(lock) => {
+                self.power.lock = lock;
+                (
+                    Shutdown::Announced,
+                    "Shutdown manager detected shutdown event",
+                )
+            }
+            Word::Cancelled => {
+                self.power.lock = None;
+                (
+                    Shutdown::NotAnnounced,
+                    "Shutdown manager detected shutdown cancellation",
+                )
+            }
+        };
+        info!(?shutdown, "logind");
+        self.facts.shutdown = shutdown;
+        self.conditions(now);
+        self.record_all(vec![EventInput {
+            object: Involved::Node,
+            type_: EventType::Normal,
+            reason: "Shutdown".to_owned(),
+            message: message.to_owned(),
+            at: now.wall,
+            stamp: None,
+        }]);
+        self.sync(Why::Edge);
+    }
+
+    /// Lets the machine go down once nothing more is to be said, or cannot be.
+    pub(super) fn let_go(&mut self) {
+        let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
+        if !syncing && self.power.lock.take().is_some() {
+            info!("shutdown goes on");
+        }
+    }
+}

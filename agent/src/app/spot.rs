@@ -1,0 +1,48 @@
+//! One look without a daemon: files are read once, nothing is attached, sent or kept.
+
+use tokio::task::JoinSet;
+
+use super::App;
+use super::blocking::Memory;
+use super::control::Beside;
+use super::metering::{Metering, Sources};
+use super::outside::{Doors, KillSource, Stay, setters_of};
+use super::power::Power;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::kernel::Support;
+use crate::kernel::support::Missing;
+use crate::node_status::NodeStatus;
+use crate::notify::Notify;
+
+/// The status that an agent of this configuration would begin with. Must be called in a runtime.
+///
+/// Takes as long as the disk under the root directory, at most five seconds; as long again where
+/// DNS is asked for the node's addresses.
+pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
+    let support = Support::none(&Missing::TurnedOff);
+    let sources = Sources {
+        sites: Vec::new(),
+        figures: None,
+        client: None,
+        setters: setters_of(config.mode),
+    };
+    let beside = Beside {
+        metering: Metering::start(sources, &support, KillSource::Counters),
+        memory: Memory::None,
+        reloads: None,
+        notify: Notify::default(),
+        stay: Stay::Once,
+        power: Power::start(&config, false, None),
+    };
+    let mut doors = Doors {
+        kernel: None,
+        support,
+        kills: KillSource::Counters,
+        stalls: Vec::new(),
+        readers: JoinSet::new(),
+        _watchers: None,
+    };
+    let app = App::new(config, None, clock, beside, &mut doors).await;
+    app.status(clock.now())
+}

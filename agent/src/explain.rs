@@ -1,0 +1,425 @@
+//! PURE: why each condition has its status, for whoever asks.
+//!
+//! Remembers the last reading of each signal and the last few changes; everything else is looked up
+//! where it is decided. Nothing here decides anything.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use crate::clock::{BootNanos, Now};
+use crate::node_status::own::OwnCondition;
+use crate::node_status::{Condition, NodeStatus, Status, StoredNode, setters};
+use crate::pressure::Pressure;
+use crate::pressure::evaluate::{Change, Evaluator, Why};
+use crate::pressure::look::Look;
+use crate::pressure::oom::Grounds;
+use crate::pressure::stall::StallChange;
+use crate::pressure::threshold::{Strength, Threshold};
+use crate::reading::{Reading, Resource, Signal, Stall};
+
+/// Changes that are remembered, all conditions together; the oldest goes first.
+const CHANGES: usize = 64;
+
+/// What a condition follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    Resource(Resource),
+    Stall(Stall),
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// The last look at each signal, and when it was; no reading where there was nothing to read.
+    looks: BTreeMap<Signal, (Option<Reading>, BootNanos)>,
+    changes: VecDeque<Entry>,
+    /// The conditions as they should be at the API server, with the moments since when.
+    known: StoredNode,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: SystemTime,
+    ground: Ground,
+    from: Pressure,
+    to: Pressure,
+    why: String,
+}
+
+/// What is true at the moment of the question.
+#[derive(Debug, Clone, Copy)]
+pub struct Present<'a> {
+    /// Name of the Node.
+    pub node: &'a str,
+    /// Thresholds and states.
+    pub evaluator: &'a Evaluator,
+    /// States of the stalls.
+    pub stalls: &'a BTreeMap<Stall, Pressure>,
+    /// `evictionPressureTransitionPeriod`.
+    pub transition_period: Duration,
+    /// The moment.
+    pub now: Now,
+    /// How a moment is written.
+    pub time: fn(SystemTime) -> String,
+}
+
+impl Journal {
+    /// Takes note of what was looked at.
+    pub fn looked(&mut self, looks: &[Look], now: BootNanos) {
+        for look in looks {
+            let reading = match look {
+                Look::Seen(reading) => Some(*reading),
+                Look::Missing(_) => None,
+            };
+            self.looks.insert(look.signal(), (reading, now));
+        }
+    }
+
+    /// Takes note of a resource's new state.
+    pub fn changed(&mut self, change: &Change, at: SystemTime) {
+        let why = words(&change.why);
+        self.note(
+            Ground::Resource(change.resource),
+            (change.from, change.to),
+            why,
+            at,
+        );
+    }
+
+    /// Takes note of a stall's new state.
+    pub fn stalled(&mut self, change: &StallChange, at: SystemTime) {
+        let why = match change.to {
+            Pressure::Unread => "the pressure file cannot be read".to_owned(),
+            Pressure::Relieved => {
+                "tasks wait little, and have for the transition period".to_owned()
+            }
+            Pressure::UnderPressure { .. } => {
+                "tasks waited too much over 10 s and over 60 s".to_owned()
+            }
+        };
+        self.note(
+            Ground::Stall(change.stall),
+            (change.from, change.to),
+            why,
+            at,
+        );
+    }
+
+    fn note(
+        &mut self,
+        ground: Ground,
+        (from, to): (Pressure, Pressure),
+        why: String,
+        at: SystemTime,
+    ) {
+        if self.changes.len() == CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(Entry {
+            at,
+            ground,
+            from,
+            to,
+            why,
+        });
+    }
+
+    /// The API server has these.
+    pub fn stored(&mut self, conditions: &[Condition]) {
+        self.known.conditions = conditions.to_vec();
+    }
+
+    /// The conditions with the moments since when, to compute a status from.
+    #[must_use]
+    pub fn known(&self) -> &StoredNode {
+        &self.known
+    }
+
+    /// Takes note of what each condition is now.
+    pub fn settled(&mut self, status: &NodeStatus) {
+        self.known.conditions.clone_from(&status.conditions);
+    }
+
+    /// Every condition of `status`, and why it is so.
+    #[must_use]
+    pub fn explain(&self, status: &NodeStatus, present: Present<'_>) -> Value {
+        let conditions = status.conditions.iter();
+        let conditions: Vec<Value> = conditions
+            .map(|condition| self.condition(condition, present))
+            .collect();
+        json!({
+            "node": present.node,
+            "at": (present.time)(present.now.wall),
+            "transitionPeriodSeconds": present.transition_period.as_secs(),
+            "conditions": conditions,
+        })
+    }
+
+    fn condition(&self, condition: &Condition, present: Present<'_>) -> Value {
+        let grounds = grounds(&condition.type_);
+        let mut told = Map::new();
+        let mut tell = |key: &str, value: Value| told.insert(key.to_owned(), value);
+        tell("type", json!(condition.type_));
+        tell("status", json!(condition.status.as_str()));
+        tell("reason", json!(condition.reason));
+        tell("message", json!(condition.message));
+        tell(
+            "since",
+            json!((present.time)(condition.last_transition_time)),
+        );
+        let thresholds = present.evaluator.thresholds();
+        let about = |threshold: &&Threshold| {
+            grounds.contains(&Ground::Resource(threshold.signal.resource()))
+        };
+        let signals: Vec<Value> = thresholds
+            .filter(about)
+            .map(|threshold| self.signal(threshold, present.now.boot))
+            .collect();
+        tell("signals", Value::Array(signals));
+        let causes = grounds.iter().filter_map(|ground| match ground {
+            Ground::Resource(resource) => present.evaluator.cause(*resource),
+            Ground::Stall(_) => None,
+        });
+        let causes: Vec<String> = causes.map(|why| words(&why)).collect();
+        tell("because", json!(causes));
+        let changes = self.changes.iter().rev();
+        let changes = changes.filter(|entry| grounds.contains(&entry.ground));
+        let changes: Vec<Value> = changes.map(|entry| change(entry, present)).collect();
+        tell("changes", Value::Array(changes));
+        if condition.status == Status::True
+            && let Some(ends) = ends(&grounds, present)
+        {
+            tell("endsNotBefore", json!((present.time)(ends)));
+        }
+        Value::Object(told)
+    }
+
+    fn signal(&self, threshold: &Threshold, now: BootNanos) -> Value {
+        let mut told = json!({
+            "signal": threshold.signal.as_str(),
+            "strength": match threshold.strength {
+                Strength::Hard => "hard",
+                Strength::Soft => "soft",
+            },
+        });
+        let more = match self.looks.get(&threshold.signal) {
+            Some((Some(reading), at)) => json!({
+                "available": reading.available,
+                "capacity": reading.capacity,
+                "threshold": threshold.value.amount(reading.capacity),
+                "below": threshold.is_met(reading),
+                "secondsAgo": now.since(*at).as_secs(),
+            }),
+            Some((None, at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
+            None => json!({}),
+        };
+        if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
+            told.extend(more);
+        }
+        told
+    }
+}
+
+/// When a True condition can end at the earliest: a look that is over moves it.
+fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
+    let held = grounds.iter().filter_map(|ground| {
+        let pressure = match ground {
+            Ground::Resource(resource) => present.evaluator.pressure(*resource),
+            Ground::Stall(stall) => *present.stalls.get(stall)?,
+        };
+        match pressure {
+            Pressure::UnderPressure { last_over } => Some(last_over),
+            Pressure::Unread | Pressure::Relieved => None,
+        }
+    });
+    let ends = held.max()?.plus(present.transition_period);
+    // What is told of by its edges alone is over until the other edge.
+    Some(present.now.wall_at(ends.max(present.now.boot)))
+}
+
+fn grounds(type_: &str) -> Vec<Ground> {
+    let Some(own) = OwnCondition::parse(type_) else {
+        return setters::resource(type_)
+            .map(Ground::Resource)
+            .into_iter()
+            .collect();
+    };
+    let pods = (own == OwnCondition::PidsLow).then_some(Resource::PodsPids);
+    let resources = own.resource().into_iter().chain(pods);
+    let stall = own.stall().map(Ground::Stall);
+    resources.map(Ground::Resource).chain(stall).collect()
+}
+
+fn change(entry: &Entry, present: Present<'_>) -> Value {
+    json!({
+        "at": (present.time)(entry.at),
+        "from": state(entry.from),
+        "to": state(entry.to),
+        "why": entry.why,
+    })
+}
+
+const fn state(pressure: Pressure) -> &'static str {
+    match pressure {
+        Pressure::Unread => "unread",
+        Pressure::Relieved => "calm",
+        Pressure::UnderPressure { .. } => "pressure",
+    }
+}
+
+fn words(why: &Why) -> String {
+    let fixed = match why {
+        Why::Threshold {
+            signal,
+            available,
+            threshold,
+            ..
+        } => return format!("{} was {available}, below {threshold}", signal.as_str()),
+        Why::Unresolved {
+            signal, available, ..
+        } => {
+            return format!(
+                "{} was {available}, short of its minimum reclaim",
+                signal.as_str()
+            );
+        }
+        Why::SlowDisk => "a disk answers late",
+        Why::StalledDisk => "a disk does not answer",
+        Why::DiskErrors => "a disk answers with errors",
+        Why::OomKill(Grounds::ConfirmedGlobal) => {
+            "the kernel killed a process because the node was out of memory"
+        }
+        Why::OomKill(Grounds::PodsLimit) => "the kernel killed a process at the limit of all pods",
+        Why::Stored => "it was True at the API server when the agent started",
+        Why::Below => "nothing was over for the transition period",
+        Why::Blind => "nothing can be read any more",
+    };
+    fixed.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pressure::{Policy, SlowDisks};
+    use crate::reading::{StallKind, StallOf};
+
+    const PERIOD: Duration = Duration::from_mins(5);
+
+    fn at(seconds: u64) -> Now {
+        Now {
+            boot: BootNanos(seconds * 1_000_000_000),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 + seconds),
+        }
+    }
+
+    fn seconds(time: SystemTime) -> String {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        since.as_secs().to_string()
+    }
+
+    fn memory(available: i64) -> Look {
+        Look::Seen(Reading {
+            signal: Signal::MemoryAvailable,
+            available,
+            capacity: 1_000,
+        })
+    }
+
+    fn condition(type_: &str, status: Status) -> Condition {
+        Condition {
+            type_: type_.to_owned(),
+            status,
+            reason: "Reason".to_owned(),
+            message: "message".to_owned(),
+            last_transition_time: at(0).wall,
+            last_heartbeat_time: at(0).wall,
+        }
+    }
+
+    #[test]
+    fn a_condition_is_explained_by_signal_threshold_reading_change_and_end() {
+        let mut evaluator = Evaluator::new(Policy {
+            thresholds: Vec::from_iter(Threshold::parse("memory.available", "10%").unwrap()),
+            transition_period: PERIOD,
+            slow_disks: SlowDisks::OwnConditionOnly,
+        });
+        let mut journal = Journal::default();
+        for (second, available) in [(0, 500), (10, 99), (20, 400)] {
+            let looks = [memory(available)];
+            journal.looked(&looks, at(second).boot);
+            for change in evaluator.evaluate(&looks, at(second).boot) {
+                journal.changed(&change, at(second).wall);
+            }
+        }
+        let status = NodeStatus {
+            conditions: vec![
+                condition("MemoryPressure", Status::True),
+                condition("Ready", Status::True),
+            ],
+            ..NodeStatus::default()
+        };
+        let present = Present {
+            node: "worker-1",
+            evaluator: &evaluator,
+            stalls: &BTreeMap::new(),
+            transition_period: PERIOD,
+            now: at(25),
+            time: seconds,
+        };
+        let explained = journal.explain(&status, present);
+        let expected = json!({
+            "type": "MemoryPressure", "status": "True", "reason": "Reason", "message": "message",
+            "since": "1000",
+            "signals": [{
+                "signal": "memory.available", "strength": "hard", "available": 400,
+                "capacity": 1_000, "threshold": 100, "below": false, "secondsAgo": 5,
+            }],
+            "because": ["memory.available was 99, below 100"],
+            "changes": [
+                { "at": "1010", "from": "calm", "to": "pressure",
+                  "why": "memory.available was 99, below 100" },
+                { "at": "1000", "from": "unread", "to": "calm",
+                  "why": "nothing was over for the transition period" },
+            ],
+            "endsNotBefore": "1310",
+        });
+        assert_eq!(explained["conditions"][0], expected);
+        let ready = &explained["conditions"][1];
+        assert_eq!(ready["signals"], json!([]));
+        assert_eq!(ready.get("endsNotBefore"), None, "True is well here");
+        assert_eq!(explained["transitionPeriodSeconds"], 300);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut journal = Journal::default();
+        let change = StallChange {
+            stall: Stall::new(StallOf::Pods, StallKind::Io),
+            from: Pressure::Unread,
+            to: Pressure::Relieved,
+        };
+        for n in 0..1_000 {
+            journal.stalled(&change, at(n).wall);
+        }
+        assert_eq!(journal.changes.len(), CHANGES);
+        assert_eq!(journal.changes[0].at, at(1_000 - 64).wall, "the newest");
+    }
+
+    #[test]
+    fn every_condition_of_ours_but_one_has_something_that_it_follows_from() {
+        let without = OwnCondition::ALL
+            .into_iter()
+            .filter(|own| grounds(own.type_()).is_empty());
+        assert_eq!(
+            without.collect::<Vec<_>>(),
+            [OwnCondition::FrequentOomKills],
+            "it counts"
+        );
+        assert_eq!(grounds("DiskPressure"), [Ground::Resource(Resource::Disk)]);
+        assert_eq!(grounds("KernelDeadlock"), []);
+    }
+}

@@ -1,0 +1,111 @@
+//! Against a bus of few words.
+
+use std::os::unix::net::UnixStream as Std;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::wire::tests::{answer, prepare};
+use super::*;
+
+/// logind's name on the bus.
+const NAME: &str = ":1.3";
+
+/// One that has been let in, subscribed, and holds a lock, whose other end is given too.
+async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
+    let (mut bus, _) = listener.accept().await.unwrap();
+    let mut said = [0; 4096];
+    for reply in ["OK 1234\r\n", "AGREE_UNIX_FD\r\n"] {
+        let _line = bus.read(&mut said).await.unwrap();
+        bus.write_all(reply.as_bytes()).await.unwrap();
+    }
+    let mut begin = [0; 7];
+    bus.read_exact(&mut begin).await.unwrap();
+    assert_eq!(&begin, b"BEGIN\r\n");
+    for serial in 1..=3 {
+        let _call = bus.read(&mut said).await.unwrap();
+        bus.write_all(&answer("org.freedesktop.DBus", serial))
+            .await
+            .unwrap();
+    }
+    let lock = inhibited(&mut bus, 4).await;
+    (bus, lock)
+}
+
+/// Answers call `serial`, which takes a lock.
+async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
+    let mut said = [0; 4096];
+    let len = bus.read(&mut said).await.unwrap();
+    let call = String::from_utf8_lossy(&said[..len]).into_owned();
+    for word in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
+        assert!(call.contains(word), "{call:?}");
+    }
+    let (ours, theirs) = Std::pair().unwrap();
+    let reply = answer(NAME, serial);
+    bus.async_io(Interest::WRITABLE, || {
+        let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&theirs)));
+        let bytes = [std::io::IoSlice::new(&reply)];
+        Ok(sendmsg(&*bus, &bytes, &mut beside, SendFlags::empty())?)
+    })
+    .await
+    .unwrap();
+    ours.set_nonblocking(true).unwrap();
+    ours
+}
+
+/// Whether whoever got the other end has dropped it.
+fn is_free(lock: &Std) -> bool {
+    matches!(std::io::Read::read(&mut &*lock, &mut [0]), Ok(0))
+}
+
+fn bus(name: &str) -> (PathBuf, UnixListener) {
+    let path = std::env::temp_dir().join(format!("nodepulse-{name}-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    (path, listener)
+}
+
+#[tokio::test]
+async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() {
+    let (path, listener) = bus("logind");
+    let (send, mut words) = mpsc::channel(4);
+    tokio::spawn(follow(path.clone(), send));
+    let (mut bus, lock) = subscribed(&listener).await;
+    // Anybody may send us signals. Only logind is believed.
+    bus.write_all(&prepare(":1.99", true)).await.unwrap();
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    let Some(Word::ShuttingDown(Some(held))) = words.recv().await else {
+        panic!("no word of it");
+    };
+    assert!(!is_free(&lock));
+    drop(held);
+    assert!(is_free(&lock));
+
+    bus.write_all(&prepare(NAME, false)).await.unwrap();
+    let _next = inhibited(&mut bus, 5).await;
+    assert!(matches!(words.recv().await, Some(Word::Cancelled)));
+    assert!(words.is_empty(), "the stranger was not believed");
+
+    // A bus that comes back is found.
+    drop(bus);
+    let (mut bus, _lock) = subscribed(&listener).await;
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        words.recv().await,
+        Some(Word::ShuttingDown(Some(_)))
+    ));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn without_a_bus_nobody_tries_again() {
+    let (path, listener) = bus("no-logind");
+    drop(listener);
+    let (send, mut words) = mpsc::channel(1);
+    follow(path.clone(), send).await;
+    assert!(words.recv().await.is_none());
+    std::fs::remove_file(&path).unwrap();
+}

@@ -1,0 +1,310 @@
+//! As much of the D-Bus wire format as one subscription takes: little endian, texts, and one boolean.
+//!
+//! <https://dbus.freedesktop.org/doc/dbus-specification.html#message-protocol>
+
+use std::io;
+
+/// More than anything that we ask for is answered with. The format allows 128 MiB.
+pub(super) const MOST: usize = 64 << 10;
+
+/// Fixed part of a header, the length of its fields included.
+pub(super) const FIXED: usize = 16;
+
+const METHOD_CALL: u8 = 1;
+const METHOD_RETURN: u8 = 2;
+const ERROR: u8 = 3;
+const SIGNAL: u8 = 4;
+
+/// Codes of header fields.
+const PATH: u8 = 1;
+const INTERFACE: u8 = 2;
+const MEMBER: u8 = 3;
+const REPLY_SERIAL: u8 = 5;
+const DESTINATION: u8 = 6;
+const SENDER: u8 = 7;
+const SIGNATURE: u8 = 8;
+
+/// A method call with texts as arguments.
+pub(super) struct Call<'a> {
+    pub(super) destination: &'a str,
+    pub(super) path: &'a str,
+    pub(super) interface: &'a str,
+    pub(super) member: &'a str,
+    pub(super) arguments: &'a [&'a str],
+}
+
+/// What kind of message it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Return,
+    Error,
+    Signal,
+    Other,
+}
+
+/// A message as far as anybody here looks at it; texts that are absent are empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    /// Of the call that it answers; 0: of none.
+    pub(super) reply_to: u32,
+    pub(super) sender: String,
+    pub(super) interface: String,
+    pub(super) member: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Call<'_> {
+    /// As bytes. `serial` is not 0.
+    pub(super) fn bytes(&self, serial: u32) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        for argument in self.arguments {
+            pad(&mut body, 4);
+            put_text(&mut body, argument)?;
+        }
+        let mut fields = Vec::new();
+        for (code, kind, text) in [
+            (PATH, b'o', self.path),
+            (INTERFACE, b's', self.interface),
+            (MEMBER, b's', self.member),
+            (DESTINATION, b's', self.destination),
+        ] {
+            pad(&mut fields, 8);
+            fields.extend([code, 1, kind, 0]);
+            put_text(&mut fields, text)?;
+        }
+        if !self.arguments.is_empty() {
+            pad(&mut fields, 8);
+            let signature = "s".repeat(self.arguments.len());
+            fields.extend([SIGNATURE, 1, b'g', 0]);
+            fields.push(u8::try_from(signature.len()).map_err(io::Error::other)?);
+            fields.extend(signature.bytes());
+            fields.push(0);
+        }
+        let mut message = vec![b'l', METHOD_CALL, 0, 1];
+        message.extend(length(&body)?.to_le_bytes());
+        message.extend(serial.to_le_bytes());
+        message.extend(length(&fields)?.to_le_bytes());
+        message.extend(&fields);
+        pad(&mut message, 8);
+        message.extend(&body);
+        Ok(message)
+    }
+}
+
+/// How long the message is that begins with these bytes.
+pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
+    if fixed.first() != Some(&b'l') {
+        return Err(malformed());
+    }
+    let fields = number(fixed, 12)?;
+    let header = FIXED.saturating_add(fields).next_multiple_of(8);
+    let size = header.saturating_add(number(fixed, 4)?);
+    if size > MOST {
+        Err(malformed())
+    } else {
+        Ok(size)
+    }
+}
+
+/// A whole message of [`size`].
+pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
+    let mut message = Message {
+        kind: match bytes.get(1) {
+            Some(&METHOD_RETURN) => Kind::Return,
+            Some(&ERROR) => Kind::Error,
+            Some(&SIGNAL) => Kind::Signal,
+            Some(_) | None => Kind::Other,
+        },
+        reply_to: 0,
+        sender: String::new(),
+        interface: String::new(),
+        member: String::new(),
+        body: Vec::new(),
+    };
+    let end = FIXED.saturating_add(number(bytes, 12)?);
+    let mut at = FIXED;
+    while at < end {
+        let (code, kind) = field(bytes, at)?;
+        let value = at + 4;
+        at = match kind {
+            b'u' => {
+                if code == REPLY_SERIAL {
+                    message.reply_to = u32::try_from(number(bytes, value)?).unwrap_or_default();
+                }
+                value + 4
+            }
+            b's' | b'o' => {
+                let text = text(bytes, value)?;
+                let place = match code {
+                    SENDER => Some(&mut message.sender),
+                    INTERFACE => Some(&mut message.interface),
+                    MEMBER => Some(&mut message.member),
+                    _ => None,
+                };
+                let after = value + 4 + text.len() + 1;
+                if let Some(place) = place {
+                    text.clone_into(place);
+                }
+                after
+            }
+            b'g' => value + 2 + usize::from(*bytes.get(value).ok_or_else(malformed)?),
+            _ => return Err(malformed()),
+        }
+        .next_multiple_of(8);
+    }
+    let body = bytes.get(end.next_multiple_of(8)..).ok_or_else(malformed)?;
+    message.body = body.to_vec();
+    Ok(message)
+}
+
+impl Message {
+    /// The body, if it is one boolean.
+    pub(super) fn boolean(&self) -> io::Result<bool> {
+        match number(&self.body, 0)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The first text of the body.
+    pub(super) fn text(&self) -> io::Result<&str> {
+        text(&self.body, 0)
+    }
+}
+
+/// Code and type of the field at `at`. All that a bus sends have a type of one letter.
+fn field(bytes: &[u8], at: usize) -> io::Result<(u8, u8)> {
+    match bytes.get(at..at + 4) {
+        Some([code, 1, kind, 0]) => Ok((*code, *kind)),
+        Some(_) | None => Err(malformed()),
+    }
+}
+
+fn text(bytes: &[u8], at: usize) -> io::Result<&str> {
+    let len = number(bytes, at)?;
+    let text = bytes.get(at + 4..).and_then(|rest| rest.get(..len));
+    let text = text.ok_or_else(malformed)?;
+    str::from_utf8(text).map_err(|_| malformed())
+}
+
+fn number(bytes: &[u8], at: usize) -> io::Result<usize> {
+    let four = bytes.get(at..at.saturating_add(4));
+    let four: [u8; 4] = four
+        .and_then(|four| four.try_into().ok())
+        .ok_or_else(malformed)?;
+    usize::try_from(u32::from_le_bytes(four)).map_err(io::Error::other)
+}
+
+fn put_text(to: &mut Vec<u8>, text: &str) -> io::Result<()> {
+    to.extend(length(text.as_bytes())?.to_le_bytes());
+    to.extend(text.bytes());
+    to.push(0);
+    Ok(())
+}
+
+fn length(bytes: &[u8]) -> io::Result<u32> {
+    u32::try_from(bytes.len()).map_err(io::Error::other)
+}
+
+fn pad(bytes: &mut Vec<u8>, to: usize) {
+    bytes.resize(bytes.len().next_multiple_of(to), 0);
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "not a D-Bus message that we know",
+    )
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// As a bus would send it.
+    pub fn message(kind: u8, fields: &[(u8, &str)], reply_to: Option<u32>, body: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        if let Some(serial) = reply_to {
+            all.extend([REPLY_SERIAL, 1, b'u', 0]);
+            all.extend(serial.to_le_bytes());
+        }
+        for (code, text) in fields {
+            pad(&mut all, 8);
+            all.extend([*code, 1, b's', 0]);
+            put_text(&mut all, text).unwrap();
+        }
+        let mut message = vec![b'l', kind, 0, 1];
+        message.extend(length(body).unwrap().to_le_bytes());
+        message.extend(9_u32.to_le_bytes());
+        message.extend(length(&all).unwrap().to_le_bytes());
+        message.extend(all);
+        pad(&mut message, 8);
+        message.extend(body);
+        message
+    }
+
+    /// `PrepareForShutdown` as logind sends it.
+    pub fn prepare(sender: &str, begins: bool) -> Vec<u8> {
+        let fields = [
+            (SENDER, sender),
+            (INTERFACE, "org.freedesktop.login1.Manager"),
+            (MEMBER, "PrepareForShutdown"),
+        ];
+        message(SIGNAL, &fields, None, &u32::from(begins).to_le_bytes())
+    }
+
+    /// An answer to call `serial`.
+    pub fn answer(sender: &str, serial: u32) -> Vec<u8> {
+        message(METHOD_RETURN, &[(SENDER, sender)], Some(serial), &[])
+    }
+
+    #[test]
+    fn a_call_is_written_as_the_specification_has_it() {
+        let call = Call {
+            destination: "a.b",
+            path: "/a",
+            interface: "a.b",
+            member: "C",
+            arguments: &["xyz", "w"],
+        };
+        let expected: &[&[u8]] = &[
+            b"l\x01\x00\x01\x0e\x00\x00\x00\x07\x00\x00\x00\x48\x00\x00\x00",
+            b"\x01\x01o\x00\x02\x00\x00\x00/a\x00\x00\x00\x00\x00\x00",
+            b"\x02\x01s\x00\x03\x00\x00\x00a.b\x00\x00\x00\x00\x00",
+            b"\x03\x01s\x00\x01\x00\x00\x00C\x00\x00\x00\x00\x00\x00\x00",
+            b"\x06\x01s\x00\x03\x00\x00\x00a.b\x00\x00\x00\x00\x00",
+            b"\x08\x01g\x00\x02ss\x00",
+            b"\x03\x00\x00\x00xyz\x00\x01\x00\x00\x00w\x00",
+        ];
+        let bytes = call.bytes(7).unwrap();
+        let fixed: [u8; FIXED] = bytes[..FIXED].try_into().unwrap();
+        assert_eq!(size(&fixed).unwrap(), bytes.len());
+        assert_eq!(bytes, expected.concat());
+    }
+
+    #[test]
+    fn a_message_is_read_back_and_no_torn_one_is() {
+        let whole = prepare(":1.3", true);
+        let read = parse(&whole).unwrap();
+        assert_eq!((read.kind, read.sender.as_str()), (Kind::Signal, ":1.3"));
+        assert_eq!(read.member, "PrepareForShutdown");
+        assert!(read.boolean().unwrap());
+        assert_eq!(parse(&answer(":1.3", 5)).unwrap().reply_to, 5);
+        for len in 0..whole.len() - 4 {
+            assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
+        }
+        // Whatever the bytes are, reading them ends.
+        for place in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut other = whole.clone();
+                other[place] = byte;
+                let _any: io::Result<Message> = parse(&other);
+            }
+        }
+        let mut huge: [u8; FIXED] = whole[..FIXED].try_into().unwrap();
+        huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(size(&huge).is_err());
+    }
+}

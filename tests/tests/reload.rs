@@ -1,0 +1,226 @@
+//! The configuration, read again while the agent runs; what it answers about itself; and one sync.
+
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{Effect, Fault};
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Node, Running, in_memory, pass};
+use nodepulse_tests::view::View;
+use serde_json::Value;
+
+const RELOADS: &str = "nodepulse_config_reloads_total";
+
+/// Simulated time waits for the helper thread.
+async fn reloads(node: &Running, result: &str, count: f64) {
+    pass(Duration::from_millis(1)).await;
+    let read = node.scrape().await;
+    assert_eq!(
+        read.value(RELOADS, &[("result", result)]),
+        Some(count),
+        "{result}"
+    );
+}
+
+async fn asked(node: &Running, path: &str) -> Value {
+    let answer = node.get(path).await;
+    assert_eq!(answer.code, Some(200), "{answer:?}");
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+/// 1000 pids of which 100 are in use.
+fn crowded() -> MadeUpHost {
+    let host = MadeUpHost::calm();
+    host.tasks(100).pid_max(1_000);
+    host
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_threshold_counts_at_once_and_a_bad_one_changes_nothing() {
+    let api = in_memory();
+    let node = Node::named("worker-1")
+        .hard("pid.available<10%")
+        .host(crowded())
+        .start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    assert_eq!(view.status("PIDPressure"), "False");
+
+    let before = api.now();
+    node.reload(|now| now.eviction_hard = text("pid.available<95%"))
+        .await;
+    let (_, at) = view.becomes("PIDPressure", "True", SOON).await;
+    assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
+    reloads(&node, "applied", 1.0).await;
+
+    node.reload(|now| now.eviction_hard = text("pid.available<lots"))
+        .await;
+    reloads(&node, "refused", 1.0).await;
+    let threshold = [("signal", "pid.available")];
+    let read = node.scrape().await;
+    let name = "nodepulse_signal_threshold";
+    assert_eq!(
+        read.value(name, &threshold),
+        Some(949.0),
+        "the last good one"
+    );
+
+    node.reload(|now| now.eviction_hard = text("pid.available<95%"))
+        .await;
+    reloads(&node, "unchanged", 1.0).await;
+    node.reload(|now| now.eviction_hard = text("pid.available<0%"))
+        .await;
+    reloads(&node, "applied", 2.0).await;
+    pass(Duration::from_secs(15)).await;
+    let read = node.scrape().await;
+    assert_eq!(read.value(name, &threshold), None, "there is none any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_a_restart_waits_and_the_rest_does_not() {
+    let api = in_memory();
+    let node = Node::named("worker-1").host(crowded()).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    node.reload(|now| {
+        now.mode = text("companion");
+        now.kernel_tier = text("files");
+        now.eviction_hard = text("pid.available<95%");
+        now.max_pods = text("7");
+    })
+    .await;
+    reloads(&node, "needs_restart", 1.0).await;
+    view.becomes("PIDPressure", "True", SOON).await;
+    pass(Duration::from_secs(11)).await;
+    assert_eq!(view.node().unwrap()["status"]["capacity"]["pods"], "7");
+    let renewed = view.renewals().len();
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(view.renewals().len(), renewed + 3, "node mode as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_transition_period_ends_a_condition_sooner() {
+    let api = in_memory();
+    let host = std::sync::Arc::new(crowded());
+    let node = Node::named("worker-1")
+        .hard("pid.available<95%")
+        .host(std::sync::Arc::clone(&host))
+        .start(&api);
+    let view = View::of(&api, "worker-1");
+    view.becomes("PIDPressure", "True", SOON).await;
+    host.tasks(10);
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(view.status("PIDPressure"), "True", "for five minutes");
+    node.reload(|now| now.eviction_pressure_transition_period = text("30s"))
+        .await;
+    reloads(&node, "applied", 1.0).await;
+    view.becomes("PIDPressure", "False", SOON).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_it_says_of_itself_is_what_the_api_server_has() {
+    let api = in_memory();
+    let host = std::sync::Arc::new(crowded());
+    let node = Node::named("worker-1")
+        .hard("pid.available<10%")
+        .host(std::sync::Arc::clone(&host))
+        .start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    pass(Duration::from_secs(60)).await;
+    host.tasks(950);
+    view.becomes("PIDPressure", "True", Duration::from_secs(20))
+        .await;
+    pass(Duration::from_secs(5)).await;
+
+    let status = asked(&node, "/v1/status").await;
+    let stored = view.node().unwrap()["status"].clone();
+    for part in ["addresses", "capacity", "allocatable", "nodeInfo"] {
+        assert_eq!(status[part], stored[part], "{part}");
+    }
+    let conditions = status["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 5);
+    for condition in conditions {
+        let stored = view.condition(condition["type"].as_str().unwrap());
+        for part in ["status", "reason", "message", "lastTransitionTime"] {
+            assert_eq!(condition[part], stored[part], "{part} of {condition}");
+        }
+    }
+
+    let told = asked(&node, "/v1/explain").await;
+    assert_eq!(told["node"], "worker-1");
+    let of = |type_: &str| {
+        let mut all = told["conditions"].as_array().unwrap().iter();
+        all.find(|told| told["type"] == type_).unwrap().clone()
+    };
+    let pids = of("PIDPressure");
+    let signal = &pids["signals"][0];
+    assert_eq!(
+        (
+            &signal["signal"],
+            &signal["available"],
+            &signal["threshold"]
+        ),
+        (&"pid.available".into(), &50.into(), &100.into())
+    );
+    assert_eq!(signal["below"], true);
+    assert_eq!(
+        pids["since"],
+        view.condition("PIDPressure")["lastTransitionTime"]
+    );
+    assert_eq!(pids["because"][0], "pid.available was 50, below 100");
+    assert_eq!(pids["changes"][0]["from"], "calm");
+    assert!(pids["endsNotBefore"].is_string());
+    assert_eq!(of("MemoryPressure").get("endsNotBefore"), None);
+    assert_eq!(of("DiskIOPressure")["status"], "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_sync_is_a_node_with_its_status_and_lease_and_then_the_end() {
+    let api = in_memory();
+    let node = Node::named("worker-1").once().start(&api);
+    node.ended().await.unwrap();
+    let view = View::of(&api, "worker-1");
+    assert_eq!(view.status("Ready"), "True");
+    assert!(view.lease().is_some());
+    let asked = api.requests().len();
+    pass(Duration::from_mins(10)).await;
+    assert_eq!(api.requests().len(), asked, "nothing goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_sync_that_cannot_be_written_is_a_failure() {
+    let api = in_memory();
+    let node = Node::named("worker-1").once().out_of_reach().start(&api);
+    pass(Duration::from_secs(31)).await;
+    let err = node.ended().await.unwrap_err();
+    assert!(err.to_string().contains("status"), "{err}");
+
+    let refused = [
+        ("PATCH", "/api/v1/nodes/worker-1/status", "status"),
+        ("PUT", "/apis/coordination", "lease"),
+    ];
+    for (method, path, what) in refused {
+        let api = in_memory();
+        Node::named("worker-1")
+            .once()
+            .start(&api)
+            .ended()
+            .await
+            .unwrap();
+        pass(Duration::from_secs(10)).await;
+        api.faults()
+            .push(Fault::on(method, path, Effect::Status(403)).always());
+        let node = Node::named("worker-1").once().start(&api);
+        pass(Duration::from_secs(31)).await;
+        let err = node.ended().await.unwrap_err();
+        assert!(
+            err.to_string().starts_with(&format!("the {what} ")),
+            "{err}"
+        );
+    }
+}
