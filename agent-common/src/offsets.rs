@@ -74,10 +74,12 @@ pub struct KernelOffsets {
     pub rq_cmd_flags: u32,
     /// `request.__data_len`.
     pub rq_data_len: u32,
-    /// `request.rq_disk`, up to 5.16; missing where `rq_q` and `queue_disk` lead to it.
+    /// `request.rq_disk`, up to 5.16; missing where `queue_disk` leads to it.
     pub rq_disk: u32,
     /// `request.q`.
     pub rq_q: u32,
+    /// `request_queue.id`.
+    pub queue_id: u32,
     /// `request_queue.disk`.
     pub queue_disk: u32,
     /// `gendisk.major`.
@@ -96,8 +98,6 @@ pub struct KernelOffsets {
     pub oc_totalpages: u32,
     /// No offset: 1 where argument 0 of `mark_victim` is the task, 0 where it is a pid.
     pub mark_victim_has_task: u32,
-    /// Always zero.
-    pub pad: u32,
 }
 layout!(KernelOffsets, 168);
 
@@ -142,6 +142,7 @@ impl KernelOffsets {
             rq_data_len: M,
             rq_disk: M,
             rq_q: M,
+            queue_id: M,
             queue_disk: M,
             disk_major: M,
             disk_first_minor: M,
@@ -151,7 +152,6 @@ impl KernelOffsets {
             oc_order: M,
             oc_totalpages: M,
             mark_victim_has_task: 0,
-            pad: 0,
         }
     }
 }

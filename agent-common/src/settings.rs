@@ -81,8 +81,10 @@ pub struct DiskEntry {
     pub good_windows: u64,
     /// Reads and writes that ended with an error, ever. Not counted elsewhere.
     pub errors: u64,
-    /// Reads and writes completed, ever: tells whether the disk still answers.
-    pub completed: u64,
+    /// Number of the disk, for the records about it: [`device_key`].
+    pub dev: u32,
+    /// Always zero.
+    pub pad: u32,
     /// Latency of all reads and writes. Slot 0 is under 1.024 µs, slot n from 2^(n-1) to 2^n times
     /// that; the last one is open.
     pub histogram: [u64; HISTOGRAM_SLOTS],
@@ -90,10 +92,19 @@ pub struct DiskEntry {
 layout!(DiskEntry, 336, slow_ns @ 0, window_start @ 16, state @ 48, histogram @ 80);
 
 impl DiskEntry {
+    /// Reads and writes completed, ever; errors are not among them.
+    #[cfg(feature = "user")]
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.histogram.iter().sum()
+    }
+
     /// An entry that has seen nothing yet.
     #[must_use]
     pub const fn new(slow_ns: u64, window_ns: u64) -> Self {
         Self {
+            dev: 0,
+            pad: 0,
             slow_ns,
             window_ns,
             window_start: 0,
@@ -103,7 +114,6 @@ impl DiskEntry {
             state: 0,
             good_windows: 0,
             errors: 0,
-            completed: 0,
             histogram: [0; HISTOGRAM_SLOTS],
         }
     }

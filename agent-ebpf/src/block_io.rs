@@ -1,5 +1,10 @@
 //! `block_rq_complete`: latency per disk, and its state changes.
 //!
+//! This runs at every request of every disk, so it reads what it needs by plain loads: the verifier
+//! knows the type of the request and of its queue, and neither can be null or gone while the request
+//! completes (`blk_rq_init` and `blk_mq_rq_ctx_init` set `request.q`). Everything further away is
+//! read by the helper that may fail, ten times a second for each queue.
+//!
 //! The latency is the time since the kernel allocated the request, so it holds the wait in the
 //! queue, as `await` does. A window is closed by the first completion after its end; ending a state
 //! when I/O stops, and seeing a hang, is left to user space.
@@ -11,51 +16,87 @@ use agent_common::settings::{
 };
 use agent_common::{DiskEntry, DropReason, EventKind, KernelOffsets};
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
 
 use crate::cell::add;
 use crate::emit;
-use crate::maps::DISKS;
-use crate::offsets::{Address, offset};
+use crate::maps::{DISKS, QUEUES, SLOTS};
+use crate::offsets::{Address, Typed, offset};
 
 /// `REQ_OP_MASK`: the low 8 bits of `cmd_flags` (`include/linux/blk_types.h`).
 const OP_MASK: u32 = 0xff;
 /// `REQ_OP_WRITE`; reads are 0. Everything above is flush, discard, zones or passthrough.
 const OP_WRITE: u32 = 1;
 
+/// How long it is taken for granted which disk a queue belongs to: 2^27 ns, 134 ms. Ids of queues
+/// are used again.
+const KNOWN_FOR: u32 = 27;
+/// Low bits of what is known of a queue: the slot of its disk.
+const SLOT_BITS: u32 = 16;
+/// That slot where the disk is not watched, or there is none.
+const UNWATCHED: u64 = (1 << SLOT_BITS) - 1;
+
 /// `block_rq_complete(request, error, nr_bytes)`.
-#[raw_tracepoint(tracepoint = "block_rq_complete")]
-pub fn disk_complete(ctx: RawTracePointContext) -> i32 {
-    let rq = Address::new(ctx.arg::<u64>(0));
-    let Some(dev) = device(rq) else {
-        return 0; // A request without a disk, such as one of a controller's admin queue.
-    };
-    let Some(entry) = DISKS.get_ptr_mut(dev) else {
-        return 0;
-    };
-    // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
-    // in it. Where user space replaces the entry meanwhile, what is written goes to one that is not
-    // looked at any more, or to the same disk's next one: some counts are lost.
-    let entry = unsafe { &mut *entry };
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: argument 0 of this tracepoint is a request.
+    let rq = unsafe { Typed::new(ctx.arg::<u64>(0)) };
     if !ends_a_read_or_write(rq, ctx.arg::<u32>(2)) {
         return 0;
     }
+    // SAFETY: takes nothing and reads the clock by which the request was stamped.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let Some(entry) = DISKS.get_ptr_mut(slot_of(rq, now)) else {
+        return 0;
+    };
+    // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
+    // in it. User space may write it at the same time: then some counts are lost.
+    let entry = unsafe { &mut *entry };
     if ctx.arg::<u32>(1) != 0 {
-        failed(dev, entry);
+        failed(entry);
         #[cfg(feature = "log")]
-        aya_log_ebpf::debug!(&ctx, "request failed on device {}", dev);
+        aya_log_ebpf::debug!(&ctx, "request failed on device {}", entry.dev);
         return 0;
     }
-    // SAFETY: the offset comes from `table`.
-    match rq.at(unsafe { offset!(rq_start_time_ns) }).read::<u64>() {
-        None | Some(0) => emit::dropped(DropReason::NoStartTime),
-        Some(start) => completed(dev, entry, start),
+    // SAFETY: the offset is that of this member.
+    match unsafe { rq.load::<u64>(offset!(rq_start_time_ns)) } {
+        0 => emit::dropped(DropReason::NoStartTime),
+        start => completed(entry, start, now),
     }
     0
 }
 
-/// The disk of a request: `rq_disk` up to 5.16, `q->disk` since.
+/// Where the entry of the request's disk stands; beyond the end of [`DISKS`] where there is none.
+#[inline(always)]
+fn slot_of(rq: Typed, now: u64) -> u32 {
+    // SAFETY: both offsets are those of the members, and the first holds a queue.
+    let id = unsafe { rq.follow(offset!(rq_q)).load::<u32>(offset!(queue_id)) };
+    let Some(known) = QUEUES.get_ptr_mut(id) else {
+        return look_up(rq) as u32; // A machine with thousands of disks.
+    };
+    let time = now >> KNOWN_FOR;
+    // SAFETY: a live, aligned map value. Other CPUs write it as a whole, and the same.
+    unsafe {
+        let mut it = known.read_volatile();
+        if it >> SLOT_BITS != time {
+            it = (time << SLOT_BITS) | look_up(rq);
+            known.write_volatile(it);
+        }
+        (it & UNWATCHED) as u32
+    }
+}
+
+/// The slot of the request's disk, by its number.
+#[inline(never)]
+fn look_up(rq: Typed) -> u64 {
+    let slot = device(rq.address()).and_then(|dev| SLOTS.get_ptr(dev));
+    // SAFETY: the lookup returned a live, aligned map value.
+    slot.map_or(UNWATCHED, |slot| unsafe { *slot } as u64 & UNWATCHED)
+}
+
+/// The disk of a request: `rq_disk` up to 5.16, `q->disk` since. None for a request such as one of
+/// a controller's admin queue.
 #[inline(always)]
 fn device(rq: Address) -> Option<u32> {
     // SAFETY: all offsets come from `table`.
@@ -82,54 +123,53 @@ fn device(rq: Address) -> Option<u32> {
 /// Whether this completion is the last of a read or write that moved data. An empty flush is a
 /// write of no bytes.
 #[inline(always)]
-fn ends_a_read_or_write(rq: Address, nr_bytes: u32) -> bool {
-    // SAFETY: both offsets come from `table`.
-    let (flags, left) = unsafe { (offset!(rq_cmd_flags), offset!(rq_data_len)) };
-    let (Some(flags), Some(left)) = (rq.at(flags).read::<u32>(), rq.at(left).read::<u32>()) else {
-        return false;
+fn ends_a_read_or_write(rq: Typed, nr_bytes: u32) -> bool {
+    // SAFETY: the offsets are those of these members.
+    let (flags, left) = unsafe {
+        (
+            rq.load::<u32>(offset!(rq_cmd_flags)),
+            rq.load::<u32>(offset!(rq_data_len)),
+        )
     };
     flags & OP_MASK <= OP_WRITE && nr_bytes != 0 && nr_bytes >= left
 }
 
 /// One error is told at once, and the disk stays failing until some windows went by without any.
 #[inline(always)]
-fn failed(dev: u32, entry: &mut DiskEntry) {
+fn failed(entry: &mut DiskEntry) {
     // SAFETY: a field of a live map value.
     unsafe { add(&raw mut entry.errors, 1) };
     if entry.state == DISK_WELL {
-        change(dev, entry, DISK_FAILING, 0);
+        change(entry, DISK_FAILING, 0);
     } else if entry.state == DISK_FAILING {
         entry.good_windows = 0;
     }
 }
 
 #[inline(always)]
-fn completed(dev: u32, entry: &mut DiskEntry, start: u64) {
-    // SAFETY: takes nothing and reads the clock by which the request was stamped.
-    let now = unsafe { bpf_ktime_get_ns() };
+fn completed(entry: &mut DiskEntry, start: u64, now: u64) {
     let latency = now.saturating_sub(start);
     let elapsed = now.saturating_sub(entry.window_start);
     if elapsed >= entry.window_ns {
-        close_window(dev, entry, elapsed);
+        close_window(entry, elapsed);
         entry.window_start = now;
     }
     let slow = latency >= entry.slow_ns;
     // SAFETY: fields of a live map value; the histogram index is masked to its length.
     unsafe {
         add(&raw mut entry.histogram[slot(latency)], 1);
-        add(&raw mut entry.completed, 1);
         add(&raw mut entry.total, 1);
-        add(&raw mut entry.slow, u64::from(slow));
     }
-    entry.max_ns = entry.max_ns.max(latency);
-    if slow && entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR)
-    {
-        change(
-            dev,
-            entry,
-            DISK_SLOW,
-            now.saturating_sub(entry.window_start),
-        );
+    if latency > entry.max_ns {
+        entry.max_ns = latency;
+    }
+    if !slow {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { add(&raw mut entry.slow, 1) };
+    if entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR) {
+        change(entry, DISK_SLOW, now.saturating_sub(entry.window_start));
     }
 }
 
@@ -142,7 +182,7 @@ fn completed(dev: u32, entry: &mut DiskEntry, start: u64) {
 /// A window that was followed by a long silence says nothing about now: it can end a state, but not
 /// begin one.
 #[inline(always)]
-fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
+fn close_window(entry: &mut DiskEntry, elapsed: u64) {
     let (total, slow) = (entry.total, entry.slow);
     if total == 0 {
         return;
@@ -151,7 +191,7 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
     if entry.state == DISK_WELL {
         let bad = total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT;
         if bad && passed < DISK_GOOD_WINDOWS {
-            change(dev, entry, DISK_SLOW, elapsed);
+            change(entry, DISK_SLOW, elapsed);
         }
     } else {
         let failing = entry.state == DISK_FAILING;
@@ -165,7 +205,7 @@ fn close_window(dev: u32, entry: &mut DiskEntry, elapsed: u64) {
         entry.good_windows = before.saturating_add(passed - 1);
         // The window with the error counts too.
         if entry.good_windows >= DISK_GOOD_WINDOWS + u64::from(failing) {
-            change(dev, entry, DISK_WELL, elapsed);
+            change(entry, DISK_WELL, elapsed);
         }
     }
     entry.total = 0;
@@ -187,10 +227,10 @@ fn windows(elapsed: u64, window_ns: u64) -> u64 {
 }
 
 #[inline(always)]
-fn change(dev: u32, entry: &mut DiskEntry, state: u64, window_ns: u64) {
+fn change(entry: &mut DiskEntry, state: u64, window_ns: u64) {
     entry.state = state;
     entry.good_windows = 0;
-    let (total, slow, max_ns) = (entry.total, entry.slow, entry.max_ns);
+    let (dev, total, slow, max_ns) = (entry.dev, entry.total, entry.slow, entry.max_ns);
     emit::bulk(EventKind::DiskState, |record: &mut DiskState| {
         record.dev = dev;
         record.state = state as u32;

@@ -30,9 +30,18 @@ pub static PID_SETTINGS: Array<PidSettings> = Array::with_max_entries(1, 0);
 #[map]
 pub static PID_STATE: Array<PidState> = Array::with_max_entries(1, 0);
 
-/// The disks to watch. User space fills it; a disk that is not in it is ignored.
+/// The disks to watch, each in a slot. User space fills it.
 #[map]
-pub static DISKS: HashMap<u32, DiskEntry> = HashMap::with_max_entries(256, 0);
+pub static DISKS: Array<DiskEntry> = Array::with_max_entries(256, 0);
+
+/// From the number of a disk to its slot. User space fills it; a disk that is not in it is ignored.
+#[map]
+pub static SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(256, 0);
+
+/// What was found out about queues, by `request_queue.id`: when, and the slot of the disk. The
+/// programs alone use it.
+#[map]
+pub static QUEUES: Array<u64> = Array::with_max_entries(4096, 0);
 
 /// Where the `oom_control` of an `out_of_memory` that is running stands, by
 /// `bpf_get_current_pid_tgid`: by task and not by CPU, since the path sleeps. The programs alone use

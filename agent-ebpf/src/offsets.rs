@@ -83,3 +83,50 @@ impl Address {
         (next != 0).then_some(Self(next))
     }
 }
+
+/// An object of a type that the verifier knows: only such addresses can be loaded from.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Typed(u64);
+
+impl Typed {
+    /// From an argument.
+    ///
+    /// # Safety
+    ///
+    /// It must point to an object that is there while the program runs. The verifier proves the type
+    /// alone: some kernels do not survive a load from null.
+    #[inline(always)]
+    pub const unsafe fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// For reads further away.
+    #[inline(always)]
+    pub const fn address(self) -> Address {
+        Address::new(self.0)
+    }
+
+    /// The member at `offset`.
+    ///
+    /// # Safety
+    ///
+    /// A member of the size of `T` must be there.
+    #[inline(always)]
+    pub unsafe fn load<T: Copy>(self, offset: u32) -> T {
+        let member = self.0.wrapping_add(offset as u64) as *const T;
+        // SAFETY: the caller's promise. Volatile, so that it is one load of that size.
+        unsafe { member.read_volatile() }
+    }
+
+    /// The object that the member at `offset` points to.
+    ///
+    /// # Safety
+    ///
+    /// The member must be a pointer that is never null or stale there.
+    #[inline(always)]
+    pub unsafe fn follow(self, offset: u32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::new(self.load::<u64>(offset)) }
+    }
+}

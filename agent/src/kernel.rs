@@ -8,6 +8,7 @@ mod attach;
 pub mod btf;
 pub mod cgroup_watch;
 pub mod confine;
+pub mod disks;
 pub mod figures;
 pub mod file_watch;
 pub mod handle;

@@ -1,6 +1,6 @@
 //! From what is wanted to what runs: the ladder for kills, the pair beside it, and the rest.
 
-use aya::programs::{FEntry, FExit, Program, ProgramError, RawTracePoint};
+use aya::programs::{BtfTracePoint, FEntry, FExit, Program, ProgramError, RawTracePoint};
 use aya::{Btf, BtfError, Ebpf};
 
 use super::resolve::Resolved;
@@ -55,8 +55,8 @@ pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
 struct Attacher<'a> {
     programs: &'a mut Ebpf,
     resolved: &'a Resolved,
-    /// The kernel's types as aya wants them for a function's entry or return; read for the first of
-    /// these, since they take 18 MiB.
+    /// The kernel's types as aya wants them for a function or a typed tracepoint; read for the first
+    /// of these, since they take 18 MiB.
     types: Option<Result<Btf, BtfError>>,
 }
 
@@ -90,6 +90,11 @@ impl Attacher<'_> {
                 program.load().map_err(refused)?;
                 program.attach(name).map(drop)
             }
+            Hook::Typed(name) => {
+                let program: &mut BtfTracePoint = program.try_into().map_err(said)?;
+                program.load(name, of_kernel(types)?).map_err(refused)?;
+                program.attach().map(drop)
+            }
             Hook::Entry(function) => {
                 let program: &mut FEntry = program.try_into().map_err(said)?;
                 program.load(function, of_kernel(types)?).map_err(refused)?;
@@ -111,6 +116,7 @@ impl Attacher<'_> {
         };
         let unloaded = match program {
             Program::RawTracePoint(program) => program.unload(),
+            Program::BtfTracePoint(program) => program.unload(),
             Program::FEntry(program) => program.unload(),
             Program::FExit(program) => program.unload(),
             _ => Ok(()),

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_common::settings::device_key;
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::attach::{self, explain};
+use super::disks::DiskMaps;
 use super::resolve::{Resolved, resolve};
 use super::support::{Missing, Probe, Support};
 use super::wanted::Wanted;
@@ -22,7 +22,6 @@ pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 type Bytes<const N: usize> = [u8; N];
 type PidSettingsBytes = Bytes<{ size_of::<PidSettings>() }>;
 type PidStateBytes = Bytes<{ size_of::<PidState>() }>;
-type DiskBytes = Bytes<{ size_of::<DiskEntry>() }>;
 
 /// A map of the object that is not what this build expects, or that the kernel will not let us use.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +38,9 @@ pub enum KernelError {
         #[source]
         source: aya::maps::MapError,
     },
+    /// There is no room for one more disk.
+    #[error("no more than {0} disks can be watched")]
+    Full(u32),
 }
 
 /// What was loaded: the handle to keep, and the rings to read.
@@ -61,7 +63,7 @@ pub struct Kernel {
     support: Support,
     pid_settings: Array<MapData, PidSettingsBytes>,
     pid_state: Array<MapData, PidStateBytes>,
-    disks: HashMap<MapData, u32, DiskBytes>,
+    disks: DiskMaps,
     dropped: PerCpuArray<MapData, u64>,
 }
 
@@ -97,6 +99,8 @@ fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
         ("VICTIMS", !attach::by_pid(resolved, wanted)),
         ("SCOPES", !wanted.scope || wanted.kills.is_none()),
         ("DISKS", !wanted.disks),
+        ("SLOTS", !wanted.disks),
+        ("QUEUES", !wanted.disks),
     ];
     let idle = idle.into_iter().filter(|(_, idle)| *idle);
     idle.map(|(map, _)| map).collect()
@@ -119,7 +123,7 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
             support,
             pid_settings: take(&mut programs, "PID_SETTINGS")?,
             pid_state: take(&mut programs, "PID_STATE")?,
-            disks: take(&mut programs, "DISKS")?,
+            disks: DiskMaps::new(take(&mut programs, "DISKS")?, take(&mut programs, "SLOTS")?),
             dropped: take(&mut programs, "DROPPED")?,
             programs,
         },
@@ -185,13 +189,7 @@ impl Kernel {
         device: DeviceNumber,
         entry: DiskEntry,
     ) -> Result<(), KernelError> {
-        let bytes: DiskBytes = zerocopy::transmute!(entry);
-        let key = device_key(device.major, device.minor);
-        let failed = |source| KernelError::Map {
-            name: "DISKS",
-            source,
-        };
-        self.disks.insert(key, bytes, 0).map_err(failed)
+        self.disks.put(device, entry)
     }
 
     /// Watches `device` no longer.
@@ -200,23 +198,13 @@ impl Kernel {
     ///
     /// When it was not watched, or as for [`Self::set_pid_settings`].
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
-        let failed = |source| KernelError::Map {
-            name: "DISKS",
-            source,
-        };
-        self.disks
-            .remove(&device_key(device.major, device.minor))
-            .map_err(failed)
+        self.disks.remove(device)
     }
 
     /// What the kernel has measured of `device`; `None` where it is not watched.
     #[must_use]
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
-        let bytes = self
-            .disks
-            .get(&device_key(device.major, device.minor), 0)
-            .ok()?;
-        DiskEntry::read_from_bytes(&bytes).ok()
+        self.disks.get(device)
     }
 
     /// Ends the slow state of `device`: nothing completes, and nothing is in flight.

@@ -108,6 +108,7 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         rq_data_len: at("request.__data_len"),
         rq_disk: at("request.rq_disk"),
         rq_q: at("request.q"),
+        queue_id: at("request_queue.id"),
         queue_disk: at("request_queue.disk"),
         disk_major: at("gendisk.major"),
         disk_first_minor: at("gendisk.first_minor"),
@@ -117,7 +118,6 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         oc_order: at("oom_control.order"),
         oc_totalpages: at("oom_control.totalpages"),
         mark_victim_has_task: u32::from(mark_victim_has_task(btf)),
-        pad: 0,
     }
 }
 
@@ -215,12 +215,13 @@ fn pids(o: &KernelOffsets) -> [Needed; 3] {
     ]
 }
 
-fn disks(o: &KernelOffsets) -> [Needed; 7] {
+fn disks(o: &KernelOffsets) -> [Needed; 8] {
     [
         ("request.start_time_ns", o.rq_start_time_ns),
         ("request.cmd_flags", o.rq_cmd_flags),
         ("request.__data_len", o.rq_data_len),
-        ("request.rq_disk or request.q", o.rq_disk.min(o.rq_q)),
+        ("request.q", o.rq_q),
+        ("request_queue.id", o.queue_id),
         (
             "request.rq_disk or request_queue.disk",
             o.rq_disk.min(o.queue_disk),
@@ -294,15 +295,13 @@ mod tests {
     fn either_way_to_the_disk_of_a_request_will_do() {
         const M: u32 = KernelOffsets::MISSING;
         let rows = [
-            (8, M, M, true, "rq_disk, up to 5.16"),
-            (M, 8, 8, true, "q and its disk, since"),
-            (M, 8, M, false, "a queue that does not lead to a disk"),
-            (M, M, M, false, "neither"),
+            (8, M, true, "rq_disk, up to 5.16"),
+            (M, 8, true, "the disk of the queue, since"),
+            (M, M, false, "neither"),
         ];
-        for (rq_disk, rq_q, queue_disk, works, why) in rows {
+        for (rq_disk, queue_disk, works, why) in rows {
             let offsets = KernelOffsets {
                 rq_disk,
-                rq_q,
                 queue_disk,
                 ..zeroed()
             };

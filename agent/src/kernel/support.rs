@@ -31,6 +31,8 @@ pub enum Probe {
 pub enum Hook {
     /// A raw tracepoint of this name.
     Tracepoint(&'static str),
+    /// The same, with arguments whose types the verifier knows.
+    Typed(&'static str),
     /// The entry of this function of the kernel.
     Entry(&'static str),
     /// Its return.
@@ -40,7 +42,7 @@ pub enum Hook {
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tracepoint(name) => f.write_str(name),
+            Self::Tracepoint(name) | Self::Typed(name) => f.write_str(name),
             Self::Entry(function) => write!(f, "entry of {function}"),
             Self::Return(function) => write!(f, "return of {function}"),
         }
@@ -85,7 +87,7 @@ impl Probe {
             Self::ScopeEnter => Hook::Entry("out_of_memory"),
             Self::ScopeLeave => Hook::Return("out_of_memory"),
             Self::PidFork => Hook::Tracepoint("sched_process_fork"),
-            Self::DiskComplete => Hook::Tracepoint("block_rq_complete"),
+            Self::DiskComplete => Hook::Typed("block_rq_complete"),
         }
     }
 }

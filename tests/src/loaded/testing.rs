@@ -5,14 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_common::settings::device_key;
 use agent_common::{DiskEntry, DropReason, PidSettings};
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::RawTracePoint;
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::raw_trace_point::RawTracePointLinkId;
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{BtfTracePoint, Program, ProgramInfo, RawTracePoint};
+use aya::{Btf, Ebpf, EbpfLoader};
 use nix::libc;
 use nodepulse::kernel::Probe;
+use nodepulse::kernel::disks::DiskMaps;
 use nodepulse::kernel::loader::BTF;
 use nodepulse::kernel::resolve::resolve;
 use nodepulse::kernel::support::Hook;
@@ -33,13 +34,21 @@ pub const EMPTY_COMPLETE: &str = "empty_complete";
 #[derive(Debug)]
 pub struct Testing {
     programs: Ebpf,
+    types: Btf,
+    disks: Option<DiskMaps>,
 }
 
 /// One attached program; for [`Testing::detach`].
 #[derive(Debug)]
 pub struct Link {
     program: &'static str,
-    id: RawTracePointLinkId,
+    id: LinkId,
+}
+
+#[derive(Debug)]
+enum LinkId {
+    Raw(RawTracePointLinkId),
+    Typed(BtfTracePointLinkId),
 }
 
 /// What the kernel counted of a program while statistics were on.
@@ -67,7 +76,12 @@ impl Testing {
             .override_global("FLOOD_CALL", &libc::SYS_getppid.cast_unsigned(), true)
             .load(&object)
             .map_err(io::Error::other)?;
-        Ok(Self { programs })
+        let types = Btf::from_sys_fs().map_err(io::Error::other)?;
+        Ok(Self {
+            programs,
+            types,
+            disks: None,
+        })
     }
 
     /// Attaches a program.
@@ -76,11 +90,24 @@ impl Testing {
     ///
     /// Where there is none, and where the kernel refuses it.
     pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
-        let attached = self.program(program)?;
-        if attached.fd().is_err() {
-            attached.load().map_err(io::Error::other)?;
-        }
-        let id = attached.attach(tracepoint).map_err(io::Error::other)?;
+        let found = program_mut(&mut self.programs, program)?;
+        let fresh = found.fd().is_err();
+        let id = if let Program::BtfTracePoint(_) = found {
+            let typed: &mut BtfTracePoint = found.try_into().map_err(io::Error::other)?;
+            if fresh {
+                typed
+                    .load(tracepoint, &self.types)
+                    .map_err(io::Error::other)?;
+            }
+            typed.attach().map(LinkId::Typed)
+        } else {
+            let raw: &mut RawTracePoint = found.try_into().map_err(io::Error::other)?;
+            if fresh {
+                raw.load().map_err(io::Error::other)?;
+            }
+            raw.attach(tracepoint).map(LinkId::Raw)
+        };
+        let id = id.map_err(io::Error::other)?;
         Ok(Link { program, id })
     }
 
@@ -99,8 +126,18 @@ impl Testing {
     ///
     /// As the kernel says.
     pub fn detach(&mut self, link: Link) -> io::Result<()> {
-        let program = self.program(link.program)?;
-        program.detach(link.id).map_err(io::Error::other)
+        let program = program_mut(&mut self.programs, link.program)?;
+        match link.id {
+            LinkId::Raw(id) => {
+                let raw: &mut RawTracePoint = program.try_into().map_err(io::Error::other)?;
+                raw.detach(id)
+            }
+            LinkId::Typed(id) => {
+                let typed: &mut BtfTracePoint = program.try_into().map_err(io::Error::other)?;
+                typed.detach(id)
+            }
+        }
+        .map_err(io::Error::other)
     }
 
     /// What the kernel has counted of a program that was attached once.
@@ -109,17 +146,12 @@ impl Testing {
     ///
     /// As the kernel says.
     pub fn runs(&mut self, program: &'static str) -> io::Result<Runs> {
-        let info = self.program(program)?.info().map_err(io::Error::other)?;
+        let program = program_mut(&mut self.programs, program)?;
+        let info: ProgramInfo = program.info().map_err(io::Error::other)?;
         Ok(Runs {
             count: info.run_count(),
             time: info.run_time(),
         })
-    }
-
-    fn program(&mut self, name: &'static str) -> io::Result<&mut RawTracePoint> {
-        let program = self.programs.program_mut(name);
-        let program = program.ok_or_else(|| io::Error::other(format!("no program {name}")))?;
-        program.try_into().map_err(io::Error::other)
     }
 
     /// Takes a ring. It must be kept until everything is attached: what is loaded later refers to
@@ -161,13 +193,13 @@ impl Testing {
     ///
     /// As the kernel says.
     pub fn watch_disk(&mut self, device: DeviceNumber, entry: DiskEntry) -> io::Result<()> {
-        let map = self.programs.map_mut("DISKS");
-        let map = map.ok_or(io::ErrorKind::NotFound)?;
-        let mut map: HashMap<_, u32, [u8; size_of::<DiskEntry>()]> =
-            map.try_into().map_err(io::Error::other)?;
-        let key = device_key(device.major, device.minor);
-        let bytes: [u8; size_of::<DiskEntry>()] = zerocopy::transmute!(entry);
-        map.insert(key, bytes, 0).map_err(io::Error::other)
+        let mut disks = match self.disks.take() {
+            Some(disks) => disks,
+            None => DiskMaps::new(self.map("DISKS")?, self.map("SLOTS")?),
+        };
+        let put = disks.put(device, entry);
+        self.disks = Some(disks);
+        put.map_err(io::Error::other)
     }
 
     fn map<T: TryFrom<Map, Error = MapError>>(&mut self, name: &'static str) -> io::Result<T> {
@@ -175,6 +207,11 @@ impl Testing {
         let map = map.ok_or_else(|| io::Error::other(format!("no map {name}")))?;
         T::try_from(map).map_err(io::Error::other)
     }
+}
+
+fn program_mut<'a>(programs: &'a mut Ebpf, name: &str) -> io::Result<&'a mut Program> {
+    let program = programs.program_mut(name);
+    program.ok_or_else(|| io::Error::other(format!("no program {name}")))
 }
 
 /// What could not be said.
@@ -213,7 +250,7 @@ fn object() -> io::Result<PathBuf> {
 /// For a probe that is attached to a function.
 pub fn tracepoint(probe: Probe) -> io::Result<&'static str> {
     match probe.hook() {
-        Hook::Tracepoint(name) => Ok(name),
+        Hook::Tracepoint(name) | Hook::Typed(name) => Ok(name),
         Hook::Entry(_) | Hook::Return(_) => Err(io::Error::other("no tracepoint")),
     }
 }

@@ -1,0 +1,165 @@
+//! The disks that the completion probe watches: each in a slot, found by its number.
+
+use std::collections::BTreeMap;
+
+use agent_common::DiskEntry;
+use agent_common::settings::device_key;
+use aya::maps::{Array, HashMap, MapData, MapError};
+use zerocopy::FromBytes;
+
+use super::loader::KernelError;
+use crate::units::DeviceNumber;
+
+type DiskBytes = [u8; size_of::<DiskEntry>()];
+
+/// Both maps, and which slot is whose.
+pub struct DiskMaps {
+    entries: Array<MapData, DiskBytes>,
+    by_number: HashMap<MapData, u32, u32>,
+    slots: Slots,
+}
+
+impl DiskMaps {
+    /// Over the maps DISKS and SLOTS of a freshly loaded object.
+    #[must_use]
+    pub fn new(entries: Array<MapData, DiskBytes>, by_number: HashMap<MapData, u32, u32>) -> Self {
+        let slots = Slots::new(entries.len());
+        Self {
+            entries,
+            by_number,
+            slots,
+        }
+    }
+
+    /// Watches `device`, or writes its entry anew.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Full`], or when the kernel refuses a write.
+    pub fn put(&mut self, device: DeviceNumber, entry: DiskEntry) -> Result<(), KernelError> {
+        let number = device_key(device.major, device.minor);
+        let entry = DiskEntry {
+            dev: number,
+            ..entry
+        };
+        let bytes: DiskBytes = zerocopy::transmute!(entry);
+        let known = self.slots.of(device);
+        let slot = known.or_else(|| self.slots.free());
+        let slot = slot.ok_or(KernelError::Full(self.entries.len()))?;
+        self.entries.set(slot, bytes, 0).map_err(in_entries)?;
+        if known.is_none() {
+            let told = self.by_number.insert(number, slot, 0);
+            told.map_err(in_numbers)?;
+            self.slots.take(slot, device);
+        }
+        Ok(())
+    }
+
+    /// Watches `device` no longer.
+    ///
+    /// # Errors
+    ///
+    /// When it was not watched, or the kernel refuses the write.
+    pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
+        let number = device_key(device.major, device.minor);
+        self.by_number.remove(&number).map_err(in_numbers)?;
+        self.slots.leave(device);
+        Ok(())
+    }
+
+    /// What was measured of `device`; `None` where it is not watched.
+    #[must_use]
+    pub fn get(&self, device: DeviceNumber) -> Option<DiskEntry> {
+        let bytes = self.entries.get(&self.slots.of(device)?, 0).ok()?;
+        DiskEntry::read_from_bytes(&bytes).ok()
+    }
+}
+
+/// Which slot is whose.
+struct Slots {
+    taken: BTreeMap<u32, DeviceNumber>,
+    room: u32,
+    /// Where a free one is looked for: for a moment the probe still counts a disk that was
+    /// forgotten, so its slot is taken again as late as can be.
+    next: u32,
+}
+
+impl Slots {
+    const fn new(room: u32) -> Self {
+        Self {
+            taken: BTreeMap::new(),
+            room,
+            next: 0,
+        }
+    }
+
+    fn of(&self, device: DeviceNumber) -> Option<u32> {
+        let mut taken = self.taken.iter();
+        taken.find_map(|(slot, whose)| (*whose == device).then_some(*slot))
+    }
+
+    fn free(&self) -> Option<u32> {
+        let mut all = (self.next..self.room).chain(0..self.next);
+        all.find(|slot| !self.taken.contains_key(slot))
+    }
+
+    fn take(&mut self, slot: u32, device: DeviceNumber) {
+        self.taken.insert(slot, device);
+        self.next = slot + 1;
+    }
+
+    fn leave(&mut self, device: DeviceNumber) {
+        self.taken.retain(|_, whose| *whose != device);
+    }
+}
+
+impl std::fmt::Debug for DiskMaps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskMaps")
+            .field("watched", &self.slots.taken.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn in_entries(source: MapError) -> KernelError {
+    KernelError::Map {
+        name: "DISKS",
+        source,
+    }
+}
+
+fn in_numbers(source: MapError) -> KernelError {
+    KernelError::Map {
+        name: "SLOTS",
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(minor: u32) -> DeviceNumber {
+        DeviceNumber { major: 8, minor }
+    }
+
+    #[test]
+    fn a_slot_is_taken_again_only_when_all_others_were() {
+        let mut slots = Slots::new(3);
+        let mut add = |slots: &mut Slots, minor| {
+            let slot = slots.free();
+            slots.take(slot?, disk(minor));
+            slot
+        };
+        assert_eq!(add(&mut slots, 0), Some(0));
+        slots.leave(disk(0));
+        assert_eq!(slots.of(disk(0)), None);
+        assert_eq!(add(&mut slots, 1), Some(1), "not the one just left");
+        assert_eq!(add(&mut slots, 2), Some(2));
+        assert_eq!(add(&mut slots, 3), Some(0), "all others are taken");
+        assert_eq!(add(&mut slots, 4), None);
+        slots.leave(disk(2));
+        assert_eq!(add(&mut slots, 4), Some(2));
+        assert_eq!(slots.of(disk(1)), Some(1));
+    }
+}
