@@ -6,20 +6,13 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::Stream;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
-use kube::core::WatchEvent;
+use http::Method;
 use serde_json::Value;
 use tokio::io::DuplexStream;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tower::BoxError;
+use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub mod access;
@@ -27,6 +20,7 @@ pub mod backoff;
 pub mod convert;
 pub mod credentials;
 pub mod error;
+pub mod generation;
 pub mod holder;
 pub mod lease;
 pub mod node_watch;
@@ -37,8 +31,10 @@ pub mod patch;
 pub mod place;
 pub mod pod_containers;
 pub mod pod_watch;
+pub mod presence;
 pub mod recorder;
 pub mod register;
+mod renewal;
 pub mod status;
 mod taints;
 pub mod tally;
@@ -47,132 +43,47 @@ pub mod transport;
 #[cfg(test)]
 mod scripted;
 
+use backoff::Jitter;
+use credentials::Access;
 pub use error::{ApiError, Call, Disposition, Refusal};
+pub use generation::Generation;
+use generation::{Answer, Failure, Payload};
 use paper::{Paper, Reads, Tell};
 pub use place::Place;
-use tally::{End, Tally};
+pub use presence::Sign;
+use renewal::Renewal;
 pub use transport::Connector;
-
-/// The largest answer that is read: an object of the API cannot be larger than what etcd takes,
-/// 1.5 MiB, but its JSON form can.
-const ANSWER_LIMIT: usize = 8 << 20;
-/// How long a request waits for the first answer on a new connection to somebody else's.
-const TURN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Sends requests, each within a deadline. Cheap to clone; all clones share one connection.
 ///
 /// A request that meets its deadline, or whose connection breaks, makes the next request open a
 /// new connection: a silent one would swallow every request until TCP gives it up. An HTTP status
-/// never does, since whoever sent it is alive.
+/// never does, since whoever sent it is alive; but after a 401 the credentials are read anew, and
+/// where they have changed the request is sent once more with them.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
 struct Shared {
-    config: kube::Config,
-    connector: Connector,
+    /// Behind mutexes, since every task that sends may be the one that finds them out of date.
+    access: Arc<Mutex<Access>>,
+    jitter: Mutex<Jitter>,
+    /// Where credentials are read anew; `None` where they never change.
+    renewal: Option<Arc<Renewal>>,
     deadline: Duration,
-    tally: Arc<Tally>,
     /// Nothing is written but here.
     paper: Option<Paper>,
     /// Whoever sees a failure first replaces the connection; everybody reads the newest value.
     current: watch::Sender<Generation>,
 }
 
-/// One connection and what is sent over it.
-#[derive(Clone)]
-pub struct Generation {
-    number: u64,
-    client: kube::Client,
-    opening: Arc<Opening>,
-    tally: Arc<Tally>,
-}
-
-/// Until the first answer, requests go one by one: the pool below learns only from a finished
-/// handshake that one connection can carry all of them.
-struct Opening {
-    answered: AtomicBool,
-    turn: Semaphore,
-}
-
-impl Opening {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            answered: AtomicBool::new(false),
-            turn: Semaphore::new(1),
-        })
-    }
-
-    /// Waits for a turn. Not for long: one slow answer must not hold up a lease, and a connection
-    /// that is only slow to answer is in the pool by then.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        if self.answered.load(Ordering::Relaxed) {
-            return None;
-        }
-        let turn = tokio::time::timeout(TURN_LIMIT, self.turn.acquire()).await;
-        // Once somebody has an answer there is nothing left to take turns for.
-        turn.ok()?
-            .ok()
-            .filter(|_| !self.answered.load(Ordering::Relaxed))
-    }
-}
-
-impl Generation {
-    /// For streams, which have no deadline and must start anew on the next generation.
-    #[must_use]
-    pub fn client(&self) -> &kube::Client {
-        &self.client
-    }
-
-    /// Opens a watch on `resource`. Nothing ends it but the server or the connection.
-    async fn watch(
-        &self,
-        resource: &'static str,
-        request: http::Request<Vec<u8>>,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, kube::Error>> + use<>, kube::Error>
-    {
-        let turn = self.opening.turn().await;
-        let opened = self.client.request_events(request).await;
-        let end = match &opened {
-            Ok(_) => End::Answered(StatusCode::OK.as_u16()),
-            Err(kube::Error::Api(status)) => End::answered(status.code),
-            Err(kube::Error::Auth(_)) => End::Credentials,
-            Err(_) => End::Unreachable,
-        };
-        if let End::Answered(_) = end {
-            self.opening.answered.store(true, Ordering::Relaxed);
-        }
-        drop(turn);
-        self.tally.count("WATCH", resource, end);
-        opened
-    }
-
-    /// Counts the connections that were given up.
-    #[must_use]
-    pub const fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-impl fmt::Debug for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Generation({})", self.number)
-    }
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = self.access().config.cluster_url.clone();
         f.debug_struct("Client")
-            .field("server", &self.0.config.cluster_url)
-            .field("generation", &self.0.current.borrow().number)
+            .field("server", &server)
+            .field("generation", &self.0.current.borrow().number())
             .finish_non_exhaustive()
     }
-}
-
-/// A body and how it is meant.
-enum Payload<'a> {
-    None,
-    Object(&'a Value),
-    StrategicMerge(&'a [u8]),
 }
 
 impl Client {
@@ -189,18 +100,20 @@ impl Client {
         connector: Connector,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let tally = Arc::<Tally>::default();
-        let first = Generation {
-            number: 0,
-            client: transport::connect(&config, connector.clone())?,
-            opening: Opening::new(),
-            tally: Arc::clone(&tally),
-        };
+        Self::with(Access::fixed(config, connector), None, deadline)
+    }
+
+    fn with(
+        access: Access,
+        renewal: Option<Renewal>,
+        deadline: Duration,
+    ) -> Result<Self, ApiError> {
+        let first = Generation::new(access.connect()?);
         Ok(Self(Arc::new(Shared {
-            config,
-            connector,
+            access: Arc::new(Mutex::new(access)),
+            jitter: Mutex::new(Jitter::NONE),
+            renewal: renewal.map(Arc::new),
             deadline,
-            tally,
             paper: None,
             current: watch::Sender::new(first),
         })))
@@ -223,10 +136,10 @@ impl Client {
         };
         let shared = &client.0;
         Ok(Self(Arc::new(Shared {
-            config: shared.config.clone(),
-            connector: shared.connector.clone(),
+            access: Arc::clone(&shared.access),
+            jitter: Mutex::new(Jitter::NONE),
+            renewal: shared.renewal.clone(),
             deadline,
-            tally: Arc::clone(&shared.tally),
             paper: Some(Paper::new(reads, tell)),
             current: watch::Sender::new(shared.current.borrow().clone()),
         })))
@@ -246,7 +159,8 @@ impl Client {
         self.0.paper.is_some()
     }
 
-    /// Over TCP and TLS, with credentials from `source`. Opens nothing yet.
+    /// Over TCP and TLS, with credentials from `source`, which are read anew when they have to be.
+    /// Opens nothing yet. Runs the program that the kubeconfig may name, on this thread.
     ///
     /// # Errors
     ///
@@ -255,16 +169,21 @@ impl Client {
         source: credentials::Source<'_>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let config = credentials::load(source).await?;
-        let connector = transport::tcp_tls(&config)?;
-        Self::new(config, connector, deadline)
+        let access = credentials::access(source).await?;
+        let renewal = Renewal::of(source);
+        Self::with(access, Some(renewal), deadline)
+    }
+
+    /// Spreads what is retried at random from now on, so that nodes which were refused together
+    /// do not come back together.
+    pub fn spread_by(&self, jitter: Jitter) {
+        *lock(&self.0.jitter) = jitter;
     }
 
     /// Whether the credentials come from a program, which is run again when they expire.
     #[must_use]
     pub fn runs_a_plugin(&self) -> bool {
-        let user = &self.0.config.auth_info;
-        user.exec.is_some() || user.auth_provider.is_some()
+        self.access().plugin
     }
 
     /// The limit on every request.
@@ -276,7 +195,7 @@ impl Client {
     /// The requests so far, by kind and end.
     #[must_use]
     pub fn requests(&self) -> Vec<(tally::Request, u64)> {
-        self.0.tally.all()
+        self.0.current.borrow().counts().tally.all()
     }
 
     /// The connection in use, and each that replaces it.
@@ -307,9 +226,35 @@ impl Client {
             .await
     }
 
-    /// Waits for as long as the server asked to be left alone, but never longer than a deadline.
+    /// Waits for as long as the server asked to be left alone, and a little longer at random; but
+    /// never longer than a deadline.
     pub(super) async fn pause(&self, wanted: Duration) {
-        tokio::time::sleep(wanted.min(self.0.deadline)).await;
+        tokio::time::sleep(self.spread(wanted)).await;
+    }
+
+    /// The same, as a value.
+    pub(super) fn spread(&self, wanted: Duration) -> Duration {
+        let stretched = lock(&self.0.jitter).stretch(wanted, 0.5);
+        stretched.min(self.0.deadline)
+    }
+
+    /// Waits until somebody gets an answer from the server; at most until nobody has even asked
+    /// for `patience`.
+    pub(super) async fn returned(&self, patience: Duration) -> Sign {
+        let counts = Arc::clone(self.0.current.borrow().counts());
+        counts.presence.returned(patience).await
+    }
+
+    /// Waits before another try; less where the server was away and is back sooner.
+    pub(super) async fn back_off(&self, wait: Duration) {
+        let counts = Arc::clone(self.0.current.borrow().counts());
+        if !counts.presence.is_away() {
+            return tokio::time::sleep(wait).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = counts.presence.returned(wait) => {}
+        }
     }
 
     async fn call(
@@ -330,30 +275,58 @@ impl Client {
         place: &Place,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
-        let verb = tally::verb(&method);
+        if self.access().is_ending() {
+            let number = self.0.current.borrow().number();
+            self.renew(number).await;
+        }
+        let generation = self.0.current.borrow().clone();
+        let result = self.attempt(&generation, &method, place, &payload).await;
+        match &result {
+            Err(err)
+                if err.refusal() == Some(Refusal::Unauthorized)
+                    && self.renew(generation.number()).await =>
+            {
+                let generation = self.0.current.borrow().clone();
+                self.attempt(&generation, &method, place, &payload).await
+            }
+            Ok(_) | Err(_) => result,
+        }
+    }
+
+    async fn attempt(
+        &self,
+        generation: &Generation,
+        method: &Method,
+        place: &Place,
+        payload: &Payload<'_>,
+    ) -> Result<Value, ApiError> {
+        let verb = tally::verb(method);
         let call = Call {
             verb: method.as_str().to_owned(),
             object: place.object.clone(),
         };
-        let request = request(method, place, &payload).map_err(|source| ApiError::Setup {
-            what: "a name as part of a path",
-            source: source.into(),
+        let request = generation::request(method.clone(), place, payload).map_err(|source| {
+            ApiError::Setup {
+                what: "a name as part of a path",
+                source: source.into(),
+            }
         })?;
-        let generation = self.0.current.borrow().clone();
         let limit = self.0.deadline;
         let ended = tokio::time::timeout(limit, generation.exchange(request)).await;
-        self.0.tally.count(verb, place.resource, end(&ended));
+        let counts = generation.counts();
+        counts.ended(verb, place.resource, generation::end(&ended));
         let answer = match ended {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Credentials(source))) => {
                 return Err(ApiError::Credentials { call, source });
             }
             Ok(Err(Failure::Connection(source))) => {
-                self.replace_connection(generation.number);
+                self.replace_connection(generation.number());
+                self.renew_in_passing();
                 return Err(ApiError::Unreachable { call, source });
             }
             Err(_) => {
-                self.replace_connection(generation.number);
+                self.replace_connection(generation.number());
                 return Err(ApiError::Deadline { call, limit });
             }
         };
@@ -363,7 +336,7 @@ impl Client {
             code = answer.code.as_u16(),
             "answered"
         );
-        self.read(call, &answer, generation.number)
+        self.read(call, &answer, generation.number())
     }
 
     fn read(&self, call: Call, answer: &Answer, number: u64) -> Result<Value, ApiError> {
@@ -379,21 +352,20 @@ impl Client {
         })
     }
 
+    fn access(&self) -> MutexGuard<'_, Access> {
+        lock(&self.0.access)
+    }
+
     /// Gives up connection `number`, unless somebody did so already.
     fn replace_connection(&self, number: u64) {
         self.0.current.send_if_modified(|current| {
-            if current.number != number {
+            if current.number() != number {
                 return false;
             }
-            match transport::connect(&self.0.config, self.0.connector.clone()) {
+            match self.access().connect() {
                 Ok(client) => {
-                    *current = Generation {
-                        number: current.number.wrapping_add(1),
-                        client,
-                        opening: Opening::new(),
-                        tally: Arc::clone(&self.0.tally),
-                    };
-                    debug!(generation = current.number, "connection given up");
+                    *current = current.next(client);
+                    debug!(generation = current.number(), "connection given up");
                     true
                 }
                 Err(err) => {
@@ -406,86 +378,15 @@ impl Client {
     }
 }
 
-/// An answer, read whole.
-struct Answer {
-    code: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-/// Why there is no answer.
-enum Failure {
-    Credentials(BoxError),
-    Connection(BoxError),
-}
-
-fn end(ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>) -> End {
-    match ended {
-        Ok(Ok(answer)) => End::answered(answer.code.as_u16()),
-        Ok(Err(Failure::Credentials(_))) => End::Credentials,
-        Ok(Err(Failure::Connection(_))) => End::Unreachable,
-        Err(_) => End::Deadline,
-    }
-}
-
-impl Generation {
-    async fn exchange(
-        &self,
-        request: http::Request<kube::client::Body>,
-    ) -> Result<Answer, Failure> {
-        let turn = self.opening.turn().await;
-        let response = self.send(request).await?;
-        self.opening.answered.store(true, Ordering::Relaxed);
-        drop(turn);
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_LIMIT)
-            .collect()
-            .await
-            .map_err(Failure::Connection)?
-            .to_bytes();
-        Ok(Answer {
-            code: head.status,
-            headers: head.headers,
-            body,
-        })
-    }
-
-    async fn send(
-        &self,
-        request: http::Request<kube::client::Body>,
-    ) -> Result<http::Response<kube::client::Body>, Failure> {
-        self.client.send(request).await.map_err(|err| match err {
-            kube::Error::Auth(_) => Failure::Credentials(err.into()),
-            // Everything else that `send` gives comes from below HTTP.
-            _ => Failure::Connection(err.into()),
-        })
-    }
-}
-
-fn request(
-    method: Method,
-    place: &Place,
-    payload: &Payload<'_>,
-) -> Result<http::Request<kube::client::Body>, http::Error> {
-    let builder = http::Request::builder()
-        .method(method)
-        .uri(&place.path)
-        .header(ACCEPT, "application/json");
-    match payload {
-        Payload::None => builder.body(kube::client::Body::empty()),
-        Payload::Object(object) => builder
-            .header(CONTENT_TYPE, "application/json")
-            .body(object.to_string().into_bytes().into()),
-        Payload::StrategicMerge(patch) => builder
-            .header(CONTENT_TYPE, "application/strategic-merge-patch+json")
-            .body(patch.to_vec().into()),
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::generation::TURN_LIMIT;
     use super::scripted::{Reply, Scripted, refusal};
     use super::*;
 

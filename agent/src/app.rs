@@ -1,4 +1,4 @@
-//! Builds the rooms, connects them, owns the loop and the way out.
+//! Builds the rooms, connects them, owns the loop.
 //!
 //! One task owns the state. Everything that can wake it is one kind of `Input`; everything else sends
 //! to it over a bounded channel, or is told by it what to do.
@@ -32,6 +32,7 @@ mod disks;
 mod facts;
 mod kernel_events;
 mod kills;
+mod leaving;
 mod metering;
 mod node_writer;
 mod observe;
@@ -153,10 +154,14 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
             outside.logind,
         ),
     };
-    let outlet = outside.client.map(|client| Outlet {
-        client,
-        jitter: outside.jitter,
-        setters: outside.setters,
+    let mut jitter = outside.jitter;
+    let outlet = outside.client.map(|client| {
+        client.spread_by(jitter.fork());
+        Outlet {
+            client,
+            jitter,
+            setters: outside.setters,
+        }
     });
     let app = App::new(outside.config, outlet, clock, beside, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
@@ -329,11 +334,7 @@ impl App {
             }
         };
         self.heartbeat.notify.stopping();
-        self.remember().await;
-        self.tell_all_waiting();
-        if let Some(reporting) = self.reporting {
-            reporting.finish().await;
-        }
+        self.leave(events, doors).await;
         result
     }
 

@@ -212,6 +212,8 @@ pub struct Config {
     pub tier: Tier,
     /// `kernel.probes`.
     pub probes: BTreeSet<ProbeFor>,
+    /// `events.queue`: how many Events may wait for the API server.
+    pub event_queue: usize,
     /// `serve.address`; `None` where nothing is to be served.
     pub serve: Option<SocketAddr>,
     /// `sandbox`.

@@ -7,7 +7,7 @@ use nodepulse::clock::Clock;
 use nodepulse::event::{Event, OomKill, Received};
 use nodepulse::kernel::{Kernel, loader, ring};
 use nodepulse::units::Pid;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::SOON;
 
@@ -23,17 +23,22 @@ pub struct Loaded {
     /// Dropping it detaches the programs.
     pub kernel: Kernel,
     events: mpsc::Receiver<Received>,
+    /// Where it is dropped the rings are read no longer.
+    _leaving: watch::Sender<bool>,
 }
 
 impl Loaded {
     /// Reads both rings from now on. Must be called in a runtime.
     pub fn start(loaded: loader::Loaded) -> Self {
         let (send, events) = mpsc::channel(1024);
-        tokio::spawn(ring::read(loaded.crit, Clock::kernel(), send.clone()));
-        tokio::spawn(ring::read(loaded.bulk, Clock::kernel(), send));
+        let (leaving, told) = watch::channel(false);
+        for (ring, told) in [(loaded.crit, told.clone()), (loaded.bulk, told)] {
+            tokio::spawn(ring::read(ring, Clock::kernel(), send.clone(), told));
+        }
         Self {
             kernel: loaded.kernel,
             events,
+            _leaving: leaving,
         }
     }
 

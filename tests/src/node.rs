@@ -384,6 +384,12 @@ impl Running {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
+    /// From now on connections are refused, and those there are break.
+    pub fn lose(&self) {
+        self.network.reachable.store(false, Ordering::Relaxed);
+        self.network.api.reset_connections();
+    }
+
     /// When connections were asked for, as [`ApiServer::now`] tells moments.
     #[must_use]
     pub fn dials(&self) -> Vec<Duration> {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use nodepulse::event::ScopeSource;
 use nodepulse::logind::Word;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
-use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::{EVENTS, NODES, View};
 use tempfile::tempdir;
@@ -169,4 +170,29 @@ async fn killed_outright_its_lease_stays_and_the_next_run_goes_on() {
         .await;
     assert_eq!(view.lease().unwrap()["metadata"]["uid"], uid);
     stopped(agent, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_within_a_storm_of_kills_it_tells_of_those_that_the_kernel_has_told() {
+    const KILLS: u32 = 60;
+
+    let api = in_memory();
+    let node = Node::named("worker-1").start(&api);
+    View::of(&api, "worker-1").settled(SOON).await;
+    pass(Duration::from_secs(1)).await;
+    for pid in 1..=KILLS {
+        let kill = Kill {
+            victim: ("java", pid),
+            cgroup: "kubepods/pod1",
+            limit: Limit::Of("kubepods/pod1"),
+            source: ScopeSource::Exact,
+        };
+        node.kernel().oom_kill(kill).await;
+    }
+    // Nothing of that was read yet: nobody else has had a turn.
+    node.stop().await.unwrap();
+    let kills = api.list("/api/v1/events").into_iter();
+    let kills = kills.filter(|event| event["reason"] == "OOMKilled");
+    let told: u64 = kills.filter_map(|event| event["count"].as_u64()).sum();
+    assert_eq!(told, u64::from(KILLS));
 }

@@ -67,6 +67,14 @@ impl Jitter {
         f64::from(u32::try_from(self.0 >> 32).unwrap_or(0)) / 4_294_967_296.0
     }
 
+    /// A sequence of its own, for somebody else.
+    #[must_use]
+    pub fn fork(&mut self) -> Self {
+        self.fraction();
+        // Odd, as in `seeded`, so that nothing but 0 becomes 0.
+        Self(self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
     /// `period`, made longer by up to `share` of it.
     pub fn stretch(&mut self, period: Duration, share: f64) -> Duration {
         period.mul_f64(1.0 + share * self.fraction())

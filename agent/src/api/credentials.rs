@@ -2,11 +2,26 @@
 
 #![forbid(unsafe_code)]
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
+use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use k8s_openapi::ByteString;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::ApiError;
+use super::{ApiError, Connector, transport};
+use crate::clock::Clock;
+
+mod plugin;
+
+use plugin::Issued;
+
+/// How long the program that a kubeconfig names may take.
+pub(super) const PLUGIN_LIMIT: Duration = Duration::from_secs(10);
+/// What was issued for a limited time is renewed so long before its end.
+const MARGIN: Duration = Duration::from_mins(1);
 
 /// What a kubeconfig must hold, for error messages.
 pub(super) const EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
@@ -24,10 +39,118 @@ pub enum Source<'a> {
     InCluster,
 }
 
-/// Reads credentials. Sends nothing.
+/// What connections are made of.
+pub(super) struct Access {
+    pub(super) config: kube::Config,
+    connector: Connector,
+    /// Whether a program issued them.
+    pub(super) plugin: bool,
+    /// Equal for equal credentials: nobody keeps two copies of a key to compare them.
+    pub(super) print: u64,
+    renew_at: Option<Instant>,
+}
+
+impl Access {
+    /// One that never changes.
+    pub(super) const fn fixed(config: kube::Config, connector: Connector) -> Self {
+        Self {
+            config,
+            connector,
+            plugin: false,
+            print: 0,
+            renew_at: None,
+        }
+    }
+
+    /// Opens nothing yet. Must be called in a runtime.
+    pub(super) fn connect(&self) -> Result<kube::Client, ApiError> {
+        transport::connect(&self.config, self.connector.clone())
+    }
+
+    /// Whether they end soon, or have ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.renew_at.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+/// Reads credentials and puts them to use; runs the program that may issue them, within
+/// [`PLUGIN_LIMIT`]. Blocks, and is done when first polled. Sends nothing.
 ///
-/// An exec plugin is not run here but when the client is built, on the calling thread and without
-/// a limit; who allows such plugins must build the client on a thread that may wait.
+/// # Errors
+///
+/// As [`load`], and what is wrong with certificates, keys and the program.
+pub(super) async fn access(source: Source<'_>) -> Result<Access, ApiError> {
+    let mut config = load(source).await?;
+    let exec = config.auth_info.exec.take();
+    let plugin = exec.is_some();
+    let mut renew_at = None;
+    if let Some(exec) = exec {
+        let run = plugin::run(&exec, PLUGIN_LIMIT);
+        let issued = run.map_err(|why| ApiError::Setup {
+            what: "users[].user.exec",
+            source: why.into(),
+        })?;
+        renew_at = renewal(&issued);
+        config.auth_info = auth_info(issued)?;
+    }
+    let connector = transport::tcp_tls(&config)?;
+    let print = print(&config);
+    Ok(Access {
+        config,
+        connector,
+        plugin,
+        print,
+        renew_at,
+    })
+}
+
+/// When to ask for new ones: a minute before the end, or a fifth of a short time.
+fn renewal(issued: &Issued) -> Option<Instant> {
+    let left = issued.ends?.duration_since(Clock::kernel().now().wall);
+    let left = left.unwrap_or_default();
+    Some(Instant::now() + left - MARGIN.min(left / 5))
+}
+
+fn auth_info(issued: Issued) -> Result<AuthInfo, ApiError> {
+    let mut user = json!({});
+    let mut set = |key: &str, value: Value| {
+        if let Some(user) = user.as_object_mut() {
+            user.insert(key.to_owned(), value);
+        }
+    };
+    if let Some(token) = issued.token {
+        set("token", json!(token));
+    }
+    if let Some((certificate, key)) = issued.identity {
+        // In base 64, as a kubeconfig has them.
+        let data = |pem: String| json!(ByteString(pem.into_bytes()));
+        set("client-certificate-data", data(certificate));
+        set("client-key-data", data(key));
+    }
+    serde_json::from_value(user).map_err(|source| ApiError::Setup {
+        what: "what users[].user.exec printed",
+        source: source.into(),
+    })
+}
+
+/// Of all that is sent or checked, contents of files included.
+fn print(config: &kube::Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let user = &config.auth_info;
+    config.cluster_url.to_string().hash(&mut hasher);
+    config.root_cert.hash(&mut hasher);
+    // A user that cannot be written down has been read.
+    serde_json::to_string(user)
+        .unwrap_or_default()
+        .hash(&mut hasher);
+    for path in [&user.token_file, &user.client_certificate, &user.client_key] {
+        let content = path.as_ref().map(std::fs::read);
+        content.and_then(Result::ok).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Reads credentials. Sends nothing, and runs nothing.
 ///
 /// # Errors
 ///
@@ -56,6 +179,15 @@ async fn kubeconfig(path: &Path) -> Result<kube::Config, ApiError> {
         return Err(wrong(format!(
             "server is {url}, which does not start with https://"
         )));
+    }
+    let user = &config.auth_info;
+    if let Some(why) = user.exec.as_ref().and_then(plugin::refused) {
+        return Err(wrong(why.to_owned()));
+    }
+    if user.auth_provider.is_some() {
+        let why = "users[].user.auth-provider is no more since Kubernetes 1.26: name the program \
+                   in users[].user.exec";
+        return Err(wrong(why.to_owned()));
     }
     if let Some(proxy) = &config.proxy_url {
         return Err(wrong(format!(
@@ -122,6 +254,19 @@ users: [{name: u, user: {token: t}}]
                 "bad-ca",
                 GOOD.replace("server:", "certificate-authority-data: '#', server:"),
                 "base64",
+            ),
+            (
+                "auth-provider",
+                GOOD.replace("token: t", "auth-provider: {name: gcp}"),
+                "users[].user.exec",
+            ),
+            (
+                "nobody-there",
+                GOOD.replace(
+                    "token: t",
+                    "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}",
+                ),
+                "interactiveMode is Always",
             ),
             ("empty", String::new(), "current context"),
         ];

@@ -142,7 +142,9 @@ pub enum Refusal {
     Invalid,
     /// 429.
     Throttled,
-    /// 5xx.
+    /// 503: whatever is asked now, nobody is there to do it.
+    Unavailable,
+    /// Any other 5xx.
     Server,
     /// Any other status: the request itself is wrong, or something that is no API server answered.
     Other,
@@ -200,6 +202,24 @@ impl ApiError {
         }
     }
 
+    /// Whether this says nothing of the request: any other would have fared alike, so there is no
+    /// use in counting tries.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Credentials { .. }
+            | Self::Deadline { .. }
+            | Self::Unreachable { .. }
+            | Self::Garbled { .. } => true,
+            Self::Refused { refusal, .. } => matches!(
+                refusal,
+                Refusal::Unauthorized | Refusal::Throttled | Refusal::Unavailable
+            ),
+            Self::RetriesExceeded { source, .. } => source.is_outage(),
+            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Setup { .. } => false,
+        }
+    }
+
     /// For a log field.
     pub(super) fn as_dyn(&self) -> &(dyn std::error::Error + 'static) {
         self
@@ -239,6 +259,7 @@ impl Refusal {
             (410, _) => Self::Expired,
             (422, _) => Self::Invalid,
             (429, _) => Self::Throttled,
+            (503, _) => Self::Unavailable,
             (500..=599, _) => Self::Server,
             (_, _) => Self::Other,
         }
@@ -246,12 +267,18 @@ impl Refusal {
 
     fn disposition(self, retry_after: Option<Duration>) -> Disposition {
         match (self, retry_after) {
-            (Self::Throttled | Self::Server, Some(wait)) => Disposition::RetryAfter(wait),
+            (Self::Throttled | Self::Unavailable | Self::Server, Some(wait)) => {
+                Disposition::RetryAfter(wait)
+            }
             // Nothing in a 5xx says that the next one will fail as well. A missing object may only
-            // be late: the control plane can be restoring from a backup. A token is read anew
-            // within a minute.
+            // be late: the control plane can be restoring from a backup. After a 401 the
+            // credentials were read anew already, and may be renewed any time.
             (
-                Self::Throttled | Self::Server | Self::NotFound | Self::Unauthorized,
+                Self::Throttled
+                | Self::Unavailable
+                | Self::Server
+                | Self::NotFound
+                | Self::Unauthorized,
                 Some(_) | None,
             ) => Disposition::Retry,
             // Somebody wrote between our read and our write.
@@ -301,13 +328,15 @@ mod tests {
             (422, "Invalid", Refusal::Invalid, GiveUp),
             (429, "TooManyRequests", Refusal::Throttled, Retry),
             (500, "InternalError", Refusal::Server, Retry),
-            (503, "ServiceUnavailable", Refusal::Server, Retry),
+            (503, "ServiceUnavailable", Refusal::Unavailable, Retry),
             (302, "", Refusal::Other, GiveUp),
         ];
         for (code, reason, refusal, disposition) in rows {
             let err = refused(code, reason, &HeaderMap::new());
             assert_eq!(err.refusal(), Some(refusal), "{code} {reason}");
             assert_eq!(err.disposition(), disposition, "{code} {reason}");
+            let outage = [401, 429, 503].contains(&code);
+            assert_eq!(err.is_outage(), outage, "{code} {reason}");
         }
     }
 

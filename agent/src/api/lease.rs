@@ -237,7 +237,7 @@ impl LeaseKeeper {
             };
             let wait = match err.disposition() {
                 Disposition::GiveUp => return Err(err),
-                Disposition::RetryAfter(wait) => backoff.advance().max(wait.min(client.deadline())),
+                Disposition::RetryAfter(wait) => backoff.advance().max(client.spread(wait)),
                 Disposition::Retry | Disposition::Reread => backoff.advance(),
             };
             let wait_ms = wait.as_millis();
@@ -247,7 +247,7 @@ impl LeaseKeeper {
                 warn!(wait_ms, err = err.as_dyn(), "no lease, will retry");
                 warned = true;
             }
-            tokio::time::sleep(wait).await;
+            client.back_off(wait).await;
         }
     }
 

@@ -47,7 +47,8 @@ pub async fn watch(
     };
     while !events.is_closed() {
         let Some(from) = version.take() else {
-            tokio::time::sleep(backoff.advance()).await;
+            // A server that ends has many such watches: not all are to come back at once.
+            tokio::time::sleep(jitter.stretch(backoff.advance(), 1.0)).await;
             version = read(&client, &name, &events).await;
             continue;
         };

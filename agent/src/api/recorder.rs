@@ -1,16 +1,18 @@
 //! Kubernetes Events: queue, fold, limit, write.
 //!
 //! Recording never blocks and writing never hurries anybody: lease and status go their own way.
+//! While the API server is away Events wait, with the times that the kernel gave them; when it is
+//! back they come behind lease and status, at a random moment and one by one.
 
 #![forbid(unsafe_code)]
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tracing::{debug, info, warn};
 
 use super::backoff::Jitter;
 use super::{ApiError, Client, Refusal};
@@ -21,12 +23,24 @@ mod body;
 mod correlate;
 mod delivery;
 mod lru;
+mod sink;
 
 use correlate::{Backlog, Correlator, Known, Noted, Overflow, Write};
-use delivery::{Delivery, RETRY_WAIT, Written};
+use delivery::{Delivery, Written};
+pub use sink::{Counts, EventSink};
+use sink::{Tally, add};
 
-/// Events that wait; as many as a kubelet lets wait.
+/// Events on their way to the recorder.
 const ROOM: usize = 1000;
+/// A write that was held up for longer waited for the server.
+const OUTAGE: Duration = Duration::from_secs(5);
+/// Between the writes that catch up after an outage.
+const PACE: Duration = Duration::from_millis(200);
+/// How often refusals are told.
+const TOLD_AGAIN: Duration = Duration::from_hours(1);
+/// The longest message that is kept and written: what the API lets through in newer forms of an
+/// Event.
+const MESSAGE_LIMIT: usize = 1024;
 
 /// What an Event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,76 +105,6 @@ pub struct Delivered {
     pub acked: BootNanos,
 }
 
-/// What became of observations so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Are at the API server, alone or folded.
-    pub delivered: u64,
-    /// Were folded while they waited, because the queue was full.
-    pub folded: u64,
-    /// Were held back by the limit at first.
-    pub held: u64,
-    /// Found no room.
-    pub lost_full: u64,
-    /// Were refused by the API server.
-    pub lost_refused: u64,
-    /// Had nobody to go to for too long.
-    pub lost_unreachable: u64,
-    /// Wait to be written, the one under way not counted.
-    pub waiting: u64,
-}
-
-/// [`Counts`] that the recorder raises and its sinks raise and read: a message would need an
-/// answer, and reading must not wait for a write.
-#[derive(Debug, Default)]
-struct Tally {
-    delivered: AtomicU64,
-    folded: AtomicU64,
-    held: AtomicU64,
-    lost_full: AtomicU64,
-    lost_refused: AtomicU64,
-    lost_unreachable: AtomicU64,
-    waiting: AtomicU64,
-}
-
-fn add(counter: &AtomicU64, times: u32) {
-    counter.fetch_add(u64::from(times), Ordering::Relaxed);
-}
-
-/// Takes Events. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct EventSink {
-    /// Whoever records to the recorder's task. Holds 1000, more than one turn of the loop makes.
-    /// When it is full the newest is lost and counted; the recorder keeps it empty even while the
-    /// API server is away.
-    inputs: mpsc::Sender<EventInput>,
-    tally: Arc<Tally>,
-}
-
-impl EventSink {
-    /// Queues an Event. Never blocks.
-    pub fn record(&self, input: EventInput) {
-        if self.inputs.try_send(input).is_err() {
-            add(&self.tally.lost_full, 1);
-        }
-    }
-
-    /// What became of everything recorded so far.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
-            delivered: read(&self.tally.delivered),
-            folded: read(&self.tally.folded),
-            held: read(&self.tally.held),
-            lost_full: read(&self.tally.lost_full),
-            lost_refused: read(&self.tally.lost_refused),
-            lost_unreachable: read(&self.tally.lost_unreachable),
-            waiting: read(&self.tally.waiting),
-        }
-    }
-}
-
 /// Who reports.
 #[derive(Debug)]
 pub struct Reporter {
@@ -168,6 +112,8 @@ pub struct Reporter {
     pub node: String,
     /// Its `metadata.uid`; empty until it is known, and then left out.
     pub uid: watch::Receiver<String>,
+    /// How many Events may wait for the API server.
+    pub queue: usize,
 }
 
 /// Writes Events, one after the other.
@@ -181,10 +127,17 @@ pub struct Recorder {
     /// From the recorder to whoever logs. When it is full, nobody learns of that one delivery.
     deliveries: mpsc::Sender<Delivered>,
     tally: Arc<Tally>,
+    leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
     /// The number in the last name that was given: no two Events have one.
     last_name: u128,
+    /// Set while what waited through an outage is written: when the next may be.
+    paced: Option<BootNanos>,
+    /// [`Counts::lost`] when last told.
+    lost_told: u64,
+    /// When a refusal was told.
+    refusal_told: Option<BootNanos>,
 }
 
 /// A write under way.
@@ -202,10 +155,9 @@ impl Recorder {
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
         let tally = Arc::<Tally>::default();
-        let sink = EventSink {
-            inputs: sender,
-            tally: Arc::clone(&tally),
-        };
+        let leaving = watch::Sender::new(false);
+        let backlog = Backlog::new(reporter.queue);
+        let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
         let recorder = Self {
             client,
             clock,
@@ -214,29 +166,42 @@ impl Recorder {
             inputs,
             deliveries,
             tally,
-            backlog: Backlog::new(ROOM),
+            leaving,
+            backlog,
             correlator: Correlator::new(),
             last_name: 0,
+            paced: None,
+            lost_told: 0,
+            refusal_told: None,
         };
         (sink, recorder)
     }
 
-    /// Runs until every sink is dropped and everything is written or lost. Whoever wants it to end
+    /// Runs until every sink is dropped and everything is written or lost, or until
+    /// [`EventSink::leave`] and what can be written at once is written. Whoever wants it to end
     /// sooner drops the future.
     pub async fn run(mut self) {
+        let mut leaving = self.leaving.subscribe();
         let mut writing: Option<Writing> = None;
         let mut open = true;
         loop {
+            let in_haste = *leaving.borrow_and_update();
+            let last = in_haste || !open;
+            while in_haste && let Ok(input) = self.inputs.try_recv() {
+                self.queue(input);
+            }
+            if in_haste {
+                self.paced = None;
+            }
             if writing.is_none() {
-                writing = self.next_write(open).map(|write| self.start(write));
+                writing = self.next_write(last).map(|write| self.start(write));
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
-            if writing.is_none() && !open {
+            if writing.is_none() && last && self.backlog.len() == 0 {
                 return;
             }
-            let due = self.correlator.next_due();
-            let due = due.map(|due| due.since(self.clock.now().boot));
+            let due = self.next_due();
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
                     Some(input) => self.queue(input),
@@ -244,9 +209,13 @@ impl Recorder {
                 },
                 (write, result) = finished(&mut writing) => {
                     writing = None;
+                    if in_haste && result.as_ref().is_err_and(ApiError::is_outage) {
+                        return; // Nor would the others reach anybody.
+                    }
                     self.finish(write, result);
                 }
                 () = tokio::time::sleep(due.unwrap_or_default()), if writing.is_none() && due.is_some() => {}
+                Ok(()) = leaving.changed(), if !in_haste => {}
             }
         }
     }
@@ -255,7 +224,9 @@ impl Recorder {
         self.push(Noted::once(input));
     }
 
-    fn push(&mut self, noted: Noted) {
+    fn push(&mut self, mut noted: Noted) {
+        let message = &mut noted.newest.message;
+        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
         match self.backlog.push(noted) {
             Overflow::None => {}
             Overflow::Folded => add(&self.tally.folded, 1),
@@ -263,21 +234,38 @@ impl Recorder {
         }
     }
 
-    fn next_write(&mut self, open: bool) -> Option<Write> {
+    /// From now until something can be written that cannot be written now.
+    fn next_due(&self) -> Option<Duration> {
+        let paced = self.paced.filter(|_| self.backlog.len() > 0);
+        let due = match (paced, self.correlator.next_due()) {
+            (Some(paced), _) => paced,
+            (None, held) => held?,
+        };
+        Some(due.since(self.clock.now().boot))
+    }
+
+    fn next_write(&mut self, last: bool) -> Option<Write> {
         let now = self.clock.now().boot;
+        if self.paced.is_some_and(|at| now < at) {
+            return None;
+        }
         while let Some(noted) = self.backlog.pop() {
             let times = noted.times;
             let write = self.correlator.admit(noted, now);
             add(&self.tally.lost_full, self.correlator.take_lost());
             match write {
-                Some(write) => return Some(write),
+                Some(write) => {
+                    self.paced = self.paced.map(|_| now.plus(PACE));
+                    return Some(write);
+                }
                 None => add(&self.tally.held, times),
             }
         }
-        if open {
-            self.correlator.release(now)
-        } else {
+        self.paced = None;
+        if last {
             self.correlator.release_last()
+        } else {
+            self.correlator.release(now)
         }
     }
 
@@ -295,7 +283,8 @@ impl Recorder {
             namespace: body::namespace(&write.noted.newest.object).to_owned(),
             known,
             fresh: (name, event),
-            first_wait: RETRY_WAIT.mul_f64(self.jitter.fraction()),
+            jitter: self.jitter.fork(),
+            leaving: self.leaving.subscribe(),
         };
         Box::pin(async move {
             let result = delivery.deliver(write.noted.times).await;
@@ -320,12 +309,14 @@ impl Recorder {
                     None => &self.tally.lost_unreachable,
                 };
                 add(lost, times);
-                let reason = write.noted.newest.reason.as_str();
-                debug!(reason, times, err = err.as_dyn(), "event lost");
+                self.tell_lost(&write, &err);
                 return;
             }
         };
         add(&self.tally.delivered, times);
+        if let Some(held_up) = written.held_up.filter(|held_up| OUTAGE < *held_up) {
+            self.back(held_up, written.acked);
+        }
         let delivered = Delivered {
             reason: write.noted.newest.reason,
             message: write.message,
@@ -337,6 +328,39 @@ impl Recorder {
         self.correlator.written(write.key, written.known);
         if self.deliveries.try_send(delivered).is_err() {
             debug!("nobody heard of this delivery");
+        }
+    }
+
+    /// The server takes Events again.
+    fn back(&mut self, away: Duration, now: BootNanos) {
+        self.paced = Some(now.plus(PACE));
+        let lost = self.tally.counts().lost();
+        let lost = lost - std::mem::replace(&mut self.lost_told, lost);
+        let (away_s, waiting) = (away.as_secs(), self.backlog.len());
+        if lost > 0 {
+            warn!(
+                lost,
+                away_s, waiting, "events were lost while the API server was away"
+            );
+        } else {
+            info!(away_s, waiting, "events are taken again");
+        }
+    }
+
+    fn tell_lost(&mut self, write: &Write, err: &ApiError) {
+        let (reason, times) = (write.noted.newest.reason.as_str(), write.noted.times);
+        let (err, now) = (err.as_dyn(), self.clock.now().boot);
+        if self
+            .refusal_told
+            .is_none_or(|told| TOLD_AGAIN <= now.since(told))
+        {
+            self.refusal_told = Some(now);
+            warn!(
+                reason,
+                times, err, "event lost; others are only counted for an hour"
+            );
+        } else {
+            debug!(reason, times, err, "event lost");
         }
     }
 

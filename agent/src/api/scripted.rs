@@ -13,7 +13,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 
-use super::{Client, transport};
+use super::credentials::Access;
+use super::renewal::Renewal;
+use super::{ApiError, Client, Connector, transport};
 
 /// One answer.
 #[derive(Debug, Clone)]
@@ -65,10 +67,17 @@ struct State {
     open: usize,
 }
 
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn config() -> kube::Config {
+    kube::Config::new("http://api.test".parse().unwrap())
+}
+
 /// The server. A request beyond the end of the list is answered with 418.
 #[derive(Clone)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
+    connector: Connector,
     client: Client,
 }
 
@@ -95,9 +104,34 @@ impl Scripted {
                 Ok(ours)
             }
         });
-        let config = kube::Config::new("http://api.test".parse().unwrap());
-        let client = Client::new(config, connector, Duration::from_secs(10)).unwrap();
-        Self { state, client }
+        let client = Client::new(config(), connector.clone(), DEADLINE).unwrap();
+        Self {
+            state,
+            connector,
+            client,
+        }
+    }
+
+    /// One whose credentials are those of the first print, and when they are read anew those of the
+    /// next; `None` cannot be read.
+    pub fn client_that_renews(&self, prints: &[Option<u64>]) -> Client {
+        let connector = self.connector.clone();
+        let access = move |print| {
+            let mut access = Access::fixed(config(), connector.clone());
+            access.print = print;
+            access
+        };
+        let prints: Vec<_> = prints.into();
+        let mut prints = prints.into_iter();
+        let first = access(prints.next().flatten().unwrap());
+        let prints = Mutex::new(prints);
+        let renewal = Renewal::by(move || {
+            let next = prints.lock().unwrap().next().flatten();
+            next.map(&access).ok_or(ApiError::InCluster {
+                why: "beyond the script".to_owned(),
+            })
+        });
+        Client::with(first, Some(renewal), DEADLINE).unwrap()
     }
 
     pub fn client(&self) -> Client {

@@ -1,9 +1,5 @@
 //! What comes of answers: of the helper threads, which are asked here, and of the API server.
 
-use std::time::Duration;
-
-use tracing::warn;
-
 use super::App;
 use super::blocking::Answer;
 use super::reporting::Report;
@@ -13,26 +9,7 @@ use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::look::Look;
 use crate::reading::Resource;
 
-/// Counting kills and writing the counts down get so long on the way out.
-const LAST_COUNTS: Duration = Duration::from_secs(2);
-
 impl App {
-    /// Writes down what the next start is to know.
-    pub(super) async fn remember(&mut self) {
-        self.blocking.ask(self.counts.last());
-        let mut counted = false;
-        let written = async {
-            while !counted || self.counts.is_writing() {
-                let answer = self.blocking.answer().await;
-                counted |= matches!(answer, Answer::Kills(_));
-                self.answered(answer, self.clock.now());
-            }
-        };
-        if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
-            warn!("kills until now could not be written down");
-        }
-    }
-
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Storage(found) => self.storage_answered(found, now),

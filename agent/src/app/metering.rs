@@ -14,6 +14,7 @@ use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use super::{App, Input};
 use crate::api::lease::Cycle;
+use crate::api::recorder::Counts;
 use crate::api::{ApiError, Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode};
@@ -66,7 +67,7 @@ impl App {
     pub(super) fn metrics(&mut self, now: Now) -> String {
         self.conditions(now);
         if let Some(reporting) = &self.reporting {
-            self.metering.queue(reporting.waiting());
+            self.metering.events(&reporting.events());
         }
         let figures = self.metering.simulated();
         let figures = figures.unwrap_or_else(|| self.probes.figures());
@@ -322,10 +323,23 @@ impl Metering {
             .map(|figures| figures.borrow().clone())
     }
 
-    /// Events that wait to be written.
-    pub(super) fn queue(&self, depth: u64) {
-        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
-        self.metrics.api.queue_depth.set(depth);
+    /// What became of Events.
+    pub(super) fn events(&self, counts: &Counts) {
+        let api = &self.metrics.api;
+        let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
+        api.queue_depth.set(depth);
+        let results = [
+            ("recorded", counts.recorded),
+            ("delivered", counts.delivered),
+            ("folded", counts.folded),
+            ("held", counts.held),
+            ("lost_full", counts.lost_full),
+            ("lost_refused", counts.lost_refused),
+            ("lost_unreachable", counts.lost_unreachable),
+        ];
+        for (result, count) in results {
+            api.events.of([result]).set_total(count);
+        }
     }
 
     /// Whether the agent does its work.

@@ -192,6 +192,8 @@ pub(super) struct Doors {
     /// What we are told of when it begins.
     pub(super) stalls: Vec<Stall>,
     pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
+    /// To the readers: true lets them end once their rings are empty.
+    pub(super) leaving: watch::Sender<bool>,
     /// `None` where somebody else speaks for the kernel.
     pub(super) _watchers: Option<Watchers>,
 }
@@ -206,6 +208,7 @@ pub(super) fn doors(
     let (send, events) = mpsc::channel(EVENTS);
     let stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
+    let (leaving, told) = watch::channel(false);
     let support = line.support();
     let kills = match &log {
         _ if support.kills().is_some() => KillSource::Program,
@@ -213,67 +216,63 @@ pub(super) fn doors(
         None => KillSource::Counters,
     };
     info!(tier = kills.tier(&support), source = ?kills, "kills are told");
-    match line {
+    let (mut kernel, mut watchers) = (None, None);
+    let mut stalls = stalls;
+    let events = match line {
         KernelLine::Attached(loaded) => {
             let Loaded {
-                kernel,
+                kernel: attached,
                 crit,
                 bulk,
                 #[cfg(feature = "ebpf-log")]
-                log,
+                    log: logged,
             } = *loaded;
+            kernel = Some(attached);
             #[cfg(feature = "ebpf-log")]
-            if let Some(log) = log {
-                readers.spawn(async move { ("log", crate::kernel::log::read(log).await) });
+            if let Some(logged) = logged {
+                let mut told = told.clone();
+                readers.spawn(async move {
+                    tokio::select! {
+                        ended = crate::kernel::log::read(logged) => ("log", ended),
+                        _ = told.wait_for(|leaving| *leaving) => ("log", Ok(())),
+                    }
+                });
             }
-            let watchers = Watchers::start(config, log, triggers, clock, &send);
-            let crit = ring::read(crit, clock, send.clone());
+            watchers = Some(Watchers::start(config, log, triggers, clock, &send));
+            let crit = ring::read(crit, clock, send.clone(), told.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
-            let bulk = ring::read(bulk, clock, send);
+            let bulk = ring::read(bulk, clock, send, told);
             readers.spawn(async move { ("BULK", bulk.await) });
-            (
-                events,
-                Doors {
-                    kernel: Some(kernel),
-                    support,
-                    kills,
-                    stalls,
-                    readers,
-                    _watchers: Some(watchers),
-                },
-            )
+            events
         }
-        KernelLine::Fed(fed) => (
-            fed,
-            Doors {
-                kernel: None,
-                support,
-                kills,
-                stalls: Stall::ALL.to_vec(),
-                readers,
-                _watchers: None,
-            },
-        ),
+        KernelLine::Fed(fed) => {
+            stalls = Stall::ALL.to_vec();
+            fed
+        }
         KernelLine::None(_) => {
-            let watchers = Watchers::start(config, log, triggers, clock, &send);
+            watchers = Some(Watchers::start(config, log, triggers, clock, &send));
             // Kept open, so that the loop waits for an event that never comes.
+            let mut told = told;
             readers.spawn(async move {
-                send.closed().await;
+                tokio::select! {
+                    () = send.closed() => {}
+                    _ = told.wait_for(|leaving| *leaving) => {}
+                }
                 ("none", Ok(()))
             });
-            (
-                events,
-                Doors {
-                    kernel: None,
-                    support,
-                    kills,
-                    stalls,
-                    readers,
-                    _watchers: Some(watchers),
-                },
-            )
+            events
         }
-    }
+    };
+    let doors = Doors {
+        kernel,
+        support,
+        kills,
+        stalls,
+        readers,
+        leaving,
+        _watchers: watchers,
+    };
+    (events, doors)
 }
 
 /// A reader that ends takes our eyes with it.

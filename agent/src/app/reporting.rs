@@ -11,7 +11,7 @@ use super::{AppError, tasks};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Delivered, EventInput, EventSink};
+use crate::api::recorder::{Counts, Delivered, EventInput, EventSink};
 use crate::api::status::Sent;
 use crate::api::{ApiError, Client};
 use crate::clock::{BootNanos, Clock, Stamp};
@@ -294,9 +294,9 @@ impl Reporting {
         self.events.record(event);
     }
 
-    /// Events that wait to be written.
-    pub(super) fn waiting(&self) -> u64 {
-        self.events.counts().waiting
+    /// What became of the Events recorded so far.
+    pub(super) fn events(&self) -> Counts {
+        self.events.counts()
     }
 
     pub(super) fn took(&mut self, report: Report, now: BootNanos) {
@@ -394,6 +394,10 @@ impl Reporting {
                 );
                 if std::mem::take(&mut self.lease.failing) {
                     info!("lease renewed again");
+                    // The server is back: the status goes before everything else that waits.
+                    if self.writer.failing {
+                        self.sync(Why::Tick);
+                    }
                 }
             }
             Ok(Cycle::NoNode) => debug!("no lease: there is no node for it yet"),
@@ -430,10 +434,22 @@ impl Reporting {
             reports,
             ..
         } = self;
-        // The status writer records Events too: the recorder ends once both have let go of it.
-        drop((events, syncs, leases, reports));
-        if tokio::time::timeout(LAST_EVENTS, recorder).await.is_err() {
-            warn!("some events could not be sent before the end");
+        // The status writer records Events too, and may wait for an answer.
+        events.leave();
+        drop((syncs, leases, reports));
+        if let Err(err) = tokio::time::timeout(LAST_EVENTS, recorder).await {
+            debug!(
+                err = &err as &dyn std::error::Error,
+                "the recorder was not done"
+            );
+        }
+        let counts = events.counts();
+        if counts.pending() > 0 {
+            warn!(
+                unsent = counts.pending(),
+                delivered = counts.delivered,
+                "events could not be sent before the end"
+            );
         }
     }
 }

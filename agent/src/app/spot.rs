@@ -41,6 +41,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         kills: KillSource::Counters,
         stalls: Vec::new(),
         readers: JoinSet::new(),
+        leaving: tokio::sync::watch::Sender::new(false),
         _watchers: None,
     };
     let app = App::new(config, None, clock, beside, &mut doors).await;

@@ -51,6 +51,7 @@ pub(super) fn start(
     let reporter = Reporter {
         node: config.node_name.clone(),
         uid: uid_seen,
+        queue: config.event_queue,
     };
     let (sink, recorder) =
         Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);

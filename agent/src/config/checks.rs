@@ -89,6 +89,15 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok((port != 0).then_some(port))
 }
 
+/// Room in a queue of Events, which take up to 2 KiB each.
+pub(super) fn queue(text: &str) -> Result<usize, String> {
+    const MOST: usize = 10_000;
+
+    let room = text.parse().ok();
+    room.filter(|room| (1..=MOST).contains(room))
+        .ok_or_else(|| format!("is not a whole number from 1 to {MOST}"))
+}
+
 /// A duration; `None` for zero, which the kubelet takes for "unset".
 pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))

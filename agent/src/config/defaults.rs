@@ -131,6 +131,8 @@ pub(super) const PROBES: [Preset; 4] = {
     ]
 };
 
+pub(super) const EVENT_QUEUE: Preset = preset("1000", "as many as a kubelet lets wait");
+
 pub(super) const SERVE: Preset = preset(
     "127.0.0.1:20260",
     "the node itself: metrics tell how it is doing to whoever can reach them",

@@ -83,6 +83,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("kubernetesVersion", "kubernetesVersion: v1.33.0"),
     ("kernel", "kernel: {tier: auto}"),
     ("kernel.probes", "kernel: {probes: [oom, pids, disks]}"),
+    ("events", "events: {queue: 1000}"),
     ("serve", "serve: {address: 127.0.0.1:20260}"),
     ("sandbox", "sandbox: auto"),
     ("log", "log: {level: info, format: text}"),

@@ -74,6 +74,7 @@ fields! {
     attach_detach: "enableControllerAttachDetach",
     provider_id: "providerID",
     psi: "psi",
+    event_queue: "events.queue",
     tier: "kernel.tier",
     probes: "kernel.probes",
     sandbox: "sandbox",

@@ -78,6 +78,11 @@ impl Loader<'_> {
             runtime: self.runtime()?,
             tier: self.tier()?,
             probes: self.probes()?,
+            event_queue: keys.value(
+                &key!("events.queue", events.queue),
+                &defaults::EVENT_QUEUE,
+                checks::queue,
+            )?,
             serve: keys.value(
                 &key!(keys, "serve.address", serve_address, serve.address),
                 &defaults::SERVE,

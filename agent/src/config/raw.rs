@@ -63,6 +63,7 @@ pub(super) struct RawConfig {
     pub(super) allow_ready_without_runtime: Option<String>,
     pub(super) kubernetes_version: Option<String>,
     pub(super) kernel: Option<RawKernel>,
+    pub(super) events: Option<RawEvents>,
     pub(super) serve: Option<RawServe>,
     pub(super) sandbox: Option<String>,
     pub(super) log: Option<RawLog>,
@@ -200,6 +201,12 @@ pub(super) struct RawRuntime {
 pub(super) struct RawKernel {
     pub(super) tier: Option<String>,
     pub(super) probes: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(super) struct RawEvents {
+    pub(super) queue: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -128,6 +128,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.tier, Tier::Auto);
     assert_eq!(config.probes.len(), 4);
     assert!(file("kernel: {probes: []}").probes.is_empty());
+    assert_eq!(config.event_queue, 1000);
     assert_eq!(config.serve, "127.0.0.1:20260".parse().ok());
     assert_eq!(config.sandbox, Sandbox::Auto);
     assert_eq!(config.log_level, LogLevel::Info);
@@ -184,6 +185,7 @@ oom: {nodeEvents: false}
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
 kernel: {tier: files, probes: [disks, oom]}
+events: {queue: 50}
 serve: {address: '[::1]:9100'}
 sandbox: require
 log: {level: debug, format: json}
@@ -260,6 +262,7 @@ fn every_key_of_the_file_is_read() {
     assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
     assert_eq!(config.tier, Tier::Files);
     assert_eq!(config.probes, [ProbeFor::Oom, ProbeFor::Disks].into());
+    assert_eq!(config.event_queue, 50);
     assert_eq!(config.serve, "[::1]:9100".parse().ok());
     assert_eq!(file("serve: {address: 'off'}").serve, None);
     let pod_ip = file("serve: {address: 'fd00::1:20260'}").serve;

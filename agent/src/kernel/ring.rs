@@ -4,7 +4,7 @@ use std::io;
 
 use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
 use crate::event::Received;
@@ -14,7 +14,8 @@ use crate::fd;
 /// Records read before other tasks get their turn, so that a flood cannot hold up a lease.
 const BATCH: usize = 256;
 
-/// Reads one ring until the receiver is gone. Must be started right after the programs are
+/// Reads one ring until the receiver is gone, or until `leaving` is true and the ring is empty: what
+/// the kernel has told by then is passed on, whether or not it has woken us for it. Must be started right after the programs are
 /// attached: records may precede the first wait, so the ring is drained once before it.
 ///
 /// When `events` is full this waits, the ring fills, and the probe counts the loss: there is one
@@ -27,16 +28,24 @@ pub async fn read(
     ring: RingBuf<MapData>,
     clock: Clock,
     events: mpsc::Sender<Received>,
+    mut leaving: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut ring = fd::watch(ring, Interest::READABLE)?;
     loop {
+        // Before the drain, so that one comes behind it.
+        let last = *leaving.borrow_and_update();
         while drain(&mut ring.get_mut().0, clock, &events).await? == Drained::Partly {
             tokio::task::yield_now().await;
         }
-        if events.is_closed() {
+        if last || events.is_closed() {
             return Ok(());
         }
-        ring.readable().await?.clear_ready();
+        tokio::select! {
+            ready = ring.readable() => ready?.clear_ready(),
+            told = leaving.changed() => if told.is_err() {
+                return Ok(()); // Nobody is left to read for.
+            },
+        }
     }
 }
 

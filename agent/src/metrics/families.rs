@@ -48,6 +48,7 @@ pub struct ApiMetrics {
     pub taint_patches: Labelled<Counter, 1>,
     pub lease_renewals: Labelled<Counter, 1>,
     pub requests: Labelled<Counter, 3>,
+    pub events: Labelled<Counter, 1>,
     pub queue_depth: Gauge,
 }
 
@@ -152,6 +153,11 @@ impl ApiMetrics {
                 "api_requests",
                 "Requests to the API server by their end",
                 ["verb", "resource", "code"],
+            ),
+            events: to.labelled(
+                "api_events",
+                "Observations told as Events, by what became of them",
+                ["result"],
             ),
             queue_depth: to.metric(
                 "api_queue_depth",

@@ -36,6 +36,11 @@ impl Identity {
         Self::new(name, &["system:authenticated"])
     }
 
+    /// Of a certificate that is not good (any more).
+    pub(super) fn unknown() -> Self {
+        Self::new("", &[])
+    }
+
     pub(super) fn anonymous() -> Self {
         Self::new("system:anonymous", &["system:unauthenticated"])
     }

@@ -54,6 +54,13 @@ impl ApiServer {
         self.inner.state().tokens.remove(token);
     }
 
+    /// Certificates issued so far are answered with 401 from now on, on new connections; those there
+    /// are break.
+    pub fn expire_certificates(&self) {
+        self.inner.state().certificates.clear();
+        self.reset_connections();
+    }
+
     /// Gives a right to a user who is neither an administrator nor a node.
     pub fn grant(&self, grant: Grant) {
         self.inner.state().grants.push(grant);

@@ -197,7 +197,11 @@ fn authenticate(
                 .cloned()
                 .ok_or_else(Failure::unauthorized)
         }
-        None => Ok(identity.unwrap_or_else(Identity::anonymous)),
+        None => match identity {
+            Some(identity) if identity == Identity::unknown() => Err(Failure::unauthorized()),
+            Some(identity) => Ok(identity),
+            None => Ok(Identity::anonymous()),
+        },
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use super::auth::Identity;
 use super::connection::{Control, Gate, Wire};
 use super::http;
 use super::state::Inner;
@@ -44,9 +45,10 @@ async fn serve_tls(
         return;
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let identity = certificates.first().and_then(|certificate| {
+    let identity = certificates.first().map(|certificate| {
         let state = inner.state();
-        state.certificates.get(certificate.as_ref()).cloned()
+        let known = state.certificates.get(certificate.as_ref()).cloned();
+        known.unwrap_or_else(Identity::unknown)
     });
     http::serve(stream, inner, control, identity).await;
 }

@@ -11,7 +11,7 @@ use nix::unistd::getppid;
 use nodepulse::clock::Clock;
 use nodepulse::event::{Event, Received};
 use nodepulse::kernel::{Probe, ring};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::testing::{FLOOD, Testing};
 use crate::provoke::Provoke;
@@ -37,9 +37,15 @@ pub async fn beside_kills(provoke: &Provoke) -> io::Result<String> {
     let mut testing = Testing::load()?;
     let losses = testing.losses()?;
     let (send, mut events) = mpsc::channel(QUEUE);
+    let (_stays, told) = watch::channel(false);
     for ring in ["CRIT", "BULK"] {
         let ring = testing.ring(ring)?;
-        tokio::spawn(ring::read(ring, Clock::kernel(), send.clone()));
+        tokio::spawn(ring::read(
+            ring,
+            Clock::kernel(),
+            send.clone(),
+            told.clone(),
+        ));
     }
     testing.attach_probe(Probe::OomVictim)?;
     testing.attach(FLOOD, "sys_enter")?;

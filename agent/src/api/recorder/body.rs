@@ -5,11 +5,9 @@
 use serde_json::{Value, json};
 
 use super::correlate::Write;
-use super::{Involved, Reporter};
+use super::{Involved, MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
 
-/// What the API lets through in newer forms of an Event.
-const MESSAGE_LIMIT: usize = 1024;
 /// `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";
 

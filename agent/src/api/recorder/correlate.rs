@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
@@ -61,19 +61,17 @@ impl Noted {
         Some(self)
     }
 
-    /// `self` with an older, similar one in it.
-    fn with_older(self, older: &Self) -> Self {
-        Self {
-            times: self.times.saturating_add(older.times),
-            first: self.first.min(older.first),
-            mixed: self.mixed || older.mixed || self.newest.message != older.newest.message,
-            newest: self.newest,
-        }
+    /// Takes in an older, similar one.
+    fn add_older(&mut self, older: &Self) {
+        self.times = self.times.saturating_add(older.times);
+        self.first = self.first.min(older.first);
+        self.mixed |= older.mixed || self.newest.message != older.newest.message;
     }
 
-    fn is_similar(&self, other: &Self) -> bool {
-        let key = |noted: &Self| (noted.newest.type_, noted.newest.reason.clone());
-        key(self) == key(other) && self.newest.object == other.newest.object
+    /// Alike in observations that may be folded together.
+    fn kind(&self) -> (&Involved, EventType, &str) {
+        let newest = &self.newest;
+        (&newest.object, newest.type_, &newest.reason)
     }
 }
 
@@ -82,7 +80,7 @@ impl Noted {
 pub enum Overflow {
     /// There was room.
     None,
-    /// It was folded together with the oldest similar one.
+    /// The oldest that was similar to another was folded into that one.
     Folded,
     /// The oldest of all was thrown away, with so many observations in it.
     Lost(u32),
@@ -104,20 +102,42 @@ impl Backlog {
         }
     }
 
-    /// Adds the newest.
+    /// Adds the newest. Where there is no room, two of one kind become one, whoever's they are: so
+    /// one object with many takes nothing away from the others.
     pub fn push(&mut self, noted: Noted) -> Overflow {
-        if self.waiting.len() < self.room {
-            self.waiting.push_back(noted);
+        self.waiting.push_back(noted);
+        if self.waiting.len() <= self.room {
             return Overflow::None;
         }
-        let similar = self.waiting.iter().position(|old| old.is_similar(&noted));
-        if let Some(old) = similar.and_then(|index| self.waiting.remove(index)) {
-            self.waiting.push_back(noted.with_older(&old));
-            return Overflow::Folded;
+        let pair = self.oldest_pair();
+        let older = match pair {
+            Some((older, _)) => self.waiting.remove(older),
+            None => self.waiting.pop_front(),
+        };
+        let Some(older) = older else {
+            return Overflow::None;
+        };
+        // What stood behind the older one has moved up.
+        let newer = pair.and_then(|(_, newer)| self.waiting.get_mut(newer - 1));
+        match newer {
+            Some(newer) => {
+                newer.add_older(&older);
+                Overflow::Folded
+            }
+            None => Overflow::Lost(older.times),
         }
-        let lost = self.waiting.pop_front().map_or(0, |old| old.times);
-        self.waiting.push_back(noted);
-        Overflow::Lost(lost)
+    }
+
+    /// The oldest that has a similar one behind it, and the next of those.
+    fn oldest_pair(&self) -> Option<(usize, usize)> {
+        let mut next = HashMap::new();
+        let mut oldest = None;
+        for (index, noted) in self.waiting.iter().enumerate().rev() {
+            if let Some(newer) = next.insert(noted.kind(), index) {
+                oldest = Some((index, newer));
+            }
+        }
+        oldest
     }
 
     /// How many wait.
@@ -201,7 +221,7 @@ impl Correlator {
     }
 
     /// What to write for `noted`; `None` when the limit holds it back for now.
-    pub fn admit(&mut self, noted: Noted, now: BootNanos) -> Option<Write> {
+    pub fn admit(&mut self, mut noted: Noted, now: BootNanos) -> Option<Write> {
         let of = (noted.newest.object.whole(), noted.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
             while let Some(held) = forgotten.take_held() {
@@ -215,10 +235,9 @@ impl Correlator {
             .entry(reason.clone())
             .or_insert_with(|| Recent::new(now));
         let combined = recent.sees(&noted.newest.message, now);
-        let noted = match recent.held.take() {
-            Some(held) => noted.with_older(&held),
-            None => noted,
-        };
+        if let Some(held) = recent.held.take() {
+            noted.add_older(&held);
+        }
         if subject.take_token(now) {
             return Some(self.write(noted, combined));
         }
@@ -515,6 +534,21 @@ pub(super) mod tests {
         assert!(folded.mixed);
         assert_eq!(backlog.pop(), Some(starting));
         assert_eq!(backlog.pop(), None);
+    }
+
+    #[test]
+    fn an_object_with_many_makes_room_for_one_with_few() {
+        let mut backlog = Backlog::new(3);
+        for message in ["a", "b", "c"] {
+            assert_eq!(backlog.push(noted(message)), Overflow::None);
+        }
+        let quiet = Noted::once(input("Rebooted", "x"));
+        assert_eq!(backlog.push(quiet.clone()), Overflow::Folded);
+        let folded = backlog.pop().unwrap();
+        assert_eq!((folded.times, folded.newest.message.as_str()), (2, "b"));
+        let single = backlog.pop().unwrap();
+        assert_eq!((single.times, single.newest.message.as_str()), (1, "c"));
+        assert_eq!(backlog.pop(), Some(quiet));
     }
 
     #[test]

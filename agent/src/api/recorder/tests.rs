@@ -22,7 +22,11 @@ struct Started {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn start(server: &Scripted) -> Started {
+fn start(server: &Scripted, seed: u64) -> Started {
+    start_with_room(server, seed, ROOM)
+}
+
+fn start_with_room(server: &Scripted, seed: u64, room: usize) -> Started {
     let clock = Clock::runtime(Now {
         boot: BootNanos(0),
         wall: at(0),
@@ -31,9 +35,16 @@ fn start(server: &Scripted) -> Started {
     let reporter = Reporter {
         node: "worker-1".to_owned(),
         uid,
+        queue: room,
     };
     let (sender, deliveries) = mpsc::channel(64);
-    let (sink, recorder) = Recorder::new(server.client(), clock, reporter, Jitter::NONE, sender);
+    let (sink, recorder) = Recorder::new(
+        server.client(),
+        clock,
+        reporter,
+        Jitter::seeded(seed),
+        sender,
+    );
     Started {
         sink,
         deliveries,
@@ -47,18 +58,14 @@ impl Started {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
         self.task.await.unwrap();
-        EventSink {
-            inputs: mpsc::channel(1).0,
-            tally,
-        }
-        .counts()
+        tally.counts()
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_has_the_fields_that_people_look_for() {
     let server = Scripted::new([accepted(), accepted()]);
-    let started = start(&server);
+    let started = start(&server, 0);
     started.sink.record(input("SystemOOM", "victim: java"));
     let mut pod = input("OOMKilled", "victim: java");
     pod.object = Involved::Pod {
@@ -106,7 +113,7 @@ async fn an_event_has_the_fields_that_people_look_for() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_event_counts_up_and_one_that_expired_is_created_anew() {
     let server = Scripted::new([accepted(), accepted(), refusal(404, "NotFound"), accepted()]);
-    let started = start(&server);
+    let started = start(&server, 0);
     for _ in 0..3 {
         started.sink.record(input("SystemOOM", "m"));
     }
@@ -155,7 +162,7 @@ async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_a
         let requests = replies.len();
         let server = Scripted::new(replies);
         let before = tokio::time::Instant::now();
-        let started = start(&server);
+        let started = start(&server, 0);
         started.sink.record(input("SystemOOM", "m"));
         let counts = started.end().await;
         assert_eq!(counts.lost_refused, refused, "{name}");
@@ -169,7 +176,7 @@ async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_a
 async fn what_a_pods_namespace_does_not_take_is_told_of_the_node() {
     for code in [403, 404] {
         let server = Scripted::new([refusal(code, "no"), accepted()]);
-        let started = start(&server);
+        let started = start(&server, 0);
         let mut pod = input("OOMKilled", "victim: java");
         pod.object = Involved::Pod {
             namespace: "shop".to_owned(),
@@ -190,26 +197,126 @@ async fn what_a_pods_namespace_does_not_take_is_told_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_waited_for_more_than_twelve_times() {
-    let server = Scripted::new(std::iter::repeat_n(Reply::Cut, 12).chain([accepted()]));
+async fn an_outage_costs_no_event_and_a_server_that_fails_over_one_costs_that_one() {
+    let away = Scripted::new(std::iter::repeat_n(Reply::Cut, 40).chain([accepted(), accepted()]));
+    let mut started = start(&away, 0);
     let before = tokio::time::Instant::now();
-    let started = start(&server);
+    started.sink.record(input("SystemOOM", "first"));
+    started.sink.record(input("Rebooted", "second"));
+    for message in ["first", "second"] {
+        assert_eq!(started.deliveries.recv().await.unwrap().message, message);
+    }
+    let counts = started.end().await;
+    assert_eq!((counts.delivered, counts.lost()), (2, 0), "{counts:?}");
+    // At once, then every 20 s since nobody else asks, and 1 s for whoever goes before.
+    let tried = Duration::from_secs(39 * 21);
+    let paced = Duration::from_millis(200);
+    assert_eq!(before.elapsed(), tried + paced, "jitter is 0 here");
+
+    let fails = Scripted::new(vec![refusal(500, ""); 12].into_iter().chain([accepted()]));
+    let mut started = start(&fails, 0);
+    let before = tokio::time::Instant::now();
     started.sink.record(input("SystemOOM", "lost"));
     started.sink.record(input("Rebooted", "kept"));
+    assert_eq!(started.deliveries.recv().await.unwrap().message, "kept");
     let counts = started.end().await;
-    assert_eq!((counts.lost_unreachable, counts.delivered), (1, 1));
-    assert_eq!(server.lines().len(), 13);
-    assert_eq!(
-        before.elapsed(),
-        Duration::from_secs(100),
-        "jitter is 0 here"
-    );
+    assert_eq!((counts.lost_refused, counts.delivered), (1, 1));
+    assert_eq!(before.elapsed(), Duration::from_secs(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_event_that_gets_no_answer_while_others_do_is_given_up() {
+    let others = std::iter::repeat_n([Reply::json(200, json!({})), Reply::Cut], 60).flatten();
+    let server = Scripted::new([Reply::Cut, Reply::Cut].into_iter().chain(others));
+    let started = start(&server, 0);
+    started.sink.record(input("SystemOOM", "m"));
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let other = server.client();
+        other
+            .get(&crate::api::Place::node("worker-1"))
+            .await
+            .unwrap();
+    }
+    let counts = started.end().await;
+    assert_eq!((counts.lost_unreachable, counts.delivered), (1, 0));
+    assert_eq!(server.lines().len(), 121);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced() {
+    let mut moments = std::collections::BTreeSet::new();
+    for seed in 1..=50 {
+        let replies = vec![Reply::Cut; 2].into_iter();
+        let server = Scripted::new(replies.chain(vec![accepted(); 8]));
+        let mut started = start(&server, seed);
+        for n in 0..6 {
+            started.sink.record(input("SystemOOM", &n.to_string()));
+        }
+        // Shorter than the recorder's patience.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let other = server.client();
+        other
+            .get(&crate::api::Place::node("worker-1"))
+            .await
+            .unwrap();
+        let back = tokio::time::Instant::now();
+        let mut last = None;
+        for _ in 0..6 {
+            let delivered = started.deliveries.recv().await.unwrap();
+            if let Some(last) = last.replace(delivered.sent) {
+                assert_eq!(delivered.sent.since(last), PACE, "seed {seed}");
+                continue;
+            }
+            let after = back.elapsed();
+            let range = Duration::from_secs(1)..Duration::from_secs(11);
+            assert!(range.contains(&after), "seed {seed}: {after:?}");
+            moments.insert(after.as_secs());
+        }
+        // Another is not held up any more.
+        started.sink.record(input("Rebooted", "m"));
+        let delivered = started.deliveries.recv().await.unwrap();
+        assert!(delivered.sent.since(last.unwrap()) <= PACE, "seed {seed}");
+    }
+    assert!(moments.len() >= 9, "all at once: {moments:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_waits_for_nothing_and_knows_what_is_left() {
+    let server = Scripted::new(vec![Reply::Cut; 4]);
+    let started = start(&server, 0);
+    for n in 0..3 {
+        started.sink.record(input("SystemOOM", &n.to_string()));
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(server.lines().len(), 2, "waits for the server");
+    let before = tokio::time::Instant::now();
+    started.sink.leave();
+    started.task.await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(server.lines().len(), 3, "one last try");
+    let counts = started.sink.counts();
+    assert_eq!((counts.recorded, counts.pending()), (3, 3), "{counts:?}");
+
+    // One that catches up does not wait for its turn any more.
+    let replies = vec![Reply::Cut; 2].into_iter();
+    let server = Scripted::new(replies.chain(vec![accepted(); 60]));
+    let mut started = start(&server, 0);
+    for n in 0..20 {
+        started.sink.record(input("SystemOOM", &n.to_string()));
+    }
+    started.deliveries.recv().await.unwrap();
+    let before = tokio::time::Instant::now();
+    started.sink.leave();
+    started.task.await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(started.sink.counts().pending(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_is_cut_to_the_limit_and_still_accounted_for() {
     let server = Scripted::new(std::iter::repeat_n(accepted(), 26));
-    let mut started = start(&server);
+    let mut started = start(&server, 0);
     for _ in 0..60 {
         started.sink.record(input("SystemOOM", "m"));
     }
@@ -229,7 +336,7 @@ async fn a_burst_is_cut_to_the_limit_and_still_accounted_for() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_wait_for_an_api_server_and_the_rest_is_folded_or_lost_by_count() {
     let server = Scripted::new([Reply::Silent].into_iter().chain(vec![accepted(); 2000]));
-    let started = start(&server);
+    let started = start(&server, 0);
     let record = |reason, n: u32| {
         for _ in 0..n {
             started.sink.record(input(reason, "m"));
@@ -249,4 +356,55 @@ async fn a_thousand_wait_for_an_api_server_and_the_rest_is_folded_or_lost_by_cou
     assert_eq!(counts.lost_full, 0);
     assert!(counts.folded >= 498, "{counts:?}");
     assert_eq!(counts.delivered, 1500, "{counts:?}");
+}
+
+/// Observations that the server holds, by what the requests said.
+fn told(server: &Scripted) -> u64 {
+    let mut counts = std::collections::BTreeMap::new();
+    for (nth, line) in server.lines().iter().enumerate() {
+        let body = server.body(nth);
+        let name = match line.strip_prefix("PATCH ") {
+            Some(path) => path.rsplit('/').next().unwrap().to_owned(),
+            None => body["metadata"]["name"].as_str().unwrap().to_owned(),
+        };
+        counts.insert(name, body["count"].as_u64().unwrap());
+    }
+    counts.values().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_while_the_server_is_away_is_folded_within_the_limit_and_adds_up() {
+    //  room, pods, and whether something is lost
+    for (room, pods, loses) in [(1000, 50, false), (60, 50, false), (20, 50, true)] {
+        let replies = vec![Reply::Cut; 2].into_iter();
+        let server = Scripted::new(replies.chain(vec![accepted(); 2000]));
+        let started = start_with_room(&server, 3, room);
+        // Under way, and neither in the queue nor folded.
+        started.sink.record(input("Starting", "m"));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for n in 0..5000 {
+            let mut kill = input("OOMKilled", &format!("victim {n}"));
+            let pod = (n % pods).to_string();
+            kill.object = Involved::Pod {
+                namespace: "shop".to_owned(),
+                name: format!("cart-{pod}"),
+                uid: pod,
+                field_path: None,
+            };
+            started.sink.record(kill);
+            if started.sink.inputs.capacity() < ROOM / 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let waiting = started.sink.counts().waiting;
+            assert!(waiting <= u64::try_from(room).unwrap(), "{waiting} wait");
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(server.lines().len(), 2, "still away");
+        let counts = started.end().await;
+        assert_eq!(counts.lost_full > 0, loses, "{room}: {counts:?}");
+        assert_eq!(counts.delivered + counts.lost(), 5001, "{room}: {counts:?}");
+        assert_eq!(counts.lost(), counts.lost_full, "{room}: {counts:?}");
+        // The first two requests of "Starting" broke off; the third one made it.
+        assert_eq!(told(&server), counts.delivered, "{room}");
+    }
 }

@@ -470,4 +470,9 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         "conditions: {MemoryLow: false}\ntaints: {MemoryLow: NoSchedule}",
         &["taints.MemoryLow", "turns off"],
     ),
+    (
+        "events: {queue: 0}",
+        &["events.queue", r#""0""#, "from 1 to 10000"],
+    ),
+    ("events: {queue: 10001}", &["from 1 to 10000"]),
 ];

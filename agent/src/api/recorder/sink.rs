@@ -1,0 +1,125 @@
+//! The way in, and the account of what went in.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, watch};
+
+use super::EventInput;
+
+/// What became of observations so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// All of them.
+    pub recorded: u64,
+    /// Are at the API server, alone or folded.
+    pub delivered: u64,
+    /// Were folded while they waited, because the queue was full.
+    pub folded: u64,
+    /// Were held back by the limit at first.
+    pub held: u64,
+    /// Found no room.
+    pub lost_full: u64,
+    /// Were refused by the API server.
+    pub lost_refused: u64,
+    /// Had nobody to go to for too long.
+    pub lost_unreachable: u64,
+    /// Wait to be written, the one under way not counted.
+    pub waiting: u64,
+}
+
+impl Counts {
+    /// Lost, for whatever reason.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost_full + self.lost_refused + self.lost_unreachable
+    }
+
+    /// Neither at the API server nor lost, wherever they are.
+    #[must_use]
+    pub const fn pending(&self) -> u64 {
+        self.recorded.saturating_sub(self.delivered + self.lost())
+    }
+}
+
+/// [`Counts`] that the recorder raises and its sinks raise and read: a message would need an
+/// answer, and reading must not wait for a write.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) recorded: AtomicU64,
+    pub(super) delivered: AtomicU64,
+    pub(super) folded: AtomicU64,
+    pub(super) held: AtomicU64,
+    pub(super) lost_full: AtomicU64,
+    pub(super) lost_refused: AtomicU64,
+    pub(super) lost_unreachable: AtomicU64,
+    pub(super) waiting: AtomicU64,
+}
+
+pub(super) fn add(counter: &AtomicU64, times: u32) {
+    counter.fetch_add(u64::from(times), Ordering::Relaxed);
+}
+
+impl Tally {
+    pub(super) fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            recorded: read(&self.recorded),
+            delivered: read(&self.delivered),
+            folded: read(&self.folded),
+            held: read(&self.held),
+            lost_full: read(&self.lost_full),
+            lost_refused: read(&self.lost_refused),
+            lost_unreachable: read(&self.lost_unreachable),
+            waiting: read(&self.waiting),
+        }
+    }
+}
+
+/// Takes Events. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct EventSink {
+    /// Whoever records to the recorder's task. Holds 1000, more than one turn of the loop makes.
+    /// When it is full the newest is lost and counted; the recorder keeps it empty even while the
+    /// API server is away.
+    pub(super) inputs: mpsc::Sender<EventInput>,
+    pub(super) tally: Arc<Tally>,
+    /// From whoever ends the agent to the recorder. Only the change to true matters.
+    leaving: watch::Sender<bool>,
+}
+
+impl EventSink {
+    pub(super) const fn new(
+        inputs: mpsc::Sender<EventInput>,
+        tally: Arc<Tally>,
+        leaving: watch::Sender<bool>,
+    ) -> Self {
+        Self {
+            inputs,
+            tally,
+            leaving,
+        }
+    }
+
+    /// Queues an Event. Never blocks.
+    pub fn record(&self, input: EventInput) {
+        add(&self.tally.recorded, 1);
+        if self.inputs.try_send(input).is_err() {
+            add(&self.tally.lost_full, 1);
+        }
+    }
+
+    /// What became of everything recorded so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.tally.counts()
+    }
+
+    /// The end is near: what is recorded is written without waiting for anything, and then the
+    /// recorder ends. It ends at once where the API server is away.
+    pub fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+}

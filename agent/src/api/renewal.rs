@@ -1,0 +1,222 @@
+//! Credentials that changed since they were read.
+//!
+//! They are read anew after a 401, shortly before they end where that is known, and now and then
+//! while no connection can be opened, since the server's own certificate may be signed by another
+//! authority. Nobody watches the files: a server that still takes the old ones loses nothing by it,
+//! and one that does not says so with the first request, which is then sent again.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, timeout};
+use tracing::{debug, info, warn};
+
+use super::credentials::{self, Access, Source};
+use super::{ApiError, Client, lock};
+
+/// Between two looks while the server refuses what we have.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Between two looks while there is no connection.
+const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
+/// For one look, the program that the kubeconfig may name included: a little more than that gets.
+const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_secs(2));
+
+/// Reads credentials, on a thread that may wait.
+type Read = Arc<dyn Fn() -> Result<Access, ApiError> + Send + Sync>;
+
+/// How to read them again.
+pub(super) struct Renewal {
+    read: Read,
+    /// When that was last begun; held until it is done, so that one does it for all.
+    begun: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").finish_non_exhaustive()
+    }
+}
+
+impl Renewal {
+    /// From where they came from.
+    pub(super) fn of(source: Source<'_>) -> Self {
+        let path = match source {
+            Source::Kubeconfig(path) => Some(path.to_owned()),
+            Source::InCluster => None,
+        };
+        Self::by(move || read(path.as_ref()))
+    }
+
+    /// By a function.
+    pub(super) fn by(read: impl Fn() -> Result<Access, ApiError> + Send + Sync + 'static) -> Self {
+        Self {
+            read: Arc::new(read),
+            begun: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+fn read(kubeconfig: Option<&PathBuf>) -> Result<Access, ApiError> {
+    let source = kubeconfig.map_or(Source::InCluster, |path| Source::Kubeconfig(path));
+    let reading = credentials::access(source).now_or_never();
+    reading.unwrap_or_else(|| {
+        Err(ApiError::Setup {
+            what: "the credentials",
+            source: "they are not there at once".into(),
+        })
+    })
+}
+
+impl Client {
+    /// Reads the credentials anew, unless that was done a moment ago. Whether connection `number`
+    /// has been replaced by one with others.
+    pub(super) async fn renew(&self, number: u64) -> bool {
+        let Some(renewal) = &self.0.renewal else {
+            return false;
+        };
+        let mut begun = renewal.begun.lock().await;
+        if self.0.current.borrow().number() != number {
+            return true;
+        }
+        if begun.is_some_and(|begun| begun.elapsed() < PAUSE) {
+            return false;
+        }
+        *begun = Some(Instant::now());
+        let read = Arc::clone(&renewal.read);
+        let access = match timeout(LIMIT, tokio::task::spawn_blocking(move || read())).await {
+            Ok(Ok(Ok(access))) => access,
+            Ok(Ok(Err(err))) => {
+                warn!(err = err.as_dyn(), "credentials not read anew");
+                return false;
+            }
+            Ok(Err(_)) | Err(_) => {
+                warn!(limit = ?LIMIT, "credentials not read anew in time");
+                return false;
+            }
+        };
+        let changed = {
+            let mut known = lock(&self.0.access);
+            let changed = known.print != access.print;
+            *known = access;
+            changed
+        };
+        if changed {
+            info!("credentials have changed");
+            self.replace_connection(number);
+        }
+        changed
+    }
+
+    /// The same for later, while no connection can be opened. A program is not run for that.
+    pub(super) fn renew_in_passing(&self) {
+        let Some(renewal) = &self.0.renewal else {
+            return;
+        };
+        let Ok(begun) = renewal.begun.try_lock() else {
+            return;
+        };
+        let lately = begun.is_some_and(|begun| begun.elapsed() < PAUSE_UNREACHABLE);
+        if lately || self.runs_a_plugin() {
+            return;
+        }
+        let client = self.clone();
+        tokio::spawn(async move {
+            let number = client.0.current.borrow().number();
+            let renewed = client.renew(number).await;
+            debug!(renewed, "credentials read while there is no connection");
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::api::{Place, Refusal};
+
+    fn node() -> Place {
+        Place::node("worker-1")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_refused_with_401_is_sent_again_once_with_credentials_that_have_changed() {
+        let (no, yes) = (
+            || refusal(401, "Unauthorized"),
+            || Reply::json(200, json!({})),
+        );
+        //  credentials, answers, requests, connections given up, whether it ended well
+        let rows = [
+            (
+                "changed",
+                vec![Some(1), Some(2)],
+                vec![no(), yes()],
+                2,
+                1,
+                true,
+            ),
+            (
+                "changed, and no better",
+                vec![Some(1), Some(2)],
+                vec![no(), no()],
+                2,
+                1,
+                false,
+            ),
+            ("the same", vec![Some(1), Some(1)], vec![no()], 1, 0, false),
+            (
+                "not to be read",
+                vec![Some(1), None],
+                vec![no()],
+                1,
+                0,
+                false,
+            ),
+        ];
+        for (name, prints, replies, requests, generation, well) in rows {
+            let server = Scripted::new(replies);
+            let client = server.client_that_renews(&prints);
+            let result = client.get(&node()).await;
+            assert_eq!(result.is_ok(), well, "{name}");
+            let refusal = result.err().and_then(|err| err.refusal());
+            assert_eq!(refusal, (!well).then_some(Refusal::Unauthorized), "{name}");
+            assert_eq!(server.lines().len(), requests, "{name}");
+            assert_eq!(client.generations().borrow().number(), generation, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_together_read_once_and_later_ones_not_at_once_again() {
+        let replies = vec![refusal(401, ""); 4].into_iter();
+        let server = Scripted::new(replies.chain([Reply::json(200, json!({}))]));
+        // Read a third time the script would be at its end.
+        let client = server.client_that_renews(&[Some(1), Some(2), Some(3)]);
+        let place = node();
+        let (one, two) = tokio::join!(client.get(&place), client.get(&place));
+        assert!(one.is_err() && two.is_err());
+        assert_eq!(server.lines().len(), 4);
+        assert_eq!(client.generations().borrow().number(), 1);
+        tokio::time::sleep(PAUSE).await;
+        client.get(&place).await.unwrap();
+        assert_eq!(client.generations().borrow().number(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_there_is_no_connection_the_files_are_read_once_a_minute() {
+        let server = Scripted::new(vec![Reply::Cut; 14]);
+        let client = server.client_that_renews(&[Some(1), Some(1), Some(2), Some(2)]);
+        for n in 0..14 {
+            assert!(client.get(&node()).await.is_err());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            // One for each that broke, and from the second look on, after a minute, one more.
+            let given_up = n + 1 + u64::from(n >= 6);
+            assert_eq!(client.generations().borrow().number(), given_up, "{n}");
+        }
+    }
+}
