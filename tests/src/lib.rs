@@ -20,6 +20,7 @@ pub mod host_root;
 pub mod http1;
 pub mod loaded;
 pub mod logged;
+pub mod made_up;
 pub mod manual;
 pub mod node;
 pub mod openmetrics;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Parser;
 use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::made_up;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,6 +22,12 @@ struct Args {
     /// Writes credentials for this node as well. May be given several times.
     #[arg(long)]
     node: Vec<String>,
+    /// Made-up pods on each of these nodes.
+    #[arg(long, default_value_t = 0)]
+    pods: u32,
+    /// These nodes are there from the start, as if a kubelet had registered them.
+    #[arg(long)]
+    registered: bool,
     /// Writes each request to stderr.
     #[arg(long)]
     log_requests: bool,
@@ -37,6 +44,14 @@ async fn main() -> anyhow::Result<()> {
         server.log_requests(|request| eprintln!("{request}"));
     }
     let kubeconfig = server.admin_kubeconfig(&args.dir);
+    for name in &args.node {
+        if args.registered {
+            server.put_object(made_up::node(name));
+        }
+        for number in 0..args.pods {
+            server.put_object(made_up::pod(name, number));
+        }
+    }
     let nodes: serde_json::Map<_, _> = args
         .node
         .iter()

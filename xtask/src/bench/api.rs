@@ -3,27 +3,54 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 
+use super::NODE;
+use super::runs::Run;
+
 pub struct Api {
     child: Child,
     pub kubeconfig: PathBuf,
-    /// Lines on its standard error, where it logs one for each request.
-    requests: Arc<AtomicU64>,
+    /// As it logs them on its standard error.
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+/// One request, when it was answered: a watch when it is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub kind: Kind,
+    /// Counts from 1.
+    pub connection: u64,
+    /// For whoever wants to know.
+    pub line: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A renewal of the Lease.
+    Lease,
+    /// A patch of the Node's status.
+    Status,
+    /// A watch, opened.
+    Watch,
+    /// What an idle agent has no need of.
+    Other,
 }
 
 impl Api {
-    pub fn start(testapi: &Path, dir: &Path) -> Result<Self> {
+    /// With a made-up cluster as `run` wants it.
+    pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let mut child = Command::new(testapi)
-            .arg("--log-requests")
-            .arg("--dir")
-            .arg(dir)
-            .args(["--node", super::NODE])
+        let mut command = Command::new(testapi);
+        command.arg("--log-requests").arg("--dir").arg(dir);
+        command.args(["--node", NODE, "--pods", &run.pods.to_string()]);
+        if run.is_beside_a_kubelet() {
+            command.arg("--registered");
+        }
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -31,7 +58,7 @@ impl Api {
             .with_context(|| format!("cannot start {}", testapi.display()))?;
         let stdout = child.stdout.take();
         let stderr = child.stderr.take();
-        let requests = Arc::new(AtomicU64::new(0));
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
         let mut api = Self {
             child,
             kubeconfig: PathBuf::new(),
@@ -43,16 +70,19 @@ impl Api {
         api.kubeconfig = kubeconfig(&ready)?;
         let stderr = BufReader::new(stderr.context("testapi has no log")?);
         thread::spawn(move || {
-            for _ in stderr.lines().map_while(Result::ok) {
-                requests.fetch_add(1, Ordering::Relaxed);
+            for line in stderr.lines().map_while(Result::ok) {
+                let request = Request::parse(line);
+                let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+                requests.push(request);
             }
         });
         Ok(api)
     }
 
-    /// How many it has answered so far.
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// Those that it has answered so far.
+    pub fn requests(&self) -> Vec<Request> {
+        let requests = self.requests.lock();
+        requests.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -63,11 +93,33 @@ impl Drop for Api {
     }
 }
 
+impl Request {
+    /// From `<seconds> <method> <path>?<query> -> <status> (connection <n>, <user>)`.
+    fn parse(line: String) -> Self {
+        let mut words = line.split(' ').skip(1);
+        let (method, target) = (words.next(), words.next().unwrap_or_default());
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let kind = match method {
+            Some("GET") if query.contains("watch=") => Kind::Watch,
+            Some("PUT") if path.contains("/leases/") => Kind::Lease,
+            Some("PATCH") if path.ends_with("/status") => Kind::Status,
+            _ => Kind::Other,
+        };
+        let connection = line.split_once("(connection ");
+        let connection = connection.and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+        Self {
+            kind,
+            connection: connection.unwrap_or(0),
+            line,
+        }
+    }
+}
+
 /// From the line that testapi prints once it listens: `{"nodes": {"bench": …}, …}`.
 fn kubeconfig(ready: &str) -> Result<PathBuf> {
     let json: serde_json::Value = serde_json::from_str(ready)
         .with_context(|| format!("testapi printed no JSON line, but {ready:?}"))?;
-    let path = json["nodes"][super::NODE].as_str();
+    let path = json["nodes"][NODE].as_str();
     Ok(path
         .context("testapi's first line names no kubeconfig for our node")?
         .into())
@@ -85,5 +137,29 @@ mod tests {
             kubeconfig("").unwrap_err().to_string(),
             "testapi printed no JSON line, but \"\""
         );
+    }
+
+    #[test]
+    fn a_logged_request_tells_its_kind_and_connection() {
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        let rows = [
+            (format!("PUT {leases}/bench -> 200"), Kind::Lease),
+            (format!("POST {leases} -> 201"), Kind::Other),
+            (
+                "PATCH /api/v1/nodes/bench/status -> 200".to_owned(),
+                Kind::Status,
+            ),
+            ("PATCH /api/v1/nodes/bench -> 200".to_owned(), Kind::Other),
+            (
+                "GET /api/v1/pods?watch=true&x=y -> 200".to_owned(),
+                Kind::Watch,
+            ),
+            ("GET /api/v1/pods?limit=5 -> 200".to_owned(), Kind::Other),
+        ];
+        for (words, kind) in rows {
+            let line = format!("12.345 {words} (connection 7, system:node:bench)");
+            let request = Request::parse(line.clone());
+            assert_eq!((request.kind, request.connection), (kind, 7), "{line}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
-use crate::{build_ebpf, setup, tidy, vm};
+use crate::{bench, build_ebpf, setup, tidy, vm};
 
 pub struct Stage {
     pub name: &'static str,
@@ -31,18 +31,19 @@ pub struct Outcome {
 /// The budgets are for two slow cores with nothing built yet; all of them together stay below the
 /// 90 minutes after which a CI job is cut off without a word.
 pub const STAGES: &[Stage] = &[
-    stage("setup", 600, &[], |repo| done(setup::all(repo))),
+    stage("setup", 540, &[], |repo| done(setup::all(repo))),
     stage("fmt", 60, &["setup"], fmt),
     stage("tidy", 300, &[], |_| tidy()),
     stage("build-ebpf", 300, &["setup"], |repo| {
         done(build_ebpf::object(repo, "").map(drop))
     }),
-    stage("clippy", 780, &["build-ebpf"], clippy),
+    stage("clippy", 660, &["build-ebpf"], clippy),
     stage("clippy-ebpf", 180, &["build-ebpf"], clippy_ebpf),
-    stage("build", 960, &["build-ebpf"], build),
+    stage("build", 780, &["build-ebpf"], build),
     stage("test", 600, &["build"], test),
-    stage("doc", 360, &["build-ebpf"], doc),
+    stage("doc", 240, &["build-ebpf"], doc),
     stage("kernel", 300, &["build"], kernel),
+    stage("overhead", 480, &["build"], overhead),
     stage("vm", 840, &["build-ebpf"], vm),
     stage("cluster", 120, &["build"], cluster),
 ];
@@ -135,6 +136,15 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     test.args(["--features", "nodepulse-tests/kernel"]);
     test.args(["--test", "kernel", "--test", "daemon", "--test", "hostile"]);
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
+}
+
+/// The shipped binary, idle: what it holds, asks and opens, but not how quick it is.
+fn overhead(repo: &Repo) -> Result<Outcome> {
+    let over = bench::gates(repo)?;
+    Ok(Outcome {
+        failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
+        ..Outcome::default()
+    })
 }
 
 /// What is shipped, on a real API server, where somebody names one.

@@ -1,0 +1,77 @@
+//! What is measured, and what it may cost.
+
+use super::NODE;
+
+/// One agent among so many pods, and its budget.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// As on the agent's command line.
+    pub mode: &'static str,
+    /// On the agent's node.
+    pub pods: u32,
+    pub rss_mib: f64,
+    pub anonymous_mib: Option<f64>,
+    /// A second.
+    pub voluntary_switches: f64,
+    /// An hour.
+    pub lease_renewals: f64,
+    /// Watches that the mode keeps open, each opened anew up to 13 times an hour.
+    pub watches: f64,
+}
+
+/// An hour, in either mode.
+pub const STATUS_PATCHES: f64 = 12.0;
+/// An hour, for each watch.
+pub const WATCH_REOPENS: f64 = 13.0;
+
+/// One after the other.
+pub const RUNS: [Run; 3] = [
+    Run {
+        mode: "companion",
+        pods: 110,
+        rss_mib: 8.0,
+        anonymous_mib: Some(2.0),
+        voluntary_switches: 0.6,
+        lease_renewals: 0.0,
+        watches: 1.0,
+    },
+    Run {
+        mode: "companion",
+        pods: 500,
+        rss_mib: 10.0,
+        anonymous_mib: None,
+        voluntary_switches: 0.6,
+        lease_renewals: 0.0,
+        watches: 1.0,
+    },
+    Run {
+        mode: "node",
+        pods: 110,
+        rss_mib: 10.0,
+        anonymous_mib: Some(2.0),
+        voluntary_switches: 1.0,
+        lease_renewals: 366.0,
+        watches: 2.0,
+    },
+];
+
+impl Run {
+    /// For tables and files.
+    pub fn title(&self) -> String {
+        format!("{} mode, {} pods", self.mode, self.pods)
+    }
+
+    /// Somebody else has registered the Node.
+    pub fn is_beside_a_kubelet(&self) -> bool {
+        self.mode == "companion"
+    }
+
+    /// What the agent is started with.
+    pub fn arguments(&self) -> Vec<&'static str> {
+        let mut arguments = vec!["run", "--mode", self.mode, "--node-name", NODE];
+        if !self.is_beside_a_kubelet() {
+            arguments.extend(["--take-over", "--allow-ready-without-runtime"]);
+        }
+        arguments
+    }
+}
