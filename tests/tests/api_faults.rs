@@ -6,8 +6,7 @@ use nodepulse::event::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::view::{EVENTS, LEASES, NODES, View, gaps, moments};
-use serde_json::json;
+use nodepulse_tests::view::{EVENTS, LEASES, View, gaps, moments};
 
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const PERIOD: Duration = Duration::from_secs(10);

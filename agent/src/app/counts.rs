@@ -35,7 +35,7 @@ pub(super) struct Counts {
     state: Option<State>,
     pods: String,
     /// As of the last look.
-    known: HashMap<CgroupId, u64>,
+    known: Option<HashMap<CgroupId, u64>>,
     /// That of all pods, where it counts what is below it.
     all: Option<u64>,
     memory: Option<Hierarchy>,
@@ -85,7 +85,7 @@ impl Counts {
                 kills: BTreeMap::new(),
             }),
             pods: config.pods_cgroup.display().to_string(),
-            known: HashMap::new(),
+            known: None,
             all: None,
             memory: layout.map(|layout| layout.memory.clone()),
             asked: true,
@@ -149,7 +149,7 @@ impl Counts {
                 now.is_some() && now == self.all
             }
             // There are no pods.
-            Ok(None) => self.known.is_empty(),
+            Ok(None) => self.known.as_ref().is_none_or(HashMap::is_empty),
             Err(_) => false,
         }
     }
@@ -209,8 +209,11 @@ impl Counts {
             return (Vec::new(), 0, None);
         };
         let (mut notices, mut killed) = (Vec::new(), 0);
-        if self.source == KillSource::Counters {
-            let risen = self.risen(&found, |id| self.known.get(&id).copied().unwrap_or(0));
+        // Where they could not be read at start, nobody knows which of them are news.
+        if let Some(known) = &self.known
+            && self.source == KillSource::Counters
+        {
+            let risen = self.risen(&found, |id| known.get(&id).copied().unwrap_or(0));
             self.news |= !risen.is_empty();
             killed = risen.values().sum();
             let told = risen.into_iter();
@@ -266,9 +269,10 @@ impl Counts {
     fn remember(&mut self, found: &[PodKills]) -> Option<Question> {
         let all = found.iter().find(|pod| pod.cgroup == self.pods);
         self.all = all.map(|pod| pod.kills);
-        self.known = found.iter().map(|pod| (pod.id, pod.kills)).collect();
+        let kills = || found.iter().map(|pod| (pod.id, pod.kills));
+        self.known = Some(kills().collect());
         let state = State {
-            kills: self.known.iter().map(|(id, kills)| (*id, *kills)).collect(),
+            kills: kills().collect(),
             ..self.state.clone()?
         };
         self.writing |= self.news;

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_slot_is_taken_again_only_when_all_others_were() {
         let mut slots = Slots::new(3);
-        let mut add = |slots: &mut Slots, minor| {
+        let add = |slots: &mut Slots, minor| {
             let slot = slots.free();
             slots.take(slot?, disk(minor));
             slot

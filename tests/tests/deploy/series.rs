@@ -26,10 +26,14 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(node.signal_value.of(["a"]));
     drop(node.signal_threshold.of(["a"]));
     drop(node.oom_kills.of(["a"]));
+    drop(node.pod_oom_kills.of(["a", "b"]));
     drop(api.status_patches.of(["a"]));
+    drop(api.taint_patches.of(["a"]));
     drop(api.lease_renewals.of(["a"]));
+    drop(api.events.of(["a"]));
     drop(api.requests.of(["a", "b", "c"]));
     drop(metrics.process.wakeups.of(["a"]));
+    drop(metrics.process.config_reloads.of(["a"]));
     let read = Exposition::parse(&metrics.text(&[("sda", &[1; 32])])).unwrap();
     let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for name in metrics.names() {
