@@ -146,7 +146,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
 
 /// What of a run must never be said.
 fn refused(lines: &[String]) -> Vec<&String> {
-    let signs = ["403", "orbidden", "denied", "422"];
+    let signs = ["orbidden", "denied", "nvalid", "nprocessable"];
     let is = |line: &&String| signs.iter().any(|sign| line.contains(sign));
     lines.iter().filter(is).collect()
 }
@@ -308,6 +308,7 @@ async fn whole_node(admin: &Caller, name: &str) {
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}");
     for run in ["creates", "adopts"] {
         let running = Process::start(args);
+        running.says("started", SOON).await;
         let what = format!("the Node and its Lease are there: {run}");
         let object = until(&what, async || {
             let (_, lease) = admin.call(Method::GET, &lease, &Value::Null).await;

@@ -39,10 +39,10 @@ pub const STAGES: &[Stage] = &[
     stage("clippy", 420, &["build-ebpf"], clippy),
     stage("clippy-ebpf", 90, &["build-ebpf"], clippy_ebpf),
     stage("build", 540, &["build-ebpf"], build),
-    stage("test", 480, &["build"], test),
+    stage("test", 300, &["build"], test),
     stage("doc", 180, &["build-ebpf"], doc),
-    stage("kernel", 420, &["build"], kernel),
-    stage("vm", 600, &["build-ebpf"], vm),
+    stage("kernel", 240, &["build"], kernel),
+    stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 120, &["build"], cluster),
 ];
 
@@ -132,8 +132,7 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
     test.args(["--features", "nodepulse-tests/kernel"]);
-    test.args(["--test", "kernel", "--test", "daemon"]);
-    test.args(["--test", "hostile", "--test", "pod_kills"]);
+    test.args(["--test", "kernel", "--test", "daemon", "--test", "hostile"]);
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
 
