@@ -50,6 +50,7 @@ mod stalls;
 mod storage;
 mod tasks;
 mod watchers;
+mod writer;
 
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
 pub use reload::{ReadConfig, Reloads, SetLogging};

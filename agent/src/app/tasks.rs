@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use super::companion::{Companion, Parts};
+use super::companion::Companion;
 use super::node_writer::NodeWriter;
 use super::reporting::{Channels, Outlet, Report, SyncRequest};
-use crate::api::Client;
+use super::writer::{Line, Writer};
 use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
@@ -57,21 +57,29 @@ pub(super) fn start(
         Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
     let recorder = tokio::spawn(recorder.run());
     tokio::spawn(tell_deliveries(delivered, reports.clone()));
-    let parts = Parts {
+    let part = match config.mode {
+        Mode::Companion => Part::OwnConditions,
+        Mode::Node => Part::Whole,
+    };
+    let node = config.node_name.clone();
+    let writer = Writer {
         line: Line {
             client,
             clock,
             reports,
         },
+        status: StatusWriter::new(node.clone(), clock, part),
+        node,
         facts,
         uid,
         events: sink.clone(),
         jitter,
         setters,
+        schedule: Schedule::new(config.status_report_frequency),
     };
     match config.mode {
-        Mode::Companion => drop(tokio::spawn(Companion::new(config, parts).run(syncs))),
-        Mode::Node => keep_node(config, parts, syncs, leases),
+        Mode::Companion => drop(tokio::spawn(Companion::new(config, writer).run(syncs))),
+        Mode::Node => keep_node(config, writer, syncs, leases),
     }
     (sink, recorder)
 }
@@ -79,54 +87,31 @@ pub(super) fn start(
 /// Node mode: the Lease, and the whole Node.
 fn keep_node(
     config: &Config,
-    parts: Parts,
+    writer: Writer,
     syncs: mpsc::Receiver<SyncRequest>,
     leases: mpsc::Receiver<Option<String>>,
 ) {
-    let Parts {
-        line,
-        facts,
-        uid,
-        events,
-        jitter,
-        setters,
-    } = parts;
     // Nothing is written before it is clear that nobody else looks after this Node.
     let (ours, ours_seen) = watch::channel(config.take_over);
     tokio::spawn(keep_lease(
         LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
-        line.clone(),
+        writer.line.clone(),
         leases,
         ours_seen,
     ));
-    let registration = registration(config, facts.borrow().runtime);
-    let writer = NodeWriter {
-        registration,
+    let runtime = writer.facts.borrow().runtime;
+    let node = NodeWriter {
+        registration: registration(config, runtime),
         ours,
         register: config.register_node,
-        setters,
         checkpoint: checkpoint(config),
-        started: line.clock.now(),
-        status: StatusWriter::new(config.node_name.clone(), line.clock, Part::Whole),
+        started: writer.line.clock.now(),
         settled: false,
         seen: StoredNode::default(),
         rebooted: false,
-        schedule: Schedule::new(config.status_report_frequency),
-        jitter,
-        facts,
-        uid,
-        events,
-        line,
+        writer,
     };
-    tokio::spawn(writer.run(syncs));
-}
-
-/// What every task needs to say something and to tell what came of it.
-#[derive(Clone)]
-pub(super) struct Line {
-    pub(super) client: Client,
-    pub(super) clock: Clock,
-    pub(super) reports: mpsc::Sender<Report>,
+    tokio::spawn(node.run(syncs));
 }
 
 fn registration(config: &Config, runtime: Runtime) -> Registration {

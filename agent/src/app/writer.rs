@@ -1,0 +1,139 @@
+//! What both modes write a Node's status with: compute, send what is due, and tell what was new.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, warn};
+
+use super::reporting::Report;
+use super::tasks::{events, log_failed};
+use crate::api::backoff::Jitter;
+use crate::api::recorder::EventSink;
+use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
+use crate::api::{ApiError, Client};
+use crate::clock::{Clock, Now, Stamp};
+use crate::node_status::report::{self, Reporter as Schedule};
+use crate::node_status::setters::{self, Setters};
+use crate::node_status::transition::{Edge, edges};
+use crate::node_status::{Condition, Facts};
+use crate::reading::Resource;
+
+/// What every task needs to say something and to tell what came of it.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) reports: mpsc::Sender<Report>,
+}
+
+/// Holds the Node as last seen, and when it is written next.
+pub(super) struct Writer {
+    pub(super) line: Line,
+    /// Name of the Node.
+    pub(super) node: String,
+    pub(super) facts: watch::Receiver<Facts>,
+    pub(super) uid: watch::Sender<String>,
+    pub(super) events: EventSink,
+    pub(super) jitter: Jitter,
+    /// What a status is made of.
+    pub(super) setters: Setters,
+    pub(super) status: StatusWriter,
+    pub(super) schedule: Schedule,
+}
+
+/// The loop is gone.
+pub(super) struct Gone;
+
+/// What a sync came to.
+pub(super) struct Synced {
+    /// `None`: nothing had changed.
+    pub(super) sent: Option<Sent>,
+    /// What was new in it, not recorded yet.
+    pub(super) news: Vec<Edge>,
+    /// Its conditions.
+    pub(super) said: Vec<Condition>,
+}
+
+impl Writer {
+    /// Computes the status, and sends it where it is due or differs.
+    pub(super) async fn sync(&mut self) -> Result<Synced, ApiError> {
+        let (clock, schedule, setters) = (self.line.clock, self.schedule, self.setters);
+        let facts = self.facts.borrow_and_update().clone();
+        let mut why = report::Why::Heartbeat;
+        let (mut news, mut said) = (Vec::new(), Vec::new());
+        let outcome = self.status.sync(&self.line.client, |stored| {
+            let now = clock.now();
+            let (status, failed) = setters::compute(setters, &facts, stored, now);
+            log_failed(failed);
+            // Those of all tries: one whose answer got lost may have been applied, and then the next
+            // one finds nothing new.
+            for edge in edges(stored, &status) {
+                if !news.contains(&edge) {
+                    news.push(edge);
+                }
+            }
+            said.clone_from(&status.conditions);
+            let decision = match schedule.decide(now.boot) {
+                report::Report::Now(due) => {
+                    why = due;
+                    Decision::Send
+                }
+                report::Report::IfChanged => Decision::IfChanged,
+            };
+            (status, decision)
+        });
+        let sent = match outcome.await? {
+            SyncOutcome::Unchanged => None,
+            SyncOutcome::Sent(sent) => {
+                if sent.changed {
+                    why = report::Why::Changed;
+                }
+                let fraction = self.jitter.fraction();
+                self.schedule.sent(sent.acked, why, fraction);
+                self.tell_uid();
+                Some(sent)
+            }
+        };
+        Ok(Synced { sent, news, said })
+    }
+
+    /// Records what was new as Events, each at the time of what it was caused by.
+    pub(super) fn record(&self, news: Vec<Edge>, now: Now, stamps: &BTreeMap<Resource, Stamp>) {
+        for event in events(news, &self.node, now, stamps) {
+            self.events.record(event);
+        }
+    }
+
+    /// Whose Events they are.
+    pub(super) fn tell_uid(&self) {
+        let uid = self.status.stored().unwrap_or_default().uid;
+        self.uid.send_if_modified(|known| {
+            let news = *known != uid;
+            *known = uid;
+            news
+        });
+    }
+
+    /// Lets the loop take note of what is stored before anything is written.
+    pub(super) async fn tell_found(&self) -> Result<(), Gone> {
+        let (noted, seen) = oneshot::channel();
+        let stored = Box::new(self.status.stored().unwrap_or_default());
+        self.tell(Report::Registered { stored, noted }).await?;
+        seen.await.map_err(|_| Gone)
+    }
+
+    pub(super) async fn tell(&self, report: Report) -> Result<(), Gone> {
+        let sent = self.line.reports.send(report).await;
+        sent.map_err(|_| Gone)
+    }
+}
+
+/// Once aloud, as long as it lasts.
+pub(super) fn log_unknown(err: &ApiError, told: &mut bool) {
+    let err = err as &dyn std::error::Error;
+    if std::mem::replace(told, true) {
+        debug!(err, "node not known");
+    } else {
+        warn!(err, "node not known to the API server, will retry");
+    }
+}
