@@ -235,7 +235,7 @@ impl App {
             counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
             pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
             pod_events: PodEvents::new(&config, outlet.as_ref()),
-            own: Own::new(&config, observe.layout(), doors.kills, metering.setters),
+            own: Own::new(&config, metering.setters),
             config,
             clock,
             observe,

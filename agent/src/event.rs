@@ -35,6 +35,8 @@ pub enum Event {
     OomKill(Box<OomKill>),
     /// The kernel's log tells of one, where no program does.
     LoggedKill(Box<LoggedKill>),
+    /// The kernel's log tells of no more kills.
+    LogEnded,
     /// The number of pids crossed the level that was set.
     PidCrossing {
         /// When.

@@ -4,8 +4,10 @@
 //! The agent is the real one from the decoder to the request body. What is not there: probes, TLS,
 //! and the process around it.
 
+use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +60,7 @@ pub struct Node {
     setters: Option<Setters>,
     reachable: bool,
     on_files: bool,
+    log: Option<File>,
     file: Option<String>,
     user: Option<String>,
     stay: Stay,
@@ -84,6 +87,7 @@ impl Node {
             setters: None,
             reachable: true,
             on_files: false,
+            log: None,
             file: None,
             user: None,
             stay: Stay::Running,
@@ -120,6 +124,13 @@ impl Node {
     pub fn on_files(mut self) -> Self {
         self.on_files = true;
         self
+    }
+
+    /// The same, with this as the kernel's log: records as `/dev/kmsg` gives them.
+    #[must_use]
+    pub fn on_log(mut self, log: impl Into<OwnedFd>) -> Self {
+        self.log = Some(File::from(log.into()));
+        self.on_files()
     }
 
     /// On this host, of which the test may keep a clone.
@@ -179,6 +190,7 @@ impl Node {
             setters,
             reachable,
             on_files,
+            log,
             file,
             user,
             stay,
@@ -215,7 +227,7 @@ impl Node {
             } else {
                 KernelLine::Fed(records)
             },
-            kmsg: None,
+            kmsg: log,
             triggers: Vec::new(),
             client: Some(client),
             jitter,

@@ -1,5 +1,6 @@
 //! Beside a kubelet: conditions of our own on its Node, and nothing else.
 
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -495,6 +496,92 @@ async fn without_a_source_a_condition_is_unknown_and_keeps_no_old_true() {
     assert_eq!(unknown.count(), 3);
     sim.host.mem_working_set(PLENTY).tasks(200);
     view.becomes("PIDsLow", "False", LOOK * 2).await;
+}
+
+/// A pod's container that no directory is left of.
+const GONE: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+     9c5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+
+#[tokio::test(start_paused = true)]
+async fn kills_in_pods_count_though_their_cgroups_are_gone_and_kills_elsewhere_do_not() {
+    for (cgroup, status) in [(GONE, "True"), ("system.slice/a.service/b/c", "False")] {
+        let sim = Sim::start().await;
+        for _ in 0..5 {
+            let kill = Kill {
+                victim: ("java", 4321),
+                cgroup,
+                limit: Limit::Of(cgroup),
+                source: ScopeSource::Exact,
+            };
+            sim.node.kernel().oom_kill(kill).await;
+        }
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(sim.view().status("FrequentOOMKills"), status, "{cgroup}");
+    }
+}
+
+/// How many of all pods were killed.
+const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
+
+/// More kills than are few, as the counters tell them.
+fn counted(host: &MadeUpHost) {
+    host.pods_oom(0, 10).oom(CONTAINER, 0, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_often_processes_are_killed_is_unknown_while_the_counters_cannot_be_read() {
+    let host = calm();
+    counted(&host);
+    let sim = Sim::with(&cluster(), host, Node::on_files).await;
+    let view = sim.view();
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(view.status("FrequentOOMKills"), "False", "of before");
+    sim.host.remove(COUNTERS);
+    let (condition, _) = view
+        .becomes("FrequentOOMKills", "Unknown", LOOK * 2 + AT_ONCE)
+        .await;
+    assert_eq!(condition["reason"], "SourceUnavailable");
+    counted(&sim.host);
+    view.becomes("FrequentOOMKills", "False", LOOK * 2 + AT_ONCE)
+        .await;
+    sim.host.remove(COUNTERS);
+    view.becomes("FrequentOOMKills", "Unknown", LOOK * 2 + AT_ONCE)
+        .await;
+    sim.host.pods_oom(0, 15);
+    view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_kernels_log_ends_the_counters_tell_of_kills_and_without_them_nothing_does() {
+    for readable in [true, false] {
+        let (kernel, log) = UnixDatagram::pair().unwrap();
+        log.set_nonblocking(true).unwrap();
+        let host = calm();
+        counted(&host);
+        if !readable {
+            host.remove(COUNTERS);
+        }
+        let sim = Sim::with(&cluster(), host, |node| node.on_log(log)).await;
+        let view = sim.view();
+        pass(Duration::from_secs(30)).await;
+        assert_eq!(view.status("FrequentOOMKills"), "False");
+        if readable {
+            sim.host.pods_oom(0, 15);
+        }
+        // An empty record: what stands in for the log in some containers ends.
+        kernel.send(b"").unwrap();
+        if !readable {
+            let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", SOON).await;
+            assert_eq!(condition["reason"], "SourceUnavailable");
+            continue;
+        }
+        pass(Duration::from_secs(30)).await;
+        assert_eq!(view.status("FrequentOOMKills"), "False", "told by the log");
+        sim.host.pods_oom(0, 20);
+        view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+            .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ impl App {
             Answer::Kills(found) => {
                 let (notices, killed, question) = self.counts.counted(found, now);
                 self.tell(notices, now);
+                self.look_at_kills(now);
                 self.pods_killed(killed, now.boot, now);
                 if let Some(question) = question {
                     self.blocking.ask(question);
@@ -23,6 +24,7 @@ impl App {
             }
             Answer::Recalled { state, kills } => {
                 let question = self.counts.recalled(state.as_deref(), kills, now.boot);
+                self.look_at_kills(now);
                 if let Some(question) = question {
                     self.blocking.ask(question);
                 }

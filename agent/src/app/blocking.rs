@@ -357,12 +357,14 @@ impl Place {
         };
         let found = oom::kills_below(self.memory.as_ref()?, &self.pods, of);
         match found {
-            Ok(found) => Some(
-                found
-                    .into_iter()
-                    .map(|(id, cgroup, kills)| PodKills { id, cgroup, kills })
-                    .collect(),
-            ),
+            Ok(found) => {
+                let found = found.into_iter();
+                let found = found.map(|(id, cgroup, kills)| PodKills { id, cgroup, kills });
+                let found: Vec<PodKills> = found.collect();
+                // Whoever cannot read that of all pods cannot tell how many were killed.
+                let of_all = |pod: &PodKills| pod.cgroup == self.pods;
+                found.iter().any(of_all).then_some(found)
+            }
             // No pods yet.
             Err(err) if err.is_absent() => Some(Vec::new()),
             Err(err) => {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::blocking::{PodKills, Question};
 use super::outside::KillSource;
@@ -39,6 +39,7 @@ pub(super) struct Counts {
     /// That of all pods, where it counts what is below it.
     all: Option<u64>,
     memory: Option<Hierarchy>,
+    last: Last,
     /// A question is on its way.
     asked: bool,
     /// There is something to write down.
@@ -50,6 +51,13 @@ pub(super) struct Counts {
     missed: Option<Missed>,
     /// Kills that were told before it is known what was missed: their cgroups, and when.
     early: Option<Vec<(Option<String>, BootNanos)>>,
+}
+
+/// What the last look at the counters came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Read,
+    Unread,
 }
 
 struct Missed {
@@ -88,12 +96,44 @@ impl Counts {
             known: None,
             all: None,
             memory: layout.map(|layout| layout.memory.clone()),
+            last: match layout {
+                Some(_) => Last::Read,
+                None => Last::Unread,
+            },
             asked: true,
             news: false,
             writing: false,
             looked: BootNanos(0),
             missed: None,
             early: Some(Vec::new()),
+        }
+    }
+
+    /// Whether nothing tells of kills.
+    pub(super) fn is_blind(&self) -> bool {
+        self.source == KillSource::Counters && self.last == Last::Unread
+    }
+
+    /// The kernel's log tells of no more kills: from here on the counters do. What to ask first: what
+    /// they count by now was told.
+    pub(super) fn without_log(&mut self) -> Option<Question> {
+        if self.source != KillSource::Log {
+            return None;
+        }
+        warn!("the kernel's log has ended; kills are told by the cgroups' counters");
+        self.source = KillSource::Counters;
+        self.known = None;
+        (!self.asked).then(|| self.ask())
+    }
+
+    fn looked(&mut self, found: Option<&[PodKills]>) {
+        let last = match found {
+            Some(_) => Last::Read,
+            None => Last::Unread,
+        };
+        let before = std::mem::replace(&mut self.last, last);
+        if self.is_blind() && before == Last::Read {
+            warn!("the cgroups' counters of kills cannot be read");
         }
     }
 
@@ -143,6 +183,9 @@ impl Counts {
         let Some(memory) = &self.memory else {
             return true;
         };
+        if self.last == Last::Unread {
+            return false;
+        }
         match oom::counters(memory, &self.pods, &mut Vec::new()) {
             Ok(Some(counters)) => {
                 let now = counters.with_descendants.map(|tree| tree.kills);
@@ -175,6 +218,7 @@ impl Counts {
         self.asked = false;
         self.looked = now;
         let early = self.early.take().unwrap_or_default();
+        self.looked(found.as_deref());
         let found = found?;
         let of_this_boot = state.filter(|state| {
             let boot = self.state.as_ref().map(|own| &own.boot);
@@ -205,6 +249,7 @@ impl Counts {
     ) -> (Vec<Notice>, u64, Option<Question>) {
         self.asked = false;
         self.looked = now.boot;
+        self.looked(found.as_deref());
         let Some(found) = found else {
             return (Vec::new(), 0, None);
         };

@@ -70,6 +70,7 @@ impl App {
                 let finding = self.kills.examine_logged(&kill, around);
                 return Some(self.killed(finding, now));
             }
+            Event::LogEnded => self.log_ended(now),
             Event::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
                 let tasks = self.observe.tasks();
@@ -129,7 +130,7 @@ impl App {
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
-        self.pod_killed(finding.path.as_deref(), finding.stamp.kernel, now);
+        self.pod_killed(&finding.whose, finding.stamp.kernel, now);
         self.hot.hint(now.boot);
         finding
     }

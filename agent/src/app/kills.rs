@@ -23,9 +23,7 @@ use crate::units::{Bytes, CgroupId};
 
 pub(super) mod finding;
 
-pub(super) use finding::{Finding, NodeEvents, notices};
-
-use finding::Whose;
+pub(super) use finding::{Finding, NodeEvents, Whose, notices};
 
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);

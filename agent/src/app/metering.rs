@@ -164,6 +164,7 @@ impl Metering {
     pub(super) fn received(&self, event: &Result<Event, DecodeError>) {
         let kind = match event {
             Ok(Event::OomKill(_) | Event::LoggedKill(_)) => "oom_kill",
+            Ok(Event::LogEnded) => "log_ended",
             Ok(Event::PidCrossing { .. }) => "pid_crossing",
             Ok(Event::PidTrend { .. }) => "pid_trend",
             Ok(Event::DiskState { .. }) => "disk_state",

@@ -5,14 +5,12 @@ use std::time::Duration;
 use tracing::info;
 
 use super::App;
-use super::outside::KillSource;
+use super::kills::Whose;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
-use crate::host::cgroup::Layout;
 use crate::node_status::own::OwnCondition;
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
-use crate::pods::{Place, place};
 use crate::pressure::kills::KillWindow;
 
 /// Of companion mode.
@@ -35,16 +33,10 @@ pub(super) fn facts(config: &Config) -> OwnFacts {
 
 impl Own {
     /// `None` in node mode, which has the kubelet's conditions.
-    pub(super) fn new(
-        config: &Config,
-        layout: Option<&Layout>,
-        source: KillSource,
-        setters: Setters,
-    ) -> Option<Self> {
-        let told = source != KillSource::Counters || layout.is_some();
+    pub(super) fn new(config: &Config, setters: Setters) -> Option<Self> {
         let period = config.policy.transition_period;
         (config.mode == Mode::Companion).then(|| Self {
-            kills: KillWindow::new(period, told),
+            kills: KillWindow::new(period),
             setters,
             said: StoredNode::default(),
         })
@@ -89,11 +81,11 @@ impl App {
         }
     }
 
-    /// A process was killed in this cgroup.
-    pub(super) fn pod_killed(&mut self, cgroup: Option<&str>, at: BootNanos, now: Now) {
-        let place = cgroup.map(|cgroup| place(cgroup, &self.facts.own.pods_cgroup));
-        if matches!(place, Some(Place::Pod { .. } | Place::Container { .. })) {
-            self.pods_killed(1, at, now);
+    /// A process was killed. One whose cgroup is gone counts by what is left of its names.
+    pub(super) fn pod_killed(&mut self, whose: &Whose, at: BootNanos, now: Now) {
+        match whose {
+            Whose::Pod(_) | Whose::SomePod => self.pods_killed(1, at, now),
+            Whose::Nobody => {}
         }
     }
 
@@ -102,9 +94,26 @@ impl App {
         self.with_kills(now, |kills| kills.killed(at, count, now.boot));
     }
 
-    /// Lets go of what has been held for long enough.
+    /// Lets go of what has been held for long enough, and of everything where nothing tells of kills
+    /// any more.
     pub(super) fn look_at_kills(&mut self, now: Now) {
-        self.with_kills(now, |kills| kills.passed(now.boot));
+        let blind = self.counts.is_blind();
+        self.with_kills(now, |kills| {
+            if blind {
+                kills.untold();
+            } else {
+                kills.told(now.boot);
+            }
+            kills.passed(now.boot);
+        });
+    }
+
+    /// From here on the cgroups' counters tell of kills.
+    pub(super) fn log_ended(&mut self, now: Now) {
+        if let Some(question) = self.counts.without_log() {
+            self.blocking.ask(question);
+        }
+        self.look_at_kills(now);
     }
 
     fn with_kills(&mut self, now: Now, change: impl FnOnce(&mut KillWindow)) {

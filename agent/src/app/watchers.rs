@@ -10,12 +10,12 @@ use std::io;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::pod_pids::LEVELS;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::event::Received;
+use crate::event::{Event, Received};
 use crate::host::HostRoot;
 use crate::host::cgroup::{Hierarchy, Layout};
 use crate::kernel::cgroup_watch::{self, Tree};
@@ -65,7 +65,7 @@ impl Watchers {
             watchers.spawn("stall", psi::read(trigger, clock, events.clone()));
         }
         if let Some(log) = log {
-            watchers.spawn("kmsg", kmsg::read(log, clock, events.clone()));
+            watchers.spawn("kmsg", kills_logged(log, clock, events.clone()));
         }
         watchers
     }
@@ -89,6 +89,19 @@ impl Watchers {
             }
         });
     }
+}
+
+/// Kills by the kernel's log, and that there is an end of them.
+async fn kills_logged(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io::Result<()> {
+    let ended = kmsg::read(log, clock, events.clone()).await;
+    let last = Received {
+        read: clock.now().boot,
+        event: Ok(Event::LogEnded),
+    };
+    if events.send(last).await.is_err() {
+        debug!("the loop ended before the kernel's log did");
+    }
+    ended
 }
 
 /// The pods' cgroups: in the hierarchy that kills name, and in the one that counts pids. Version 2

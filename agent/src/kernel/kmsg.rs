@@ -103,6 +103,8 @@ enum Drained {
 fn drain(file: &mut File, log: &mut Log, buf: &mut [u8]) -> io::Result<Drained> {
     for _ in 0..BATCH {
         match file.read(buf) {
+            // What is mounted in its place in some containers ends; the log itself never does.
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => log.record(buf.get(..len).unwrap_or_default()),
             Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Drained::Empty),
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}

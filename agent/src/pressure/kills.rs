@@ -22,8 +22,8 @@ pub const WITHIN: Duration = Duration::from_mins(10);
 #[derive(Debug, Clone)]
 pub struct KillWindow {
     transition_period: Duration,
-    /// Something tells of kills.
-    told: bool,
+    /// Since when something tells of kills; `None`: nothing does.
+    told_since: Option<BootNanos>,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
     /// The first moment at which fewer are within the window; past while it is only held.
@@ -31,15 +31,25 @@ pub struct KillWindow {
 }
 
 impl KillWindow {
-    /// Without kills. `told` says whether anything tells of them.
+    /// Without kills, and with nothing that tells of them.
     #[must_use]
-    pub const fn new(transition_period: Duration, told: bool) -> Self {
+    pub const fn new(transition_period: Duration) -> Self {
         Self {
             transition_period,
-            told,
+            told_since: None,
             newest: VecDeque::new(),
             over_until: None,
         }
+    }
+
+    /// Something tells of kills, from `now` on unless it did before.
+    pub fn told(&mut self, now: BootNanos) {
+        self.told_since.get_or_insert(now);
+    }
+
+    /// Nothing tells of kills any more: how many there are is not known.
+    pub const fn untold(&mut self) {
+        self.told_since = None;
     }
 
     /// From here on.
@@ -67,10 +77,12 @@ impl KillWindow {
         }
     }
 
-    /// The API server has it as True when we start: held for a transition period from `now` on.
+    /// The API server has it as True when we start: held for a transition period from when we began
+    /// to be told of kills.
     pub fn seed(&mut self, now: BootNanos) {
-        if self.told {
-            self.hold(now);
+        if let Some(since) = self.told_since {
+            self.hold(since);
+            self.passed(now);
         }
     }
 
@@ -96,7 +108,7 @@ impl KillWindow {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         match self.over_until {
-            _ if !self.told => Pressure::Unread,
+            _ if self.told_since.is_none() => Pressure::Unread,
             Some(last_over) => Pressure::UnderPressure { last_over },
             None => Pressure::Relieved,
         }
@@ -117,9 +129,15 @@ mod tests {
         matches!(window.pressure(), Pressure::UnderPressure { .. })
     }
 
+    fn told_since(seconds: u64) -> KillWindow {
+        let mut window = KillWindow::new(PERIOD);
+        window.told(at(seconds));
+        window
+    }
+
     /// Each kill at its second, told in this order at once.
     fn told(kills: &[u64]) -> KillWindow {
-        let mut window = KillWindow::new(PERIOD, true);
+        let mut window = told_since(0);
         for kill in kills {
             window.killed(at(*kill), 1, at(2000));
         }
@@ -167,29 +185,41 @@ mod tests {
 
     #[test]
     fn many_at_once_count_as_many_and_the_future_is_now() {
-        let mut window = KillWindow::new(PERIOD, true);
+        let mut window = told_since(0);
         window.killed(at(9999), u64::MAX, at(100));
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));
         assert_eq!(window.newest.len(), FREQUENT);
     }
 
     #[test]
-    fn what_was_true_before_a_restart_is_held_and_never_shortened() {
-        let mut window = KillWindow::new(PERIOD, true);
-        window.seed(at(50));
+    fn what_was_true_before_a_restart_is_held_from_when_we_are_told_and_never_shortened() {
+        let mut window = told_since(50);
+        window.told(at(51));
+        window.seed(at(200));
         assert_eq!(window.fall_at(), Some(at(50).plus(PERIOD)));
-        window.killed(at(60), 5, at(60));
-        window.seed(at(70));
-        assert_eq!(window.fall_at(), Some(at(60).plus(WITHIN).plus(PERIOD)));
+        window.killed(at(210), 5, at(210));
+        window.seed(at(220));
+        assert_eq!(window.fall_at(), Some(at(210).plus(WITHIN).plus(PERIOD)));
+
+        let mut window = told_since(50);
+        window.seed(at(50).plus(PERIOD));
+        assert_eq!(window.pressure(), Pressure::Relieved, "well for as long");
     }
 
     #[test]
     fn where_nothing_tells_of_kills_nothing_is_known() {
-        let mut window = KillWindow::new(PERIOD, false);
+        let mut window = KillWindow::new(PERIOD);
         window.seed(at(50));
         assert_eq!(
             (window.pressure(), window.fall_at()),
             (Pressure::Unread, None)
         );
+        window.told(at(60));
+        assert_eq!(window.pressure(), Pressure::Relieved);
+        window.killed(at(70), 5, at(70));
+        window.untold();
+        assert_eq!(window.pressure(), Pressure::Unread, "no old truth");
+        window.told(at(80));
+        assert!(is_over(&window), "what is known is within the window yet");
     }
 }

@@ -122,6 +122,9 @@ pub fn kills_below(
         } else {
             None
         };
+        if path == top && counted.is_none() {
+            return true;
+        }
         // Parents come first, so the id is that of the cgroup itself.
         let entry = found.entry(at).or_insert((id, 0));
         entry.1 += counted.map_or(0, |counted| counted.kills);
