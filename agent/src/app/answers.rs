@@ -80,8 +80,8 @@ impl App {
         self.let_go();
     }
 
-    /// What was True before a restart is held for a whole transition period from now on, unless
-    /// nothing tells of it any more.
+    /// What was True before a restart is held for a whole transition period from when we first saw it
+    /// well, unless nothing tells of it any more.
     fn hold(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions

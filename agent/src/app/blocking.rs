@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::reload::ReadConfig;
 use crate::clock::Stamp;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::event::DiskChange;
 use crate::host::cgroup::{self, Hierarchy, Layout, oom};
 use crate::host::{HostError, HostRoot, addresses, block, statfs, volumes};
@@ -158,7 +158,8 @@ pub(super) struct Blocking {
 struct Place {
     root: HostRoot,
     directory: PathBuf,
-    attach_detach: AttachDetach,
+    /// Who asks for the volumes in use; `None`: nobody.
+    attach_detach: Option<AttachDetach>,
     /// `None`: nothing is remembered.
     state: Option<PathBuf>,
     memory: Option<Hierarchy>,
@@ -179,7 +180,11 @@ impl Blocking {
         let place = Place {
             root,
             directory,
-            attach_detach: config.attach_detach,
+            attach_detach: match config.mode {
+                Mode::Node => Some(config.attach_detach),
+                // They are the kubelet's to tell.
+                Mode::Companion => None,
+            },
             state: match memory {
                 Memory::Kept => Some(config.state_directory.clone()),
                 Memory::None => None,
@@ -324,12 +329,12 @@ impl Place {
     /// Only where the control plane attaches volumes: nobody else waits for the answer.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
-            AttachDetach::Controller => volumes::mounted(&self.root, &self.directory)
+            Some(AttachDetach::Controller) => volumes::mounted(&self.root, &self.directory)
                 .inspect_err(|err| {
                     debug!(err = err as &dyn std::error::Error, "volumes not known");
                 })
                 .ok(),
-            AttachDetach::Node => None,
+            Some(AttachDetach::Node) | None => None,
         }
     }
 

@@ -132,8 +132,8 @@ impl App {
         }
     }
 
-    /// What was True before a restart is held for a whole transition period from now on, unless
-    /// nothing tells of it any more.
+    /// What was True before a restart is held for a whole transition period from when we first saw it
+    /// well, unless nothing tells of it any more.
     pub(super) fn hold_own(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions

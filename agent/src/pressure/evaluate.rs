@@ -106,6 +106,8 @@ enum Last {
 #[derive(Debug, Clone, Copy)]
 struct State {
     pressure: Pressure,
+    /// Since when it is relieved, its hold not counted; `None` while it is not.
+    well_since: Option<BootNanos>,
     /// What last made it, or kept it, under pressure.
     cause: Option<Why>,
     /// The newest confirmed kill since it is under pressure.
@@ -131,6 +133,7 @@ impl Evaluator {
     pub fn new(policy: Policy) -> Self {
         let unread = State {
             pressure: Pressure::Unread,
+            well_since: None,
             cause: None,
             kill: None,
         };
@@ -209,10 +212,22 @@ impl Evaluator {
         Resource::ALL.into_iter().filter(unseen).collect()
     }
 
-    /// A condition that the API server has as True when we start: held for a whole transition period
-    /// from `now`, since nobody knows when it was last over. Call it before the first pass.
+    /// A condition that the API server has as True when we start, `now` known to us: held for a whole
+    /// transition period from when we first saw the resource well, since nobody knows when it was
+    /// last over. That of a resource which was not seen yet is held from `now`.
     pub fn seed(&mut self, resource: Resource, now: BootNanos) {
-        self.hold(resource, Why::Stored, now);
+        let Some(state) = self.states.get(&resource) else {
+            return;
+        };
+        let since = match state.pressure {
+            // By what we have seen ourselves.
+            Pressure::UnderPressure { .. } => return,
+            Pressure::Relieved => state.well_since.unwrap_or(now),
+            Pressure::Unread => now,
+        };
+        if now.since(since) < self.transition_period {
+            self.hold(resource, Why::Stored, since);
+        }
     }
 
     /// A confirmed OOM kill: pressure at once, whatever the readings say, and for the transition
@@ -342,6 +357,7 @@ impl Evaluator {
         };
         state.pressure = from.step(Observed::Over, self.transition_period, now);
         state.cause = Some(why);
+        state.well_since = None;
         let is_new = !matches!(from, Pressure::UnderPressure { .. });
         is_new.then_some(Change {
             resource,
@@ -371,6 +387,11 @@ impl Evaluator {
         state.pressure = to;
         state.cause = None;
         state.kill = None;
+        state.well_since = match (to, from) {
+            (Pressure::Relieved, Pressure::UnderPressure { last_over }) => Some(last_over),
+            (Pressure::Relieved, _) => Some(now),
+            (Pressure::Unread | Pressure::UnderPressure { .. }, _) => None,
+        };
         let why = match to {
             Pressure::Unread => Why::Blind,
             Pressure::Relieved | Pressure::UnderPressure { .. } => Why::Below,

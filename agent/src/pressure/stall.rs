@@ -36,6 +36,8 @@ pub struct StallChange {
 #[derive(Debug, Clone, Copy)]
 struct State {
     pressure: Pressure,
+    /// Since when it is relieved, its hold not counted; `None` while it is not.
+    well_since: Option<BootNanos>,
     /// By the last look.
     over: bool,
     /// When to read the file.
@@ -64,6 +66,7 @@ impl StallBoard {
         let unread = |(stall, has_trigger)| {
             let state = State {
                 pressure: Pressure::Unread,
+                well_since: None,
                 over: false,
                 due: Some(BootNanos(0)),
                 has_trigger,
@@ -90,13 +93,15 @@ impl StallBoard {
         all.map(|(stall, state)| (*stall, state.pressure)).collect()
     }
 
-    /// The API server has it as True when we start: held for a transition period from `now` on, and
-    /// looked at. What cannot be read stays unknown.
+    /// The API server has it as True when we start, `now` known to us: held for a transition period
+    /// from when we first saw it calm, and looked at. What cannot be read stays unknown.
     pub fn seed(&mut self, stall: Stall, now: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall)
-            && state.pressure != Pressure::Unread
+            && let Some(since) = state.well_since
+            && now.since(since) < self.transition_period
         {
-            state.pressure = Pressure::UnderPressure { last_over: now };
+            state.pressure = Pressure::UnderPressure { last_over: since };
+            state.well_since = None;
             state.active = true;
             state.due = Some(now.plus(READ_AGAIN));
         }
@@ -135,6 +140,12 @@ impl StallBoard {
         state.pressure = match sample {
             Some(_) => from.step(observed, self.transition_period, now),
             None => Pressure::Unread,
+        };
+        state.well_since = match (state.pressure, from) {
+            (Pressure::Relieved, Pressure::Relieved) => state.well_since,
+            (Pressure::Relieved, Pressure::UnderPressure { last_over }) => Some(last_over),
+            (Pressure::Relieved, Pressure::Unread) => Some(now),
+            (Pressure::Unread | Pressure::UnderPressure { .. }, _) => None,
         };
         let under = matches!(state.pressure, Pressure::UnderPressure { .. });
         state.active = under || sample.is_some_and(|s| high(s.avg10));
@@ -217,12 +228,15 @@ mod tests {
         board.seed(IO, at(1));
         assert_eq!(board.pressures()[&IO], Pressure::Unread, "nobody can see");
         board.looked(IO, Some(calm), at(2));
-        board.seed(IO, at(3));
-        assert_eq!(board.wake_at(), Some(at(13)));
-        assert!(board.looked(IO, Some(calm), at(13)).is_none(), "held");
-        let change = board.looked(IO, Some(calm), at(33)).unwrap();
-        assert_eq!(change.to, Pressure::Relieved);
+        board.looked(IO, Some(calm), at(3));
+        board.seed(IO, at(12));
+        assert_eq!(board.wake_at(), Some(at(22)));
+        assert!(board.looked(IO, Some(calm), at(22)).is_none(), "held");
+        let change = board.looked(IO, Some(calm), at(32)).unwrap();
+        assert_eq!(change.to, Pressure::Relieved, "30 s after the first look");
         assert_eq!(board.wake_at(), None);
+        board.seed(IO, at(33));
+        assert_eq!(board.pressures()[&IO], Pressure::Relieved, "well for long");
     }
 
     #[test]

@@ -295,6 +295,37 @@ fn a_stored_true_is_held_from_the_start() {
 }
 
 #[test]
+fn a_stored_true_that_is_learnt_of_late_is_held_from_when_we_first_saw_the_resource_well() {
+    let learnt = |at_first: i64, seconds: u64| {
+        let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
+        evaluator.evaluate(&[memory(at_first)], at(100));
+        evaluator.evaluate(&[memory(500)], at(110));
+        evaluator.evaluate(&[memory(500)], at(seconds));
+        evaluator.seed(Resource::Memory, at(seconds));
+        evaluator
+    };
+    let of = |evaluator: &Evaluator| evaluator.pressure(Resource::Memory);
+    assert_eq!(of(&learnt(500, 399)), over(100));
+    assert_eq!(of(&learnt(500, 400)), Pressure::Relieved, "long enough");
+    let own = learnt(50, 399);
+    assert_eq!(of(&own), over(100), "not prolonged");
+    assert_ne!(
+        own.cause(Resource::Memory),
+        Some(Why::Stored),
+        "known better"
+    );
+    assert_eq!(of(&learnt(50, 400)), Pressure::Relieved);
+
+    // What cannot be seen in between was not well all the time.
+    let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
+    evaluator.evaluate(&[memory(500)], at(100));
+    evaluator.evaluate(&[Look::Missing(Signal::MemoryAvailable)], at(200));
+    evaluator.evaluate(&[memory(500)], at(300));
+    evaluator.seed(Resource::Memory, at(450));
+    assert_eq!(of(&evaluator), over(300));
+}
+
+#[test]
 fn a_confirmed_kill_forces_pressure_for_the_transition_period() {
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     evaluator.evaluate(&[memory(500)], at(0));
