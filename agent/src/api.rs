@@ -36,7 +36,7 @@ pub mod recorder;
 pub mod register;
 mod renewal;
 pub mod status;
-mod taints;
+pub mod taints;
 pub mod tally;
 pub mod transport;
 

@@ -670,6 +670,42 @@ async fn a_restart_keeps_the_time_of_the_last_transition_and_holds_what_was_true
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_true_is_held_from_when_we_first_saw_it_well_however_late_the_server_is() {
+    let held = [
+        "MemoryLow",
+        "PIDsLow",
+        "DiskIOPressure",
+        "FrequentOOMKills",
+        "DiskStallPressure",
+    ];
+    for minutes in [3, 6] {
+        let api = cluster();
+        let mut node = kubelets_node();
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        for type_ in held {
+            let long_ago = "2025-12-01T00:00:00Z";
+            let stored = json!({ "type": type_, "status": "True", "lastTransitionTime": long_ago });
+            conditions.insert(0, stored);
+        }
+        api.put_object(node);
+        let started = api.now();
+        let node = Node::companion("worker-1").host(calm()).out_of_reach();
+        let node = node.start(&api);
+        pass(Duration::from_mins(minutes)).await;
+        node.reach();
+        let view = View::of(&api, "worker-1");
+        for type_ in held {
+            let (_, at) = view.becomes(type_, "False", TRANSITION * 2).await;
+            let late = Duration::from_mins(minutes) + Duration::from_secs(46);
+            let (least, most) = (TRANSITION, late.max(TRANSITION + LOOK));
+            let after = at - started;
+            assert!(least <= after && after <= most, "{type_}: {after:?}");
+        }
+        node.stop().await.unwrap();
+    }
+}
+
 /// Somebody who writes to the Node all the time: a condition, a label and a taint of their own.
 async fn scribble(api: Arc<ApiServer>) {
     for n in 0_u64.. {
@@ -883,6 +919,76 @@ async fn without_the_right_to_taint_the_conditions_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn taints_follow_the_conditions_though_the_status_is_refused_and_wait_for_a_server() {
+    // The answer to a status, and whether the taint is written all the same.
+    for (code, follows) in [(403, true), (422, true), (409, true), (503, false)] {
+        let api = cluster();
+        grant(&api, "patch", "nodes");
+        let sim = Sim::on(&api, tainting).await;
+        pass(Duration::from_secs(33)).await;
+        let refused = Fault::on("PATCH", STATUS, Effect::Status(code));
+        api.faults().push(refused.always());
+        sim.host.mem_working_set(SHORT);
+        pass(Duration::from_secs(30)).await;
+        assert_eq!(sim.view().status("MemoryLow"), "False", "{code}");
+        let tainted = taint_keys(sim.view()).contains(&MEMORY_TAINT.to_owned());
+        assert_eq!(tainted, follows, "{code}");
+        sim.host.mem_working_set(PLENTY);
+        pass(TRANSITION * 2).await;
+        assert_eq!(taint_keys(sim.view()), ["dedicated"], "{code}");
+        let written = |r: &Recorded| r.path == NODE && r.method == "PATCH";
+        let times = usize::from(follows) * 2;
+        assert_eq!(api.requests_where(written).len(), times, "{code}");
+    }
+}
+
+/// Whether somebody changes taints, and leaves one of ours on memory there.
+fn on_memory(request: &Recorded) -> bool {
+    let body = request.body.clone().unwrap_or_default().to_string();
+    request.path == NODE && request.method == "PATCH" && body.contains(MEMORY_TAINT)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taint_that_is_refused_does_not_hold_up_the_others_and_is_tried_with_heartbeats() {
+    let api = cluster();
+    grant(&api, "patch", "nodes");
+    let sim = Sim::on(&api, |node| {
+        let all = "MemoryLow=NoSchedule,PIDsLow=NoSchedule,DiskIOPressure=NoSchedule";
+        node.config(|overrides| overrides.taints = Some(all.to_owned()))
+    })
+    .await;
+    pass(Duration::from_secs(33)).await;
+    api.faults()
+        .push(Fault::when(on_memory, Effect::Status(403)).always());
+    sim.host.mem_working_set(SHORT);
+    sim.crowd().await;
+    sim.view().becomes("MemoryLow", "True", SOON).await;
+    pass(Duration::from_millis(50)).await;
+    let pids = "nodepulse.dev/pids-low";
+    assert_eq!(taint_keys(sim.view()), ["dedicated", pids]);
+    let refused = || api.requests_where(on_memory).len();
+    assert_eq!(refused(), 2, "together with the other, and alone");
+
+    pass(Duration::from_secs(33)).await;
+    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    sim.view().becomes("DiskIOPressure", "True", SOON).await;
+    pass(Duration::from_millis(50)).await;
+    let disk = "nodepulse.dev/disk-io-pressure";
+    assert_eq!(taint_keys(sim.view()), ["dedicated", pids, disk]);
+    assert_eq!(refused(), 2, "left out of what is not refused");
+    pass(Duration::from_mins(20)).await;
+    assert!((5..=7).contains(&refused()), "{}", refused());
+    let read = sim.node.scrape().await;
+    let denied = read.value("nodepulse_taint_patches_total", &[("result", "denied")]);
+    assert!(denied >= Some(4.0), "{denied:?}");
+
+    api.faults().clear();
+    pass(Duration::from_mins(6)).await;
+    let all = ["dedicated", pids, MEMORY_TAINT];
+    assert_eq!(taint_keys(sim.view()), all, "the disk is well by now");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_refused_for_good_is_tried_again_with_heartbeats_alone() {
     let api = in_memory();
     grant(&api, "get", "nodes");
@@ -937,9 +1043,13 @@ async fn a_node_that_is_both_there_and_not_is_not_asked_for_at_full_speed() {
     let missing = Fault::on("PATCH", STATUS, Effect::Status(404));
     sim.api.faults().push(missing.always());
     sim.crowd().await;
-    pass(Duration::from_mins(1)).await;
+    pass(Duration::from_mins(10)).await;
     let tries = patches(&sim.api).len();
-    assert!((5..70).contains(&tries), "{tries}");
+    assert!((15..=35).contains(&tries), "{tries}");
+    sim.api.faults().clear();
+    let back = sim.api.now();
+    let (_, at) = sim.view().becomes("PIDsLow", "True", TRANSITION).await;
+    assert!(at - back <= Duration::from_secs(46), "{:?}", at - back);
 }
 
 #[tokio::test(start_paused = true)]
@@ -993,6 +1103,41 @@ async fn a_patch_whose_answer_got_lost_is_still_an_event() {
     sim.crowd().await;
     sim.view().becomes("PIDsLow", "True", SOON).await;
     sim.view().event("LowPIDs", SOON).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_whose_answer_got_lost_is_still_an_event_where_no_try_after_it_gets_through() {
+    let sim = Sim::start().await;
+    let faults = sim.api.faults();
+    let refused = || Fault::on("PATCH", STATUS, Effect::Status(503));
+    // Until a heartbeat is overdue, so that there is something to send at each try.
+    faults.push(refused().always());
+    pass(Duration::from_mins(8)).await;
+    faults.clear();
+    faults.push(Fault::on("PATCH", STATUS, Effect::ResetAfterwards));
+    faults.push(refused().times(4));
+    sim.crowd().await;
+    sim.view().becomes("PIDsLow", "True", SOON).await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(faults.pending(), 0, "all five tries have failed");
+    sim.view().event("LowPIDs", LOOK * 2).await;
+    pass(Duration::from_mins(6)).await;
+    assert_eq!(sim.view().event_counts()["LowPIDs"], 1, "told once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edge_that_never_reached_the_server_is_no_event() {
+    let sim = Sim::start().await;
+    pass(Duration::from_secs(33)).await;
+    let refused = Fault::on("PATCH", STATUS, Effect::Status(503));
+    sim.api.faults().push(refused.always());
+    sim.crowd().await;
+    pass(Duration::from_secs(30)).await;
+    sim.host.tasks(200);
+    pass(TRANSITION * 2).await;
+    sim.api.faults().clear();
+    pass(TRANSITION).await;
+    assert_eq!(sim.view().event_reasons(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

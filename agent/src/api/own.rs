@@ -48,8 +48,8 @@ pub async fn remove(
         let place = Place::node_status(name);
         node = client.patch(&place, patch.as_bytes()).await?;
     }
-    let before = Seen::of(&node);
-    let changed = taints::change(client, name, before, |taints| {
+    let mut before = Seen::of(&node);
+    let changed = taints::change(client, name, &mut before, |taints| {
         let mut kept = taints.to_vec();
         kept.retain(|taint| !taints::is_ours(taint, configured));
         kept

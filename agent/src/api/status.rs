@@ -7,10 +7,10 @@ use tracing::debug;
 
 use super::convert::{desired_node, stored_node, text};
 use super::patch::{is_change, status_patch};
-use super::taints::Seen;
-use super::{ApiError, Client, Disposition, Place, Refusal, own, taints};
+use super::taints::{Keeper, Ours, Seen, Tainted};
+use super::{ApiError, Client, Disposition, Place, Refusal, own};
 use crate::clock::{BootNanos, Clock};
-use crate::node_status::{NodeStatus, StoredNode, Taint};
+use crate::node_status::{NodeStatus, StoredNode};
 
 /// Tries of one sync. Against a server that fails at random, five are enough; against one that is
 /// down, more would only add load to its start.
@@ -67,6 +67,7 @@ pub struct StatusWriter {
     part: Part,
     /// Without the parts that no patch of ours depends on.
     cached: Option<Value>,
+    taints: Keeper,
 }
 
 impl StatusWriter {
@@ -78,6 +79,7 @@ impl StatusWriter {
             clock,
             part,
             cached: None,
+            taints: Keeper::default(),
         }
     }
 
@@ -131,29 +133,15 @@ impl StatusWriter {
         self.part == Part::OwnConditions && err.refusal() == Some(Refusal::NotFound)
     }
 
-    /// Makes `wanted` all that is ours among the Node's taints. `configured` are those that can be.
-    /// The first try goes by the Node as last seen.
-    ///
-    /// Gives whether something was written.
-    ///
-    /// # Errors
-    ///
-    /// As the server says, after bounded tries where others write all the time.
-    pub async fn taint(
-        &mut self,
-        client: &Client,
-        wanted: &[Taint],
-        configured: &[Taint],
-    ) -> Result<bool, ApiError> {
+    /// Makes the Node's taints what they should be. The first try goes by the Node as last seen.
+    pub async fn taint(&mut self, client: &Client, ours: Ours<'_>) -> Tainted {
         let seen = self.cached.as_ref().and_then(Seen::of);
-        let changed = taints::change(client, &self.name, seen, |stored| {
-            taints::with(stored, wanted, configured)
-        });
-        let Some(change) = changed.await? else {
-            return Ok(false);
-        };
-        self.observe(change.node);
-        Ok(true)
+        let (node, failed) = self.taints.keep(client, &self.name, seen, ours).await;
+        let written = node.is_some();
+        if let Some(node) = node {
+            self.observe(node);
+        }
+        Tainted { written, failed }
     }
 
     /// Up to five tries, back to back, of computing a status and sending what differs.

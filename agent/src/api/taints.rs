@@ -3,14 +3,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::backoff::Backoff;
 use super::convert::text;
-use super::{ApiError, Call, Client, Place, Refusal};
+use super::{ApiError, Call, Client, Disposition, Place, Refusal};
 use crate::node_status::Taint;
 use crate::node_status::own::OwnCondition;
 
@@ -49,6 +51,27 @@ impl Seen {
     }
 }
 
+/// Key and effect: a Node has at most one taint of each.
+type Slot = (String, String);
+
+/// What is to be ours among the taints of a Node.
+#[derive(Debug, Clone, Copy)]
+pub struct Ours<'a> {
+    /// All that is to be there.
+    pub wanted: &'a [Taint],
+    /// All that can be, beside those with a default key.
+    pub configured: &'a [Taint],
+}
+
+/// What came of changing taints.
+#[derive(Debug, Default)]
+pub struct Tainted {
+    /// Whether something was written.
+    pub written: bool,
+    /// Why not all is as it should be.
+    pub failed: Option<ApiError>,
+}
+
 /// Whether a stored taint is ours: it has one of our default keys, or key and effect of one that is
 /// configured. A configured key may have other effects that are somebody else's.
 pub(super) fn is_ours(taint: &Value, configured: &[Taint]) -> bool {
@@ -58,32 +81,152 @@ pub(super) fn is_ours(taint: &Value, configured: &[Taint]) -> bool {
     by_default || configured.iter().any(named)
 }
 
-/// What `stored` should be for `wanted` to be all that is ours in it. What is there already keeps
-/// its bytes and its place; new ones come last.
-pub(super) fn with(stored: &[Value], wanted: &[Taint], configured: &[Taint]) -> Vec<Value> {
-    let same = |stored: &Value, taint: &Taint| {
-        text(stored, "/key") == taint.key
-            && text(stored, "/effect") == taint.effect
-            && text(stored, "/value") == taint.value
-    };
-    let mut taints = stored.to_vec();
-    taints.retain(|stored| {
-        !is_ours(stored, configured) || wanted.iter().any(|taint| same(stored, taint))
-    });
-    for taint in wanted {
-        if !taints.iter().any(|stored| same(stored, taint)) {
-            taints.push(super::convert::taint(taint));
+impl Ours<'_> {
+    /// What `stored` should be for `wanted` to be all that is ours in these slots. What is there
+    /// already keeps its bytes and its place; new ones come last.
+    fn with(&self, stored: &[Value], slots: &[Slot]) -> Vec<Value> {
+        let mut taints = stored.to_vec();
+        taints.retain(|stored| !slots.contains(&slot(stored)) || !self.is_unwanted(stored));
+        let missing = self.missing(stored);
+        let missing = missing.filter(|taint| slots.contains(&slot_of(taint)));
+        taints.extend(missing.map(super::convert::taint));
+        taints
+    }
+
+    /// Where `stored` is not as it should be.
+    fn open(&self, stored: &[Value]) -> Vec<Slot> {
+        let unwanted = stored.iter().filter(|stored| self.is_unwanted(stored));
+        let mut open: Vec<Slot> = unwanted.map(slot).collect();
+        for taint in self.missing(stored) {
+            let slot = slot_of(taint);
+            if !open.contains(&slot) {
+                open.push(slot);
+            }
+        }
+        open
+    }
+
+    fn is_unwanted(&self, stored: &Value) -> bool {
+        is_ours(stored, self.configured) && !self.wanted.iter().any(|taint| is_same(stored, taint))
+    }
+
+    fn missing(&self, stored: &[Value]) -> impl Iterator<Item = &Taint> {
+        let there = |taint: &Taint| stored.iter().any(|stored| is_same(stored, taint));
+        self.wanted.iter().filter(move |taint| !there(taint))
+    }
+}
+
+fn is_same(stored: &Value, taint: &Taint) -> bool {
+    slot(stored) == slot_of(taint) && text(stored, "/value") == taint.value
+}
+
+fn slot(stored: &Value) -> Slot {
+    (text(stored, "/key"), text(stored, "/effect"))
+}
+
+fn slot_of(taint: &Taint) -> Slot {
+    (taint.key.clone(), taint.effect.clone())
+}
+
+/// Keeps taints as they should be. One that somebody refuses does not hold up the others.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    /// Refused for good when they were last tried, the longest ago first. They are left out of
+    /// changes of the others, and while there are none, one of them is tried at a time.
+    refused: Vec<Slot>,
+}
+
+impl Keeper {
+    /// Makes the taints of the Node `name` what they should be; `seen` is how they were.
+    ///
+    /// All at once, and each alone where that is refused: so many requests only when something that
+    /// was not refused before is to be changed.
+    pub(super) async fn keep(
+        &mut self,
+        client: &Client,
+        name: &str,
+        mut seen: Option<Seen>,
+        ours: Ours<'_>,
+    ) -> (Option<Value>, Option<ApiError>) {
+        let before = match seen.take() {
+            Some(seen) => seen,
+            None => match read(client, name).await {
+                Ok(seen) => seen,
+                Err(err) => return (None, Some(err)),
+            },
+        };
+        let mut rounds = VecDeque::from_iter(self.first_round(ours.open(&before.taints)));
+        seen = Some(before);
+        let (mut node, mut failed) = (None, None);
+        while let Some(slots) = rounds.pop_front() {
+            let change = change(client, name, &mut seen, |stored| ours.with(stored, &slots));
+            match change.await {
+                Ok(changed) => {
+                    node = changed.map(|changed| changed.node).or(node);
+                    self.accepted(&slots, &mut rounds);
+                }
+                Err(err) if err.disposition() != Disposition::GiveUp => {
+                    failed = Some(err);
+                    break;
+                }
+                Err(_) if slots.len() > 1 => rounds.extend(slots.into_iter().map(|one| vec![one])),
+                Err(err) => {
+                    self.note(slots, &err);
+                    failed = Some(err);
+                }
+            }
+        }
+        (node, failed)
+    }
+
+    /// What was not refused before, together; where there is nothing, one that was.
+    fn first_round(&mut self, open: Vec<Slot>) -> Option<Vec<Slot>> {
+        self.refused.retain(|slot| open.contains(slot));
+        let mut fresh = open;
+        fresh.retain(|slot| !self.refused.contains(slot));
+        if fresh.is_empty() {
+            fresh.extend(self.refused.first().cloned());
+        }
+        (!fresh.is_empty()).then_some(fresh)
+    }
+
+    /// Where one that was refused is not any more, the others may not be either.
+    fn accepted(&mut self, slots: &[Slot], rounds: &mut VecDeque<Vec<Slot>>) {
+        let before = self.refused.len();
+        self.refused.retain(|slot| !slots.contains(slot));
+        if self.refused.len() < before && !self.refused.is_empty() {
+            rounds.push_back(std::mem::take(&mut self.refused));
         }
     }
-    taints
+
+    /// Tells of each once, and puts it behind the others.
+    fn note(&mut self, slots: Vec<Slot>, err: &ApiError) {
+        for (key, effect) in slots {
+            let slot = (key, effect);
+            let known = self.refused.len();
+            self.refused.retain(|other| *other != slot);
+            if self.refused.len() == known {
+                // As text that a server holds: quoted.
+                let (key, effect) = &slot;
+                let err = err.as_dyn();
+                warn!(
+                    ?key,
+                    ?effect,
+                    err,
+                    "taint not changed, will retry; this needs the right to patch nodes"
+                );
+            }
+            self.refused.push(slot);
+        }
+    }
 }
 
 /// Makes the list of taints of the Node `name` what `wanted` makes of it. The first try takes it as
-/// `seen`, the others read it. `None`: it is so already.
+/// `seen`, the others read it; `seen` is what is known of it afterwards. `None`: it is so already.
 pub(super) async fn change(
     client: &Client,
     name: &str,
-    mut seen: Option<Seen>,
+    seen: &mut Option<Seen>,
     wanted: impl Fn(&[Value]) -> Vec<Value>,
 ) -> Result<Option<Change>, ApiError> {
     let mut backoff = BACKOFF;
@@ -95,17 +238,26 @@ pub(super) async fn change(
         };
         let taints = wanted(&before.taints);
         if taints == before.taints {
+            *seen = Some(before);
             return Ok(None);
         }
         let removed = before.taints.len().saturating_sub(taints.len());
         let patch = patch(&before.version, taints);
         match client.patch(&Place::node(name), &patch).await {
-            Ok(node) => return Ok(Some(Change { node, removed })),
+            Ok(node) => {
+                *seen = Seen::of(&node);
+                return Ok(Some(Change { node, removed }));
+            }
             Err(err) if err.refusal() == Some(Refusal::Conflict) && tries < TRIES => {
                 tries += 1;
                 client.pause(backoff.advance()).await;
             }
-            Err(err) => return Err(err),
+            Err(err) => {
+                if err.disposition() == Disposition::GiveUp {
+                    *seen = Some(before); // Nothing was written.
+                }
+                return Err(err);
+            }
         }
     }
 }
@@ -164,8 +316,17 @@ mod tests {
         Seen::of(&node(version, taints))
     }
 
+    /// What `stored` should be for these to be all that is ours in it.
+    fn with(stored: &[Value], wanted: &[Taint]) -> Vec<Value> {
+        let ours = Ours {
+            wanted,
+            configured: &[],
+        };
+        ours.with(stored, &ours.open(stored))
+    }
+
     fn add(stored: &[Value]) -> Vec<Value> {
-        with(stored, &[ours("")], &[])
+        with(stored, &[ours("")])
     }
 
     #[test]
@@ -192,7 +353,7 @@ mod tests {
         for (name, stored, wanted, expected) in rows {
             let stored: Vec<Value> = stored.into_iter().cloned().collect();
             let expected: Vec<Value> = expected.into_iter().cloned().collect();
-            assert_eq!(with(&stored, &wanted, &[]), expected, "{name}");
+            assert_eq!(with(&stored, &wanted), expected, "{name}");
         }
     }
 
@@ -228,8 +389,8 @@ mod tests {
             Reply::json(200, node(5, &theirs)),
             Reply::json(200, node(6, &both)),
         ]);
-        let before = seen(4, &json!(null));
-        let change = change(&server.client(), "worker-1", before, add).await;
+        let mut before = seen(4, &json!(null));
+        let change = change(&server.client(), "worker-1", &mut before, add).await;
         assert_eq!(change.unwrap().unwrap().node, node(6, &both));
         assert_eq!(server.lines(), [PATCH, GET, PATCH]);
         assert_eq!(server.body(0)["metadata"]["resourceVersion"], "4");
@@ -249,13 +410,13 @@ mod tests {
             ]
         });
         let server = Scripted::new(conflicts);
-        let ended = change(&server.client(), "worker-1", None, add).await;
+        let ended = change(&server.client(), "worker-1", &mut None, add).await;
         assert_eq!(ended.unwrap_err().refusal(), Some(Refusal::Conflict));
         assert_eq!(server.lines().len(), 16);
 
         let server = Scripted::new([refusal(403, "Forbidden")]);
-        let before = seen(4, &json!(null));
-        let ended = change(&server.client(), "worker-1", before, add).await;
+        let mut before = seen(4, &json!(null));
+        let ended = change(&server.client(), "worker-1", &mut before, add).await;
         assert_eq!(ended.unwrap_err().refusal(), Some(Refusal::Forbidden));
         assert_eq!(server.lines(), [PATCH]);
     }
@@ -265,12 +426,12 @@ mod tests {
         let plain = json!([{ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule" }]);
         let server = Scripted::new([Reply::json(200, node(5, &json!(null)))]);
         let client = server.client();
-        let still = change(&client, "worker-1", seen(4, &plain), add).await;
+        let still = change(&client, "worker-1", &mut seen(4, &plain), add).await;
         assert_eq!(still.unwrap(), None);
         assert_eq!(server.lines(), [""; 0]);
 
         let none = |_: &[Value]| Vec::new();
-        let gone = change(&client, "worker-1", seen(4, &plain), none).await;
+        let gone = change(&client, "worker-1", &mut seen(4, &plain), none).await;
         assert_eq!(gone.unwrap().unwrap().removed, 1);
         assert_eq!(server.body(0)["spec"], json!({ "taints": null }));
     }
@@ -278,8 +439,85 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_version_to_lock_by_nothing_is_written() {
         let server = Scripted::new([Reply::json(200, json!({ "spec": {} }))]);
-        let ended = change(&server.client(), "worker-1", None, add).await;
+        let ended = change(&server.client(), "worker-1", &mut None, add).await;
         assert!(matches!(ended, Err(ApiError::Garbled { .. })));
         assert_eq!(server.lines(), [GET]);
+    }
+
+    fn keyed(key: &str) -> Taint {
+        Taint {
+            key: key.to_owned(),
+            ..ours("")
+        }
+    }
+
+    /// Wants these keys of a Node that has `stored`. `answers`: what the Node has then, or that it is
+    /// refused. Gives the keys in each request, and whether it failed.
+    async fn keep(
+        keeper: &mut Keeper,
+        stored: &[&str],
+        wanted: &[&str],
+        answers: &[Option<&[&str]>],
+    ) -> (Vec<Vec<String>>, bool) {
+        let list = |keys: &[&str]| {
+            json!(
+                keys.iter()
+                    .map(|k| super::super::convert::taint(&keyed(k)))
+                    .collect::<Vec<_>>()
+            )
+        };
+        let server = Scripted::new(answers.iter().map(|answer| match answer {
+            Some(keys) => Reply::json(200, node(9, &list(keys))),
+            None => refusal(403, "Forbidden"),
+        }));
+        let wanted: Vec<Taint> = wanted.iter().map(|key| keyed(key)).collect();
+        let ours = Ours {
+            wanted: &wanted,
+            configured: &wanted,
+        };
+        let seen = seen(4, &list(stored));
+        let kept = keeper.keep(&server.client(), "worker-1", seen, ours).await;
+        let keys = |n: usize| {
+            let taints = server.body(n)["spec"]["taints"].clone();
+            let taints = taints.as_array().cloned().unwrap_or_default();
+            taints.iter().map(|taint| text(taint, "/key")).collect()
+        };
+        let asked = (0..server.lines().len()).map(keys).collect();
+        (asked, kept.1.is_some())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_refused_is_left_out_and_of_several_one_is_tried_at_a_time() {
+        let mut keeper = Keeper::default();
+        let all = ["a", "b", "c"];
+        let none: &[&str] = &[];
+        let refused = None;
+        let first = keep(
+            &mut keeper,
+            none,
+            &all,
+            &[refused, refused, Some(&["b"]), refused],
+        )
+        .await;
+        assert_eq!(
+            first.0,
+            [vec!["a", "b", "c"], vec!["a"], vec!["b"], vec!["b", "c"]]
+        );
+        assert!(first.1);
+        for alone in ["a", "c", "a"] {
+            let next = keep(&mut keeper, &["b"], &all, &[refused]).await;
+            assert_eq!(next.0, [vec!["b", alone]], "in turn");
+        }
+        let four = ["a", "b", "c", "d"];
+        let fresh = keep(&mut keeper, &["b"], &four, &[Some(&["b", "d"])]).await;
+        assert_eq!(fresh, (vec![vec!["b".to_owned(), "d".to_owned()]], false));
+
+        // Whoever refused does not any more.
+        let answers: [Option<&[&str]>; 2] = [Some(&["b", "c"]), Some(&["b", "c", "a"])];
+        let back = keep(&mut keeper, &["b"], &all, &answers).await;
+        assert_eq!(back.0, [vec!["b", "c"], vec!["b", "c", "a"]]);
+        assert!(!back.1);
+        let still = keep(&mut keeper, &all, &all, &[]).await;
+        assert_eq!(still, (Vec::new(), false));
     }
 }

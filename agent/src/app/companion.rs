@@ -9,6 +9,7 @@ use super::reporting::{Report, SyncRequest, Wait};
 use super::writer::{Gone, Synced, Writer, log_unknown};
 use crate::api::backoff::Backoff;
 use crate::api::status::Sent;
+use crate::api::taints::{Ours, Tainted};
 use crate::api::{ApiError, Disposition, Refusal};
 use crate::config::Config;
 use crate::node_status::own::OwnCondition;
@@ -18,9 +19,9 @@ use crate::node_status::{Condition, Status, Taint};
 /// for one that was sent away for good nobody has to hurry.
 const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
-/// Before the first of them, once it is gone: whoever answers that it is both there and not is not
-/// to be asked at full speed.
-const GONE: Duration = Duration::from_secs(1);
+/// Before the first of them, once it is gone, and longer each time that it is found and its status
+/// is not: whoever answers so is not to be asked at full speed.
+const GONE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// The wait between them is stretched by up to this share: all agents of a cluster look for a
 /// server that is back.
@@ -31,6 +32,8 @@ pub(super) struct Companion {
     writer: Writer,
     /// Those that are configured, each with its condition.
     taints: Vec<(OwnCondition, Taint)>,
+    /// Not all of them were as they should be when they were last changed.
+    taints_failing: bool,
 }
 
 impl Companion {
@@ -39,6 +42,7 @@ impl Companion {
         Self {
             writer,
             taints: taints.into_iter().collect(),
+            taints_failing: false,
         }
     }
 
@@ -46,27 +50,26 @@ impl Companion {
         let Some(mut request) = requests.recv().await else {
             return;
         };
-        if self.find_node().await.is_err() || self.writer.tell_found().await.is_err() {
+        let mut absence = Absence::default();
+        if self.find_node(&mut absence.told).await.is_err() {
+            return;
+        }
+        if self.writer.tell_found().await.is_err() {
             return;
         }
         loop {
-            let outcome = self.writer.sync().await;
-            if matches!(&outcome, Err(err) if is_gone(err)) {
+            let synced = self.writer.sync().await;
+            if let Err(err) = &synced.outcome
+                && err.refusal() == Some(Refusal::NotFound)
+            {
                 // Never created here: what was asked for waits for whoever does.
-                if self.wait(GONE).await.is_err() || self.find_node().await.is_err() {
+                if self.look_again(err, &mut absence).await.is_err() {
                     return;
                 }
                 continue;
             }
-            let (outcome, tainted) = match outcome {
-                Ok(Synced { sent, news, said }) => {
-                    let now = self.writer.line.clock.now();
-                    self.writer.record(news, now, &request.stamps);
-                    (Ok(sent), self.taint(&said).await)
-                }
-                Err(err) => (Err(err), Ok(false)),
-            };
-            if self.report(request, outcome, tainted).await.is_err() {
+            absence = Absence::default();
+            if self.follow(request, synced).await.is_err() {
                 return;
             }
             match requests.recv().await {
@@ -76,13 +79,40 @@ impl Companion {
         }
     }
 
+    /// What comes after a sync: Events, taints, and a word to the loop.
+    async fn follow(&mut self, request: SyncRequest, synced: Synced) -> Result<(), Gone> {
+        let Synced {
+            outcome,
+            news,
+            said,
+        } = synced;
+        let now = self.writer.line.clock.now();
+        self.writer.record(news, now, &request.stamps);
+        // What is said against the status says nothing of taints, unless nobody is there to say it.
+        let answers = outcome.as_ref().err().is_none_or(|err| !err.is_outage());
+        let tainted = if answers {
+            Some(self.taint(&said).await)
+        } else {
+            None
+        };
+        self.report(request, outcome, tainted).await
+    }
+
+    /// The Node is gone, or its status is: waits, longer each time, and looks for it.
+    async fn look_again(&mut self, err: &ApiError, absence: &mut Absence) -> Result<(), Gone> {
+        log_unknown(err, &mut absence.told);
+        let wait = absence.backoff.advance();
+        let wait = self.writer.jitter.stretch(wait, SPREAD);
+        self.wait(wait).await?;
+        self.find_node(&mut absence.told).await
+    }
+
     /// Reads the Node, however long it takes until it is there.
-    async fn find_node(&mut self) -> Result<(), Gone> {
+    async fn find_node(&mut self, told: &mut bool) -> Result<(), Gone> {
         let mut backoff = LOOK_AGAIN;
-        let mut told = false;
         self.writer.status.forget();
         while let Err(err) = self.writer.status.fetch(&self.writer.line.client).await {
-            log_unknown(&err, &mut told);
+            log_unknown(&err, told);
             let wait = self.writer.jitter.stretch(backoff.advance(), SPREAD);
             self.wait(wait).await?;
         }
@@ -97,9 +127,9 @@ impl Companion {
         }
     }
 
-    /// Taints the Node by what its conditions say. One that is Unknown taints nothing: nobody is
-    /// kept away because we cannot see.
-    async fn taint(&mut self, said: &[Condition]) -> Result<bool, ApiError> {
+    /// Taints the Node by what its conditions should say. One that is Unknown taints nothing: nobody
+    /// is kept away because we cannot see.
+    async fn taint(&mut self, said: &[Condition]) -> Tainted {
         let is_true = |own: OwnCondition| {
             let mut all = said.iter();
             all.any(|c| c.type_ == own.type_() && c.status == Status::True)
@@ -111,27 +141,35 @@ impl Companion {
             .map(|(_, taint)| taint.clone())
             .collect();
         let configured: Vec<Taint> = self.taints.iter().map(|(_, t)| t.clone()).collect();
+        let ours = Ours {
+            wanted: &wanted,
+            configured: &configured,
+        };
         let writer = &mut self.writer;
-        let client = &writer.line.client;
-        writer.status.taint(client, &wanted, &configured).await
+        writer.status.taint(&writer.line.client, ours).await
     }
 
     async fn report(
-        &self,
+        &mut self,
         request: SyncRequest,
         outcome: Result<Option<Sent>, ApiError>,
-        tainted: Result<bool, ApiError>,
+        tainted: Option<Tainted>,
     ) -> Result<(), Gone> {
         let mends = |err: &ApiError| err.disposition() != Disposition::GiveUp;
-        let again = outcome.as_ref().is_err_and(mends) || tainted.as_ref().is_err_and(mends);
+        let not_tainted = tainted.as_ref().and_then(|tainted| tainted.failed.as_ref());
+        let again = outcome.as_ref().is_err_and(mends) || not_tainted.is_some_and(mends);
         let next = match self.writer.schedule.due() {
             _ if again => Wait::Short,
             // What is refused for good is no reason to hurry, though it may be overdue.
             Some(due) if outcome.is_ok() => Wait::Until(due),
             Some(_) | None => Wait::Long,
         };
-        if !matches!(tainted, Ok(false)) {
-            self.writer.tell(Report::Tainted(tainted)).await?;
+        if let Some(tainted) = tainted {
+            let failed = tainted.failed.is_some();
+            let failed_before = std::mem::replace(&mut self.taints_failing, failed);
+            if failed || failed_before || tainted.written {
+                self.writer.tell(Report::Tainted(tainted)).await?;
+            }
         }
         let report = Report::Synced {
             why: request.why,
@@ -143,6 +181,19 @@ impl Companion {
     }
 }
 
-fn is_gone(err: &ApiError) -> bool {
-    err.refusal() == Some(Refusal::NotFound)
+/// How long the Node has not been there.
+struct Absence {
+    /// Between two looks.
+    backoff: Backoff,
+    /// So that it is told once.
+    told: bool,
+}
+
+impl Default for Absence {
+    fn default() -> Self {
+        Self {
+            backoff: GONE,
+            told: false,
+        }
+    }
 }

@@ -15,7 +15,8 @@ use super::reporting::{Report, Why};
 use super::{App, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::Counts;
-use crate::api::{ApiError, Client, Refusal};
+use crate::api::taints::Tainted;
+use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::{DecodeError, Event};
@@ -281,7 +282,7 @@ impl Metering {
                     self.acked(*stamp, sent.acked);
                 }
             }
-            Report::Tainted(outcome) => self.tainted(outcome),
+            Report::Tainted(tainted) => self.tainted(tainted),
             Report::Registered { .. }
             | Report::Held(_)
             | Report::Synced {
@@ -303,13 +304,15 @@ impl Metering {
         }
     }
 
-    fn tainted(&self, outcome: &Result<bool, ApiError>) {
-        let result = match outcome {
-            Ok(_) => "written",
-            Err(err) if err.refusal() == Some(Refusal::Forbidden) => "denied",
-            Err(_) => "failed",
-        };
-        self.metrics.api.taint_patches.of([result]).inc();
+    fn tainted(&self, tainted: &Tainted) {
+        let patches = &self.metrics.api.taint_patches;
+        if tainted.written {
+            patches.of(["written"]).inc();
+        }
+        if let Some(err) = &tainted.failed {
+            let denied = err.refusal() == Some(Refusal::Forbidden);
+            patches.of([if denied { "denied" } else { "failed" }]).inc();
+        }
     }
 
     fn acked(&self, stamp: Stamp, acked: BootNanos) {

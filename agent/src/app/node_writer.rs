@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use super::reporting::{Report, SyncRequest, Wait};
-use super::writer::{Gone, Writer, log_unknown};
+use super::writer::{Gone, Synced, Writer, log_unknown};
 use crate::api::holder::{self, Holder};
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::register::{DeviceCheckpoint, Registered, Registrar};
@@ -194,14 +194,17 @@ impl NodeWriter {
             return Ok(None); // The same over the same gives the same.
         }
         self.settled = false;
-        let mut synced = writer.sync().await?;
+        let Synced {
+            outcome, mut news, ..
+        } = writer.sync().await;
+        let sent = outcome?;
         // Whoever writes an old boot id back must not make us tell of one boot twice.
-        synced.news.retain(|edge| {
+        news.retain(|edge| {
             !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
         });
         self.writer
-            .record(synced.news, self.writer.line.clock.now(), stamps);
-        self.settled = synced.sent.is_none();
-        Ok(synced.sent)
+            .record(news, self.writer.line.clock.now(), stamps);
+        self.settled = sent.is_none();
+        Ok(sent)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::reporting::Report;
 use super::{App, AppError};
 use crate::api::lease::Cycle;
+use crate::api::taints::Tainted;
 use crate::clock::BootNanos;
 use crate::config::Mode;
 
@@ -64,7 +65,12 @@ impl Once {
             | Report::Held(_)
             | Report::Registered { .. }
             | Report::Event(_) => {}
-            Report::Tainted(outcome) => self.taints = Step::of(outcome),
+            Report::Tainted(Tainted { failed, .. }) => {
+                self.taints = match failed {
+                    None => Step::Done,
+                    Some(_) => Step::Failed,
+                };
+            }
             Report::Lease(cycle) => self.lease = Step::of(cycle),
         }
     }

@@ -13,7 +13,8 @@ use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
 use crate::api::recorder::{Counts, Delivered, EventInput, EventSink};
 use crate::api::status::Sent;
-use crate::api::{ApiError, Client};
+use crate::api::taints::Tainted;
+use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::node_status::budget::{Admission, EdgeBudget};
@@ -84,8 +85,8 @@ pub(super) enum Report {
         /// When the next one is due.
         next: Wait,
     },
-    /// Our taints were to be changed: whether something was written.
-    Tainted(Result<bool, ApiError>),
+    /// Our taints were changed, could not be, or can be again.
+    Tainted(Tainted),
     /// A lease cycle is over.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
@@ -322,7 +323,7 @@ impl Reporting {
                 self.told(why, stamps, outcome);
                 self.synced(next, now);
             }
-            Report::Tainted(outcome) => self.tainted(outcome),
+            Report::Tainted(tainted) => self.tainted(tainted),
             Report::Lease(outcome) => self.leased(outcome, now),
             Report::Event(delivered) => tell_event(&delivered),
         }
@@ -368,20 +369,21 @@ impl Reporting {
         }
     }
 
-    fn tainted(&mut self, outcome: Result<bool, ApiError>) {
-        let Err(err) = outcome else {
-            self.taints_failing = false;
+    fn tainted(&mut self, Tainted { written, failed }: Tainted) {
+        if written {
             info!("taints of the node changed");
+        }
+        let before = std::mem::replace(&mut self.taints_failing, failed.is_some());
+        let Some(err) = failed else {
             return;
         };
+        let refused = err.disposition() == Disposition::GiveUp;
         let err = &err as &dyn std::error::Error;
-        if std::mem::replace(&mut self.taints_failing, true) {
+        // Which one was refused is told where it was tried.
+        if before || refused {
             debug!(err, "taints of the node not changed");
         } else {
-            warn!(
-                err,
-                "taints of the node not changed, will retry; this needs the right to patch nodes"
-            );
+            warn!(err, "taints of the node not changed, will retry");
         }
     }
 

@@ -76,6 +76,7 @@ pub(super) fn start(
         jitter,
         setters,
         schedule: Schedule::new(config.status_report_frequency),
+        untold: Vec::new(),
     };
     match config.mode {
         Mode::Companion => drop(tokio::spawn(Companion::new(config, writer).run(syncs))),

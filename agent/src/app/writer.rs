@@ -39,7 +39,13 @@ pub(super) struct Writer {
     pub(super) setters: Setters,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
+    /// What was new in syncs that failed since the last that did not: one of their patches may have
+    /// been applied and its answer lost. At most [`MOST_UNTOLD`], beyond which the oldest go.
+    pub(super) untold: Vec<Edge>,
 }
+
+/// More than there are conditions.
+const MOST_UNTOLD: usize = 32;
 
 /// The loop is gone.
 pub(super) struct Gone;
@@ -47,27 +53,29 @@ pub(super) struct Gone;
 /// What a sync came to.
 pub(super) struct Synced {
     /// `None`: nothing had changed.
-    pub(super) sent: Option<Sent>,
-    /// What was new in it, not recorded yet.
+    pub(super) outcome: Result<Option<Sent>, ApiError>,
+    /// What was new in it, not recorded yet. Nothing, where it failed.
     pub(super) news: Vec<Edge>,
-    /// Its conditions.
+    /// What its conditions should be, whether or not they could be written.
     pub(super) said: Vec<Condition>,
 }
 
 impl Writer {
     /// Computes the status, and sends it where it is due or differs.
-    pub(super) async fn sync(&mut self) -> Result<Synced, ApiError> {
+    pub(super) async fn sync(&mut self) -> Synced {
         let (clock, schedule, setters) = (self.line.clock, self.schedule, self.setters);
         let facts = self.facts.borrow_and_update().clone();
         let mut why = report::Why::Heartbeat;
         let (mut news, mut said) = (Vec::new(), Vec::new());
+        let untold = &self.untold;
         let outcome = self.status.sync(&self.line.client, |stored| {
             let now = clock.now();
             let (status, failed) = setters::compute(setters, &facts, stored, now);
             log_failed(failed);
             // Those of all tries: one whose answer got lost may have been applied, and then the next
             // one finds nothing new.
-            for edge in edges(stored, &status) {
+            let applied = untold.iter().filter(|edge| stored.shows(edge));
+            for edge in applied.cloned().chain(edges(stored, &status)) {
                 if !news.contains(&edge) {
                     news.push(edge);
                 }
@@ -82,19 +90,44 @@ impl Writer {
             };
             (status, decision)
         });
-        let sent = match outcome.await? {
+        let outcome = match outcome.await {
+            Ok(outcome) => Ok(self.synced(outcome, why)),
+            Err(err) => {
+                self.keep(std::mem::take(&mut news));
+                Err(err)
+            }
+        };
+        Synced {
+            outcome,
+            news,
+            said,
+        }
+    }
+
+    fn synced(&mut self, outcome: SyncOutcome, why: report::Why) -> Option<Sent> {
+        self.untold.clear();
+        match outcome {
             SyncOutcome::Unchanged => None,
             SyncOutcome::Sent(sent) => {
-                if sent.changed {
-                    why = report::Why::Changed;
-                }
+                let why = if sent.changed {
+                    report::Why::Changed
+                } else {
+                    why
+                };
                 let fraction = self.jitter.fraction();
                 self.schedule.sent(sent.acked, why, fraction);
                 self.tell_uid();
                 Some(sent)
             }
-        };
-        Ok(Synced { sent, news, said })
+        }
+    }
+
+    fn keep(&mut self, news: Vec<Edge>) {
+        // The newest of those that are alike says when it came last.
+        self.untold.retain(|edge| !news.contains(edge));
+        self.untold.extend(news);
+        let over = self.untold.len().saturating_sub(MOST_UNTOLD);
+        self.untold.drain(..over);
     }
 
     /// Records what was new as Events, each at the time of what it was caused by.

@@ -51,13 +51,24 @@ pub fn stamp(verdict: Verdict<'_>, same: SameStatus, stored: &StoredNode, now: N
     match (unchanged, same) {
         (None, _) => fresh,
         (Some(stored), SameStatus::KeepsWords) => Condition {
+            last_transition_time: since(stored, at),
             last_heartbeat_time: at,
             ..stored.clone()
         },
         (Some(stored), SameStatus::ReplacesWords) => Condition {
-            last_transition_time: stored.last_transition_time,
+            last_transition_time: since(stored, at),
             ..fresh
         },
+    }
+}
+
+/// Since when a condition is as it is stored. One that does not say is so from `now` on: whoever
+/// waits for it to have lasted must not find that it has for decades.
+fn since(stored: &Condition, now: SystemTime) -> SystemTime {
+    if stored.last_transition_time <= SystemTime::UNIX_EPOCH {
+        now
+    } else {
+        stored.last_transition_time
     }
 }
 
@@ -174,6 +185,21 @@ impl Edge {
     }
 }
 
+impl StoredNode {
+    /// Whether this is what `edge` led to: somebody has written what told of it.
+    #[must_use]
+    pub fn shows(&self, edge: &Edge) -> bool {
+        match edge {
+            Edge::Started => true,
+            Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
+            Edge::Kubelet { .. } | Edge::Own { .. } => {
+                let led_here = |c: &Condition| edge_to(c).as_ref() == Some(edge);
+                self.conditions.iter().any(led_here)
+            }
+        }
+    }
+}
+
 /// What is new in `status`, in the order in which it is to be recorded.
 ///
 /// `stored` must be what the patch was computed against: then an edge shows up once, with the patch
@@ -192,29 +218,31 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
 
 fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
     let before = stored.condition(&condition.type_).map(|c| c.status);
-    if condition.type_ == ready::TYPE {
+    let is_edge = match before {
+        Some(before) => before != condition.status,
         // The first Ready of a Node is no edge.
-        return before
-            .filter(|before| *before != condition.status)
-            .map(|_| Edge::Kubelet {
-                reason: ready::event_reason(condition.status),
-                resource: None,
-            });
-    }
-    if let Some(words) = pressure::words(&condition.type_) {
+        None if condition.type_ == ready::TYPE => false,
         // The kubelet's start from Unknown, so the first True or False is one.
-        let row = words.row(condition.status)?;
-        let is_edge = before.unwrap_or(Status::Unknown) != condition.status;
-        return is_edge.then(|| Edge::Kubelet {
-            reason: row.event,
-            resource: resource(&condition.type_),
+        None if pressure::words(&condition.type_).is_some() => condition.status != Status::Unknown,
+        // Ours start from False: that all is well where nobody said anything before is no news.
+        None => condition.status == Status::True,
+    };
+    is_edge.then(|| edge_to(condition)).flatten()
+}
+
+/// What led to a condition, if it is an edge.
+fn edge_to(condition: &Condition) -> Option<Edge> {
+    if condition.type_ == ready::TYPE {
+        return Some(Edge::Kubelet {
+            reason: ready::event_reason(condition.status),
+            resource: None,
         });
     }
-    // Ours start from False: that all is well where nobody said anything before is no news.
-    if before.map_or(condition.status != Status::True, |before| {
-        before == condition.status
-    }) {
-        return None;
+    if let Some(words) = pressure::words(&condition.type_) {
+        return Some(Edge::Kubelet {
+            reason: words.row(condition.status)?.event,
+            resource: resource(&condition.type_),
+        });
     }
     Some(Edge::Own {
         resource: OwnCondition::parse(&condition.type_).and_then(OwnCondition::resource),
@@ -246,6 +274,35 @@ mod tests {
     use crate::clock::BootNanos;
     use crate::node_status::NodeInfo;
     use crate::node_status::sample::{now, stored, wall};
+
+    #[test]
+    fn a_stored_condition_that_does_not_say_since_when_is_so_from_now_on() {
+        let never = SystemTime::UNIX_EPOCH;
+        for (same, at) in [
+            (SameStatus::KeepsWords, never),
+            (SameStatus::ReplacesWords, never),
+            // Go's zero time.
+            (
+                SameStatus::ReplacesWords,
+                never - Duration::from_hours(17_259_888),
+            ),
+        ] {
+            let verdict = Verdict {
+                type_: "MemoryLow",
+                status: Status::True,
+                reason: "LowMemory",
+                message: "",
+            };
+            let fresh = stamp(verdict, same, &StoredNode::default(), now());
+            let mut before = fresh.clone();
+            before.last_transition_time = at;
+            let stored = StoredNode {
+                conditions: vec![before],
+                ..StoredNode::default()
+            };
+            assert_eq!(stamp(verdict, same, &stored, now()), fresh, "{same:?}");
+        }
+    }
 
     #[test]
     fn a_time_is_cut_to_the_second() {
