@@ -212,7 +212,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__cleanup)
-            opts="-h --all-nodes --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --all-nodes --taints-only --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -321,6 +321,21 @@ async fn cleanup_takes_what_is_ours_and_leaves_every_other_byte() {
 
     let args = [
         "cleanup",
+        "--taints-only",
+        "--node-name",
+        "worker-2",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let taints = finished(args, "").await;
+    let told = "worker-2: 0 conditions and 1 taints removed\n";
+    assert_eq!(taints.stdout, told, "{taints:?}");
+    let stored = &api.object("/api/v1/nodes/worker-2").unwrap();
+    assert_eq!(stored["status"]["conditions"], mixed);
+    assert_eq!(stored["spec"]["taints"], json!([taint]));
+
+    let args = [
+        "cleanup",
         "--node-name",
         "worker-1",
         "--kubeconfig",

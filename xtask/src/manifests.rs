@@ -32,6 +32,7 @@ const WRITTEN: &[(&str, &str)] = &[
     ("dashboard.yaml", "monitoring"),
     ("podmonitor.yaml", "monitoring"),
     ("cleanup.yaml", "cleanup"),
+    ("untaint.yaml", "untaint"),
 ];
 
 const HEAD: &str = "# Written from deploy/helm by `cargo xtask manifests`: change it there.\n";

@@ -17,7 +17,6 @@ use super::refuse;
 use super::settings::{self, Settings, configuration};
 use crate::api::own::{self, Removed};
 use crate::api::{ApiError, Client, Place, Refusal};
-use crate::config::Config;
 use crate::host::escape;
 use crate::node_status::Taint;
 use crate::node_status::own::OwnCondition;
@@ -37,6 +36,9 @@ pub struct Arguments {
     /// Clean every Node of the cluster instead of this one.
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = "node_name")]
     all_nodes: bool,
+    /// Remove taints alone; the conditions stay.
+    #[arg(long, action = ArgAction::SetTrue)]
+    taints_only: bool,
     #[command(flatten)]
     settings: Box<Settings>,
 }
@@ -63,16 +65,31 @@ pub fn run(arguments: Arguments) -> ExitCode {
             }
             Err(err) => return refuse(&err),
         };
+        let ours = Ours {
+            conditions: if arguments.taints_only {
+                &[]
+            } else {
+                &OwnCondition::ALL
+            },
+            taints: config.own_taints.values().cloned().collect(),
+        };
         let cleaned = if arguments.all_nodes {
-            all(&client, &config).await
+            all(&client, &ours).await
         } else {
-            one(&client, &config.node_name, &config).await
+            one(&client, &config.node_name, &ours).await
         };
         match cleaned {
             Cleaned::All => ExitCode::SUCCESS,
             Cleaned::NotAll => ExitCode::FAILURE,
         }
     })
+}
+
+/// What is to go.
+struct Ours {
+    conditions: &'static [OwnCondition],
+    /// Those that the configuration names beside the default ones.
+    taints: Vec<Taint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +99,7 @@ enum Cleaned {
 }
 
 /// Page after page, so that a cluster of any size is never held whole.
-async fn all(client: &Client, config: &Config) -> Cleaned {
+async fn all(client: &Client, ours: &Ours) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut from: Option<String> = None;
     let mut restarts = 0;
@@ -100,7 +117,7 @@ async fn all(client: &Client, config: &Config) -> Cleaned {
             }
         };
         for name in names(&page) {
-            if one(client, &name, config).await == Cleaned::NotAll {
+            if one(client, &name, ours).await == Cleaned::NotAll {
                 cleaned = Cleaned::NotAll;
             }
         }
@@ -121,8 +138,8 @@ fn names(page: &Value) -> Vec<String> {
     names.filter(|name| name.chars().all(can_be)).collect()
 }
 
-async fn one(client: &Client, node: &str, config: &Config) -> Cleaned {
-    match own::remove(client, node, &OwnCondition::ALL, &taints(config)).await {
+async fn one(client: &Client, node: &str, ours: &Ours) -> Cleaned {
+    match own::remove(client, node, ours.conditions, &ours.taints).await {
         Ok(Removed { conditions, taints }) => {
             println!("{node}: {conditions} conditions and {taints} taints removed");
             Cleaned::All
@@ -136,11 +153,6 @@ async fn one(client: &Client, node: &str, config: &Config) -> Cleaned {
             Cleaned::NotAll
         }
     }
-}
-
-/// Taints that the configuration names beside the default ones.
-fn taints(config: &Config) -> Vec<Taint> {
-    config.own_taints.values().cloned().collect()
 }
 
 fn failed(what: &str, err: &ApiError) {

@@ -23,7 +23,7 @@ fn text(name: &str) -> String {
 /// Every object that kustomize is given.
 fn all() -> Vec<Value> {
     let mut all = Vec::new();
-    for folder in ["base", "monitoring", "cleanup"] {
+    for folder in ["base", "monitoring", "cleanup", "untaint"] {
         let folder = path("kustomize").join(folder);
         for entry in fs::read_dir(&folder).unwrap() {
             let name = entry.unwrap().path();

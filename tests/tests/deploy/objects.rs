@@ -61,7 +61,7 @@ fn pods() -> Vec<Value> {
 #[test]
 fn no_container_may_more_than_it_must() {
     let pods = pods();
-    assert_eq!(pods.len(), 2, "the agent and the cleanup");
+    assert_eq!(pods.len(), 3, "the agent and both cleanups");
     for pod in &pods {
         for key in ["hostNetwork", "hostIPC"] {
             assert!(pod[key].is_null(), "{key}");

@@ -60,7 +60,7 @@ fn the_chart_is_of_this_version() {
 /// Every file that is written is also taken.
 #[test]
 fn each_kustomization_names_each_file_beside_it() {
-    for folder in ["base", "monitoring", "cleanup"] {
+    for folder in ["base", "monitoring", "cleanup", "untaint"] {
         let folder = root().join(KUSTOMIZE).join(folder);
         let text = fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
         let kustomization = yaml::parse(&text).unwrap();
@@ -131,6 +131,30 @@ fn taints_give_the_right_to_patch_nodes_and_nothing_else_does() {
         verbs(json!({"cleanup": cleanup, "config": taints})),
         json!(["get", "patch"])
     );
+}
+
+#[test]
+fn who_turns_taints_off_has_them_taken_off_after_the_upgrade() {
+    let jobs = |values: &Value| -> Vec<(Value, Value)> {
+        let rendered = render(values).into_iter();
+        let jobs = rendered.filter(|object| object["kind"] == "Job");
+        let told = |job: Value| {
+            let pod = &job["spec"]["template"]["spec"];
+            let args = pod["containers"][0]["args"].clone();
+            (job["metadata"]["annotations"]["helm.sh/hook"].clone(), args)
+        };
+        jobs.map(told).collect()
+    };
+    let (all, taints) = (json!(["cleanup", "--all-nodes"]), "--taints-only");
+    let at_the_end = (json!("pre-delete,post-delete"), all);
+    let afterwards = (
+        json!("post-upgrade,post-rollback"),
+        json!(["cleanup", "--all-nodes", taints]),
+    );
+    let on = json!({"config": {"taints": {"MemoryLow": "NoSchedule"}}});
+    assert_eq!(jobs(&on), std::slice::from_ref(&at_the_end));
+    assert_eq!(jobs(&json!({})), [at_the_end, afterwards]);
+    assert_eq!(jobs(&json!({"cleanup": {"enabled": false}})), []);
 }
 
 #[test]
