@@ -8,7 +8,7 @@ use nodepulse::host::cgroup::Layout;
 
 use crate::SOON;
 use crate::api_server::ApiServer;
-use crate::process::Process;
+use crate::process::{Process, node_mode};
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::view::View;
@@ -39,15 +39,7 @@ impl Started {
         }
         let kubeconfig = api.node_kubeconfig(dir, "worker-1").display().to_string();
         let state = dir.join("state").display().to_string();
-        let agent = Process::start([
-            "run",
-            "--mode",
-            "node",
-            "--node-name",
-            "worker-1",
-            "--node-ip",
-            "0.0.0.0",
-            "--allow-ready-without-runtime",
+        let agent = Process::start(node_mode(&[
             "--kubeconfig",
             &kubeconfig,
             "--state-directory",
@@ -56,7 +48,7 @@ impl Started {
             &tree.path(""),
             "--kernel-tier",
             tier,
-        ]);
+        ]));
         Ok(Self {
             agent,
             tree,

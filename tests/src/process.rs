@@ -21,6 +21,26 @@ use crate::SOON;
 /// What of the environment a program gets: nothing that names a node or a cluster.
 const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 
+/// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
+/// and finds its address by the default route; then `further`.
+#[must_use]
+pub fn node_mode(further: &[&str]) -> Vec<String> {
+    node_mode_of("worker-1", "0.0.0.0", further)
+}
+
+/// The same for a Node of this name with this address.
+#[must_use]
+pub fn node_mode_of(name: &str, ip: &str, further: &[&str]) -> Vec<String> {
+    let always = [
+        ["run", "--allow-ready-without-runtime"],
+        ["--mode", "node"],
+        ["--node-name", name],
+        ["--node-ip", ip],
+    ];
+    let all = always.as_flattened().iter().chain(further);
+    all.map(|&arg| arg.to_owned()).collect()
+}
+
 /// A process; killed with this value.
 #[derive(Debug)]
 pub struct Process {

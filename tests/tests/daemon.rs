@@ -9,7 +9,7 @@ use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::loaded::programs;
 use nodepulse_tests::openmetrics::Exposition;
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
@@ -86,18 +86,7 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
     for (round, name) in ["SIGTERM", "SIGKILL"].into_iter().enumerate() {
         let before = programs();
         let kubeconfig = kubeconfig.display().to_string();
-        let agent = Process::start([
-            "run",
-            "--mode",
-            "node",
-            "--node-name",
-            "worker-1",
-            "--node-ip",
-            "0.0.0.0",
-            "--allow-ready-without-runtime",
-            "--kubeconfig",
-            &kubeconfig,
-        ]);
+        let agent = Process::start(node_mode(&["--kubeconfig", &kubeconfig]));
         all_attached(&agent).await;
         api.wait_for(SOON, "answer to a create", |_| {
             let answered = view.creates().get(round)?.status;

@@ -20,7 +20,7 @@ use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::fuzzing::safe;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory};
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::{CgroupTree, Pen};
 use nodepulse_tests::view::{EVENTS, View};
@@ -134,20 +134,12 @@ fn start(api: &ApiServer, dir: &Path) -> Process {
     let config = dir.join("config.yaml");
     fs::write(&config, OFTEN).unwrap();
     let kubeconfig = api.node_kubeconfig(dir, "worker-1").display().to_string();
-    Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
-        "--node-ip",
-        "0.0.0.0",
-        "--allow-ready-without-runtime",
+    Process::start(node_mode(&[
         "--config",
         &config.display().to_string(),
         "--kubeconfig",
         &kubeconfig,
-    ])
+    ]))
 }
 
 #[cfg_attr(feature = "kernel", tokio::test)]

@@ -13,7 +13,7 @@ use nodepulse::clock::Clock;
 use nodepulse::kernel::cgroup_watch::{self, Tree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
@@ -37,22 +37,14 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
     let view = View::of(&api, "worker-1");
     let kubeconfig = kubeconfig.display().to_string();
-    let _agent = Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
-        "--node-ip",
-        "0.0.0.0",
-        "--allow-ready-without-runtime",
+    let _agent = Process::start(node_mode(&[
         "--kernel-tier",
         "files",
         "--cgroup-root",
         &root,
         "--kubeconfig",
         &kubeconfig,
-    ]);
+    ]));
     view.becomes("Ready", "True", SOON).await;
 
     // A tenant's cgroup, named to fool a terminal: 255 bytes, an escape, no UTF-8. The kernel refuses

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Identity};
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
 
@@ -15,9 +15,7 @@ use tempfile::tempdir;
 const CONFIG: &str = "apiVersion: nodepulse.dev/v1alpha1
 kind: NodepulseConfiguration
 nodeLeaseDurationSeconds: 4
-nodeIP: 0.0.0.0
 kernel: {tier: files}
-allowReadyWithoutRuntime: true
 ";
 
 /// Credentials number `n`, where the agent looks for them. Those before are no longer good.
@@ -90,17 +88,12 @@ async fn renewed_credentials_are_taken_when_the_old_ones_are_refused() {
         issue(&api, dir.path(), 0);
         let config = dir.path().join("config.yaml");
         fs::write(&config, CONFIG).unwrap();
-        let agent = Process::start([
-            "run",
-            "--mode",
-            "node",
-            "--node-name",
-            "worker-1",
+        let agent = Process::start(node_mode(&[
             "--kubeconfig",
             &dir.path().join("kubeconfig").display().to_string(),
             "--config",
             &config.display().to_string(),
-        ]);
+        ]));
         let view = View::of(&api, "worker-1");
         view.settled(SOON).await;
         let opened = api.connections().opened;

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::unistd::geteuid;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Identity};
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
 
@@ -40,19 +40,8 @@ fn capabilities(pid: u32, set: &str) -> Vec<u64> {
 
 fn node(kubeconfig: &Path, more: &[&str]) -> Process {
     let kubeconfig = kubeconfig.display().to_string();
-    let args = [
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
-        "--allow-ready-without-runtime",
-        "--kernel-tier",
-        "files",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    Process::start(args.iter().chain(more))
+    let files = ["--kernel-tier", "files", "--kubeconfig", &kubeconfig];
+    Process::start(node_mode(&[&files, more].concat()))
 }
 
 fn root(test: &str) -> bool {

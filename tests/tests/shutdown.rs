@@ -8,7 +8,7 @@ use nodepulse::logind::Word;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::{EVENTS, NODES, View};
 use tempfile::tempdir;
 
@@ -17,20 +17,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 fn run(kubeconfig: &Path) -> Process {
     let kubeconfig = kubeconfig.display().to_string();
-    Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
-        "--kubeconfig",
-        &kubeconfig,
-        "--kernel-tier",
-        "files",
-        "--node-ip",
-        "0.0.0.0",
-        "--allow-ready-without-runtime",
-    ])
+    let args = node_mode(&["--kubeconfig", &kubeconfig, "--kernel-tier", "files"]);
+    Process::start(args)
 }
 
 /// Ends it, well within the limit.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode, node_mode_of};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
 
@@ -146,20 +146,8 @@ async fn a_second_run_adopts_its_node() {
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
     let run = || {
-        Process::start([
-            "run",
-            "--mode",
-            "node",
-            "--node-name",
-            " Worker-1 ",
-            "--kubeconfig",
-            &kubeconfig,
-            "--kernel-tier",
-            "files",
-            "--node-ip",
-            "0.0.0.0",
-            "--allow-ready-without-runtime",
-        ])
+        let further = ["--kubeconfig", &kubeconfig, "--kernel-tier", "files"];
+        Process::start(node_mode_of(" Worker-1 ", "0.0.0.0", &further))
     };
     let view = View::of(&api, "worker-1");
     let first = run();
@@ -209,21 +197,14 @@ async fn a_kubelets_file_is_followed_and_what_means_nothing_here_is_told_once() 
                  enableControllerAttachDetach: false\nmaxPods: 7\nreservedSystemCPUs: '0'\n\
                  clusterDNS: [10.96.0.10]\nreadOnlyPort: 0\nauthentication: {x509: {}}\n";
     fs::write(&kubelet, words).unwrap();
-    let agent = Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
+    let agent = Process::start(node_mode(&[
         "--kubeconfig",
         &kubeconfig,
         "--kubelet-config",
         &text(&kubelet),
         "--kernel-tier",
         "files",
-        "--node-ip",
-        "0.0.0.0",
-    ]);
+    ]));
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
     let node = view.node().unwrap();

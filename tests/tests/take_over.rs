@@ -8,7 +8,7 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};
-use nodepulse_tests::process::Process;
+use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
 use serde_json::json;
 use tempfile::tempdir;
@@ -130,19 +130,8 @@ async fn the_program_says_whom_it_found_and_ends_with_2() {
     // A time ahead of every clock is as fresh as one can be.
     api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
     let kubeconfig = kubeconfig.display().to_string();
-    let args = [
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        "worker-1",
-        "--node-ip",
-        "0.0.0.0",
-    ];
-    let rest = ["--kernel-tier", "files", "--kubeconfig", &kubeconfig];
-    let ended = Process::start_beside(args.iter().chain(&rest))
-        .ends(SOON)
-        .await;
+    let args = node_mode(&["--kernel-tier", "files", "--kubeconfig", &kubeconfig]);
+    let ended = Process::start_beside(args).ends(SOON).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let told = ended
         .stderr

@@ -8,9 +8,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use tokio::runtime::Builder;
 
-use super::settings::{Settings, configuration};
+use super::settings::{Settings, for_once};
 use super::{Output, refuse};
 
 mod cluster;
@@ -36,16 +35,12 @@ pub struct Arguments {
 /// Looks at everything, prints it, and gives exit code 0, or 3 where a required item is missing.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(&arguments.settings.overrides()) {
-        Ok(loaded) => loaded.config,
+    let (config, runtime) = match for_once(*arguments.settings) {
+        Ok(both) => both,
         Err(err) => return refuse(&err),
     };
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
-    let runtime = match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(err) => return refuse(&format!("no runtime: {err}")),
-    };
     match runtime.block_on(cluster::items(&config)) {
         Ok(of_cluster) => items.extend(of_cluster),
         Err(err) => return refuse(&err),

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use serde_json::Value;
-use tokio::runtime::Builder;
 
 use super::refuse;
-use super::settings::{self, Settings, configuration};
+use super::settings::{self, Settings, for_once};
 use crate::api::own::{self, Removed};
 use crate::api::{ApiError, Client, Place, Refusal};
 use crate::host::escape;
@@ -46,13 +45,9 @@ pub struct Arguments {
 /// Removes our conditions and taints, never a Node or a Lease. Exit code 1 where one failed.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let config = match configuration(&arguments.settings.overrides()) {
-        Ok(loaded) => loaded.config,
+    let (config, runtime) = match for_once(*arguments.settings) {
+        Ok(both) => both,
         Err(err) => return refuse(&err),
-    };
-    let runtime = match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(err) => return refuse(&format!("no runtime: {err}")),
     };
     runtime.block_on(async {
         let client = match settings::client(&config, DEADLINE).await {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use nix::unistd::gethostname;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
 use crate::config::{self, Config, Loaded, Overrides};
@@ -130,6 +131,14 @@ pub(super) fn configuration(overrides: &Overrides) -> Result<Loaded, String> {
         ..overrides.clone()
     };
     config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
+}
+
+/// What a command needs that does something and ends; `Err` as [`configuration`] has it.
+pub(super) fn for_once(settings: Settings) -> Result<(Config, Runtime), String> {
+    let config = configuration(&settings.overrides())?.config;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|err| format!("no runtime: {err}"))?;
+    Ok((config, runtime))
 }
 
 /// The files of [`configuration`], which may change; `None` for standard input.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::api_server::ApiServer;
-use crate::process::Process;
+use crate::process::{Process, node_mode_of};
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Provoke, tasks};
 use crate::view::{EVENTS, View};
@@ -123,25 +123,13 @@ impl Node {
             "memory.available<{least_mib}Mi,pid.available<{}",
             most_pids()?.saturating_sub(tasks()? + crowd / 2)
         );
-        let args = [
-            "run",
-            "--mode",
-            "node",
-            "--node-name",
-            NODE,
-            "--node-ip",
-            "127.0.0.1",
-            "--allow-ready-without-runtime",
-            "--kernel-tier",
-            tier,
-            "--cgroup-root",
-            "/daemon",
-            "--eviction-hard",
-            &thresholds,
-            "--kubeconfig",
+        let further = [
+            ["--kernel-tier", tier],
+            ["--cgroup-root", "/daemon"],
+            ["--eviction-hard", &thresholds],
+            ["--kubeconfig", &kubeconfig.display().to_string()],
         ];
-        let mut args: Vec<&std::ffi::OsStr> = args.map(AsRef::as_ref).to_vec();
-        args.push(kubeconfig.as_os_str());
+        let args = node_mode_of(NODE, "127.0.0.1", further.as_flattened());
         let agent = Process::start_program(Path::new(PROGRAM), args);
         let node = Self {
             api,

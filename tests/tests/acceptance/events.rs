@@ -8,7 +8,7 @@ use nodepulse::event::{ScopeSource, Side};
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::{Kill, Limit, pass};
-use nodepulse_tests::process::{Process, program};
+use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::view::{EVENTS, View, gaps};
 use nodepulse_tests::{SOON, eventually};
 use serde_json::{Value, json};
@@ -267,24 +267,8 @@ async fn a093_only_the_machines_own_kills_are_system_oom() {
     assert_eq!(stage.view().event_counts()["SystemOOM"], 1);
 }
 
-fn node_mode(further: &[&str]) -> Vec<String> {
-    let always = [
-        "run",
-        "--mode",
-        "node",
-        "--node-name",
-        NAME,
-        "--kernel-tier",
-        "files",
-        "--node-ip",
-        "0.0.0.0",
-        "--allow-ready-without-runtime",
-    ];
-    always
-        .iter()
-        .chain(further)
-        .map(|&arg| arg.to_owned())
-        .collect()
+fn on_files(further: &[&str]) -> Vec<String> {
+    node_mode(&[&["--kernel-tier", "files"], further].concat())
 }
 
 /// On SIGTERM the lease stays, and so does Ready.
@@ -293,7 +277,7 @@ async fn a095_the_end_of_the_process_is_no_end_of_the_node() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME);
-    let agent = Process::start(node_mode(&[
+    let agent = Process::start(on_files(&[
         "--kubeconfig",
         &kubeconfig.display().to_string(),
     ]));
@@ -358,7 +342,7 @@ async fn a096_healthz_answers_where_a_kubelet_answers() {
         "--serve-address",
         "127.0.0.1:0",
     ];
-    let Some(agent) = alone(&node_mode(&serve)) else {
+    let Some(agent) = alone(&on_files(&serve)) else {
         return;
     };
     agent.says("serving address=127.0.0.1:10248", SOON).await;
@@ -388,14 +372,14 @@ fn dials(agent: &Process) -> u64 {
 /// Without a kubeconfig no connection is attempted, to whomever; with one, there is by then.
 #[tokio::test]
 async fn a098_without_a_kubeconfig_nothing_is_dialled() {
-    let Some(without) = alone(&node_mode(&[])) else {
+    let Some(without) = alone(&on_files(&[])) else {
         return;
     };
     without.says("kernel line", SOON).await;
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME).display().to_string();
-    let with = alone(&node_mode(&["--kubeconfig", &kubeconfig])).expect("as before");
+    let with = alone(&on_files(&["--kubeconfig", &kubeconfig])).expect("as before");
     eventually("connection of the other", || match dials(&with) {
         0 => Err(0),
         dialled => Ok(dialled),
