@@ -64,6 +64,7 @@ pub struct Node {
     file: Option<String>,
     user: Option<String>,
     stay: Stay,
+    notify: Notify,
 }
 
 impl Node {
@@ -91,6 +92,7 @@ impl Node {
             file: None,
             user: None,
             stay: Stay::Running,
+            notify: Notify::default(),
         }
     }
 
@@ -116,6 +118,13 @@ impl Node {
     #[must_use]
     pub fn once(mut self) -> Self {
         self.stay = Stay::Once;
+        self
+    }
+
+    /// Under this service manager.
+    #[must_use]
+    pub fn notify(mut self, manager: Notify) -> Self {
+        self.notify = manager;
         self
     }
 
@@ -194,6 +203,7 @@ impl Node {
             file,
             user,
             stay,
+            notify,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
@@ -238,7 +248,7 @@ impl Node {
             figures: Some(figures),
             control: None,
             reloads: Some(reloads),
-            notify: Notify::default(),
+            notify,
             stay,
             logind: Some(words),
         };

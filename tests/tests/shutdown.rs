@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use nodepulse::event::ScopeSource;
-use nodepulse::logind::Word;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
@@ -101,30 +100,6 @@ async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
         let deletes = api.requests_where(|request| request.method == "DELETE");
         assert_eq!(deletes, [], "{name}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_goes_down_says_so_at_once_and_takes_it_back() {
-    let api = in_memory();
-    let node = Node::named("worker-1").start(&api);
-    let view = View::of(&api, "worker-1");
-    view.settled(SOON).await;
-    pass(Duration::from_secs(60)).await;
-    let before = api.now();
-    node.logind_says(Word::ShuttingDown(None)).await;
-    let (ready, at) = view.becomes("Ready", "False", SOON).await;
-    assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
-    assert_eq!(ready["reason"], "KubeletNotReady");
-    assert_eq!(ready["message"], "node is shutting down");
-    view.event("Shutdown", SOON).await;
-    view.event("NodeNotReady", SOON).await;
-    let renewed = view.renewals().len();
-    pass(Duration::from_secs(31)).await;
-    assert_eq!(view.renewals().len(), renewed + 3, "it still lives");
-
-    node.logind_says(Word::Cancelled).await;
-    view.becomes("Ready", "True", SOON).await;
-    node.stop().await.unwrap();
 }
 
 #[tokio::test]

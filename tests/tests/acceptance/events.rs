@@ -1,10 +1,13 @@
 //! Events, kills, shutdown, and what can be asked on this machine.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use nodepulse::event::{ScopeSource, Side};
+use nodepulse::logind::Word;
+use nodepulse::notify::Notify;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::{Kill, Limit, pass};
@@ -271,6 +274,37 @@ fn on_files(further: &[&str]) -> Vec<String> {
     node_mode(&[&["--kernel-tier", "files"], further].concat())
 }
 
+/// A shutdown that logind announces makes Ready False at once, and an Event; called off, Ready is
+/// True again at once, not at the next tick. The lease is renewed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a094_a_machine_that_goes_down_says_so_at_once_and_takes_it_back() {
+    let stage = settled().await;
+    let view = stage.view();
+    let before = stage.api.now();
+    stage.node.logind_says(Word::ShuttingDown(None)).await;
+    let (ready, at) = view.becomes("Ready", "False", SOON).await;
+    assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
+    assert_eq!(ready["reason"], "KubeletNotReady");
+    assert_eq!(ready["message"], "node is shutting down");
+    view.event("Shutdown", SOON).await;
+    view.event("NodeNotReady", SOON).await;
+    let renewed = view.renewals().len();
+    pass(Duration::from_secs(31)).await;
+    assert_eq!(view.renewals().len(), renewed + 3, "it still lives");
+
+    let before = stage.api.now();
+    stage.node.logind_says(Word::Cancelled).await;
+    let (_, at) = view.becomes("Ready", "True", SOON).await;
+    assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
+    pass(PERIOD).await;
+    let word = |end: &str| format!("Shutdown manager detected shutdown {end}");
+    assert_eq!(
+        view.messages("Shutdown"),
+        [word("event"), word("cancellation")]
+    );
+    stage.node.stop().await.unwrap();
+}
+
 /// On SIGTERM the lease stays, and so does Ready.
 #[tokio::test]
 async fn a095_the_end_of_the_process_is_no_end_of_the_node() {
@@ -367,6 +401,41 @@ fn dials(agent: &Process) -> u64 {
     let mut both = names.split(' ').zip(values.split(' '));
     let opens = both.find(|(name, _)| *name == "ActiveOpens");
     opens.expect("the count").1.parse().expect("a number")
+}
+
+/// The service manager hears once that we are ready, and at half of its patience that we turn.
+#[tokio::test(start_paused = true)]
+async fn a097_the_service_manager_hears_of_us_at_half_of_its_patience() {
+    const HALF: Duration = Duration::from_secs(15);
+    let dir = tempdir().unwrap();
+    let address = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&address).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    let notify = Notify::connect(address.to_str().unwrap(), Some(HALF)).unwrap();
+    let stage = Stage::open(|node| node.notify(notify));
+    let (mut others, mut beats) = (Vec::new(), Vec::new());
+    let mut buf = [0; 256];
+    while stage.api.now() < Duration::from_mins(10) {
+        pass(Duration::from_millis(100)).await;
+        while let Ok(len) = manager.recv(&mut buf) {
+            match &buf[..len] {
+                b"WATCHDOG=1" => beats.push(stage.api.now()),
+                other => others.push(String::from_utf8_lossy(other).into_owned()),
+            }
+        }
+    }
+    assert_eq!(others, ["READY=1"]);
+    assert!((39..=41).contains(&beats.len()), "{}", beats.len());
+    for (one, next) in beats.iter().zip(beats.iter().skip(1)) {
+        // Earlier where that saves a wake-up, never later.
+        let earliest = HALF - Duration::from_millis(500);
+        let gap = *next - *one;
+        assert!(
+            (earliest..=HALF + Duration::from_millis(100)).contains(&gap),
+            "{gap:?}"
+        );
+    }
+    stage.node.stop().await.unwrap();
 }
 
 /// Without a kubeconfig no connection is attempted, to whomever; with one, there is by then.
