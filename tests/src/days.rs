@@ -1,26 +1,39 @@
 //! One story, on a good day and on bad ones: what the API server holds in the end must not differ.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use serde_json::Value;
 
 use crate::api_server::{ApiServer, Effect, Fault, Recorded};
 use crate::host_root::MadeUpHost;
 use crate::node::{Node, Running, in_memory, pass};
-use crate::view::View;
+use crate::view::{NODES, View};
 
 /// The node that every story is about.
 pub const NAME: &str = "worker-1";
 
 /// Long enough for everything that is retried to have come through.
-const SETTLED: Duration = Duration::from_mins(1);
+const SETTLED: Duration = Duration::from_mins(2);
+
+/// For what is told at once, on a day that holds nothing up: well before the next tick.
+const PROMPT: Duration = Duration::from_secs(5);
+/// The same where one request is never answered, which is found out after ten seconds, or has to wait
+/// for the next tick.
+const HELD_UP: Duration = Duration::from_secs(30);
+/// The same where any number of them can be.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// How the API server is that day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Day {
+#[derive(Debug, Clone, Copy)]
+pub enum Day<'a> {
     /// It answers at once.
     Good,
     /// Every answer is so late.
@@ -32,32 +45,93 @@ pub enum Day {
         /// Another seed is another day.
         seed: u64,
     },
+    /// It fails from one request on.
+    From {
+        /// At which of the good day's requests.
+        request: &'a Recorded,
+        /// The how-manieth with this method and path, from 0.
+        nth: u32,
+        /// How.
+        effect: &'a Effect,
+        /// How often.
+        times: u32,
+    },
 }
 
-/// So many faulty days a story must come through: enough that each of its steps fails on one.
+/// So many faulty days a story must come through.
 const FAULTY_DAYS: u64 = 10;
 
-/// Those that a story must come through.
-fn bad_days() -> impl Iterator<Item = Day> {
+/// Of the renewals of a lease, which are all alike, so many fail on a day of their own.
+const RENEWALS: u32 = 3;
+
+/// So often a status is tried before it waits for the next tick.
+const A_SYNC: u32 = 5;
+
+/// Those that a story must come through whose good day had these requests: each of them fails on
+/// one, and each status again so often that it has to be sent at another tick.
+fn bad_days(requests: &[Recorded]) -> Vec<Day<'_>> {
     let faulty = (1..=FAULTY_DAYS).map(|seed| Day::Faulty { percent: 5, seed });
-    std::iter::once(Day::Late(Duration::from_millis(300))).chain(faulty)
+    let late = Day::Late(Duration::from_millis(300));
+    let mut days: Vec<Day<'_>> = std::iter::once(late).chain(faulty).collect();
+    let mut seen = BTreeMap::<(&str, &str), u32>::new();
+    let mut effects = MISHAPS.iter().cycle();
+    for request in requests {
+        let nth = seen.entry((&request.method, &request.path)).or_default();
+        // A watch that ends is opened again: another day's story.
+        let watched = request.query.contains("watch=");
+        if !watched
+            && (request.method != "PUT" || *nth < RENEWALS)
+            && let Some(effect) = effects.next()
+        {
+            days.push(Day::From {
+                request,
+                nth: *nth,
+                effect,
+                times: 1,
+            });
+        }
+        if request.path.ends_with("/status") {
+            days.push(Day::From {
+                request,
+                nth: *nth,
+                effect: &Effect::Status(500),
+                times: A_SYNC + 1,
+            });
+        }
+        *nth += 1;
+    }
+    days
 }
 
 /// What a request can meet on a faulty day.
-const MISHAPS: [Effect; 10] = [
+static MISHAPS: [Effect; 10] = [
     Effect::Status(500),
-    Effect::Status(503),
+    Effect::ResetAfterwards,
     Effect::TooManyRequests(1),
     Effect::Hang,
+    Effect::Truncated,
+    Effect::Status(503),
     Effect::HangAfterwards,
     Effect::Reset,
-    Effect::ResetAfterwards,
-    Effect::Truncated,
     Effect::Garbage,
     Effect::GoAway,
 ];
 
-impl Day {
+impl fmt::Display for Day<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::From {
+                request,
+                nth,
+                effect,
+                times,
+            } => write!(f, "{effect:?} {times} times from number {nth} of {request}"),
+            Self::Good | Self::Late(_) | Self::Faulty { .. } => write!(f, "{self:?}"),
+        }
+    }
+}
+
+impl Day<'_> {
     /// From now on, until the server's plan is cleared.
     pub fn begin(self, api: &ApiServer) {
         match self {
@@ -67,12 +141,37 @@ impl Day {
                 .push(Fault::on("*", "/", Effect::Latency(late)).always()),
             Self::Faulty { percent, seed } => {
                 let kinds = MISHAPS.len() as u64;
-                for (n, effect) in (1..).zip(MISHAPS) {
+                for (n, effect) in (1..).zip(&MISHAPS) {
                     let drawn = Draws::new(seed.wrapping_mul(kinds).wrapping_add(n));
                     let hit = move |_: &_| drawn.next() % (100 * kinds) < percent;
-                    api.faults().push(Fault::when(hit, effect).always());
+                    api.faults().push(Fault::when(hit, effect.clone()).always());
                 }
             }
+            Self::From {
+                request,
+                nth,
+                effect,
+                times,
+            } => {
+                let (method, path) = (request.method.clone(), request.path.clone());
+                let hit =
+                    move |request: &Recorded| (&request.method, &request.path) == (&method, &path);
+                api.faults()
+                    .push(Fault::when(hit, effect.clone()).skip(nth).times(times));
+            }
+        }
+    }
+
+    /// How long what is told at once may take on this day.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Good | Self::Late(_) => PROMPT,
+            Self::From { effect, times, .. } => match (effect, times) {
+                (Effect::Hang | Effect::HangAfterwards, _) => HELD_UP,
+                (_, 1) => PROMPT,
+                (_, _) => HELD_UP,
+            },
+            Self::Faulty { .. } => PATIENCE,
         }
     }
 }
@@ -137,61 +236,146 @@ impl Stage {
         View::of(&self.api, NAME)
     }
 
-    /// Node and Lease as the server has them, without what no two runs share: times, and what the
-    /// server gives out.
+    /// What the server has, without what no two runs share.
     #[must_use]
-    pub fn end(&self) -> (Value, Value) {
+    pub fn end(&self) -> End {
         let view = self.view();
-        let mut both = (
+        let (mut node, mut lease) = (
             view.node().unwrap_or_default(),
             view.lease().unwrap_or_default(),
         );
-        strip(&mut both.0);
-        strip(&mut both.1);
-        both
+        let mut renewals = view.renewals().into_iter();
+        let renewed = renewals.rfind(|renewal| renewal.status == Some(200));
+        let renewed = renewed.is_some_and(|last| self.api.now() - last.at <= RENEWED);
+        strip(&mut node);
+        strip(&mut lease);
+        let events = self.api.list(EVENTS_EVERYWHERE).into_iter();
+        End {
+            node,
+            lease,
+            renewed,
+            events: events.map(|event| what_about(&event)).collect(),
+        }
     }
+}
+
+/// A lease is renewed every ten seconds and a little more.
+const RENEWED: Duration = Duration::from_secs(11);
+
+const EVENTS_EVERYWHERE: &str = "/api/v1/events";
+
+/// What the server has of a node in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// The Node, without times and what the server gives out.
+    pub node: Value,
+    /// Its Lease, the same.
+    pub lease: Value,
+    /// Whether that is still renewed.
+    pub renewed: bool,
+    /// Of each Event object, type and reason; how often is not the same where an answer was lost.
+    pub events: BTreeSet<String>,
+}
+
+impl End {
+    /// What of it is otherwise there.
+    fn against(&self, other: &Self) -> String {
+        let missing: Vec<_> = self.events.difference(&other.events).collect();
+        let more: Vec<_> = other.events.difference(&self.events).collect();
+        let mut told = format!(
+            "renewed {}, Events missing {missing:?}, more {more:?}",
+            other.renewed
+        );
+        for (one, there) in [(&self.node, &other.node), (&self.lease, &other.lease)] {
+            if one != there {
+                told += &format!("\n{one}\nis {there}");
+            }
+        }
+        told
+    }
+}
+
+fn what_about(event: &Value) -> String {
+    let object = &event["involvedObject"];
+    let parts = [
+        &object["kind"],
+        &object["name"],
+        &event["type"],
+        &event["reason"],
+    ];
+    parts
+        .map(|part| part.as_str().unwrap_or_default())
+        .join(" ")
 }
 
 /// Plays the story once on each day, every time from the start, and compares how it ends. A story
-/// gets the stage as soon as the agent runs, and must wait with deadlines that a bad day can keep.
+/// gets the stage as soon as the agent runs, and how long what is told at once may take that day; for
+/// everything else it must wait with deadlines that a bad day can keep.
 ///
 /// # Panics
 ///
-/// Where a bad day ends otherwise than the good one, and where no bad day was bad.
-pub async fn end_alike<Played>(open: impl Fn() -> Stage, story: impl Fn(Arc<Stage>) -> Played)
-where
+/// Where a bad day ends otherwise than the good one, and where a day was not bad.
+pub async fn end_alike<Played>(
+    open: impl Fn() -> Stage,
+    story: impl Fn(Arc<Stage>, Duration) -> Played,
+) where
     Played: Future<Output = ()>,
 {
-    let (expected, _) = played(&open, &story, Day::Good).await;
-    let mut failed = 0;
-    for day in bad_days() {
-        let (ended, failures) = played(&open, &story, day).await;
-        assert_eq!(ended, expected, "{day:?}");
-        failed += failures;
-    }
-    assert!(failed > 0, "nothing went wrong");
+    let (expected, requests) = played(&open, &story, Day::Good).await;
+    assert!(expected.renewed, "not even on the good day");
+    let days = bad_days(&requests);
+    let ends = days.iter().map(async |day| {
+        let played = AssertUnwindSafe(played(&open, &story, *day)).catch_unwind();
+        let Ok((ended, asked)) = played.await else {
+            return (Some(format!("{day}: see above")), 0);
+        };
+        let mut expected = expected.clone();
+        if is_adopted(&asked) && !is_adopted(&requests) {
+            // It cannot know that it has made the Node itself, of which there are Events.
+            expected.events.retain(|event| ended.events.contains(event));
+        }
+        let otherwise = (ended != expected).then(|| format!("{day}: {}", expected.against(&ended)));
+        (
+            otherwise,
+            asked.iter().filter(|request| failed(request)).count(),
+        )
+    });
+    let (otherwise, failures): (Vec<_>, Vec<_>) = join_all(ends).await.into_iter().unzip();
+    let otherwise: Vec<String> = otherwise.into_iter().flatten().collect();
+    assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+    assert!(failures.iter().sum::<usize>() > 0, "nothing went wrong");
 }
 
-/// How it ends, and how many requests failed by the day's fault.
+/// How it ends, and what was asked.
 async fn played<Played>(
     open: &impl Fn() -> Stage,
-    story: &impl Fn(Arc<Stage>) -> Played,
-    day: Day,
-) -> ((Value, Value), usize)
+    story: &impl Fn(Arc<Stage>, Duration) -> Played,
+    day: Day<'_>,
+) -> (End, Vec<Recorded>)
 where
     Played: Future<Output = ()>,
 {
     let stage = Arc::new(open());
     day.begin(&stage.api);
-    story(Arc::clone(&stage)).await;
+    story(Arc::clone(&stage), day.patience()).await;
     stage.api.faults().clear();
+    let requests = stage.api.requests();
     pass(SETTLED).await;
     let end = stage.end();
-    let failed = |request: &Recorded| request.status.is_none_or(|code| code == 429 || code >= 500);
-    let failed = stage.api.requests_where(failed).len();
     let stage = Arc::into_inner(stage).expect("the story is over");
     stage.node.stop().await.expect("the agent still runs");
-    (end, failed)
+    (end, requests)
+}
+
+/// Whether the Node was there already when it was made.
+fn is_adopted(requests: &[Recorded]) -> bool {
+    let mut creates = requests.iter().filter(|request| request.path == NODES);
+    creates.any(|request| request.method == "POST" && request.status == Some(409))
+}
+
+/// Whether it met a fault that shows.
+fn failed(request: &Recorded) -> bool {
+    request.status.is_none_or(|code| code == 429 || code >= 500)
 }
 
 /// Takes away what differs from run to run, wherever it stands.

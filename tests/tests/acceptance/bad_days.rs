@@ -22,7 +22,7 @@ async fn a_node_is_created_and_kept() {
             })
         })
     };
-    end_alike(open, |stage| async move {
+    end_alike(open, |stage, _| async move {
         stage.view().settled(PATIENCE).await;
         pass(Duration::from_mins(3)).await;
     })
@@ -55,7 +55,7 @@ async fn a_node_that_others_left_is_adopted() {
         }));
         Stage::at(&api, |node| node)
     };
-    end_alike(open, |stage| async move {
+    end_alike(open, |stage, _| async move {
         stage.view().becomes("Ready", "True", PATIENCE).await;
         stage.view().settled(PATIENCE).await;
         pass(Duration::from_mins(1)).await;
@@ -66,19 +66,20 @@ async fn a_node_that_others_left_is_adopted() {
 #[tokio::test(start_paused = true)]
 async fn an_edge_comes_and_goes_while_others_write() {
     let open = || Stage::open(|node| node);
-    end_alike(open, |stage| async move {
+    end_alike(open, |stage, soon| async move {
         let view = stage.view();
         view.settled(PATIENCE).await;
         stage.host.tasks(9_600);
         stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
-        view.becomes("PIDPressure", "True", PATIENCE).await;
+        view.becomes("PIDPressure", "True", soon).await;
         let mut node = view.node().unwrap();
         node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9");
         node["status"]["conditions"][0]["status"] = json!("Unknown");
         node["status"]["addresses"] = json!([]);
         stage.api.put_object(node);
         stage.host.tasks(200);
-        view.becomes("PIDPressure", "False", PATIENCE * 4).await;
+        view.becomes("PIDPressure", "False", TRANSITION + soon)
+            .await;
     })
     .await;
 }
@@ -86,7 +87,7 @@ async fn an_edge_comes_and_goes_while_others_write() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_made_anew_is_looked_after() {
     let open = || Stage::open(|node| node);
-    end_alike(open, |stage| async move {
+    end_alike(open, |stage, _| async move {
         let view = stage.view();
         view.settled(PATIENCE).await;
         pass(Duration::from_secs(33)).await;
@@ -114,16 +115,16 @@ async fn crowd(stage: &Stage) {
 async fn pressure_comes_and_goes_and_comes() {
     end_alike(
         || Stage::open(|node| node),
-        |stage| async move {
+        |stage, soon| async move {
             let view = stage.view();
             view.settled(PATIENCE).await;
             crowd(&stage).await;
-            view.becomes("PIDPressure", "True", PATIENCE).await;
+            view.becomes("PIDPressure", "True", soon).await;
             stage.host.tasks(200);
-            let longest = TRANSITION + PATIENCE;
+            let longest = TRANSITION + soon;
             view.becomes("PIDPressure", "False", longest).await;
             crowd(&stage).await;
-            view.becomes("PIDPressure", "True", PATIENCE).await;
+            view.becomes("PIDPressure", "True", soon).await;
             pass(Duration::from_mins(1)).await;
         },
     )
@@ -134,7 +135,7 @@ async fn pressure_comes_and_goes_and_comes() {
 async fn a_lease_is_written_to_by_others_and_then_lost() {
     end_alike(
         || Stage::open(|node| node),
-        |stage| async move {
+        |stage, _| async move {
             let view = stage.view();
             view.settled(PATIENCE).await;
             let mut lease = view.lease().unwrap();
@@ -156,7 +157,7 @@ async fn a_lease_is_written_to_by_others_and_then_lost() {
 async fn a_kill_at_the_limit_of_all_pods_is_told_and_held() {
     end_alike(
         || Stage::open(|node| node),
-        |stage| async move {
+        |stage, soon| async move {
             let view = stage.view();
             view.settled(PATIENCE).await;
             stage.host.pods_oom(1, 1);
@@ -167,8 +168,8 @@ async fn a_kill_at_the_limit_of_all_pods_is_told_and_held() {
                 source: ScopeSource::Inferred,
             };
             stage.node.kernel().oom_kill(kill).await;
-            view.becomes("MemoryPressure", "True", PATIENCE).await;
-            let longest = TRANSITION + PATIENCE;
+            view.becomes("MemoryPressure", "True", soon).await;
+            let longest = TRANSITION + soon;
             view.becomes("MemoryPressure", "False", longest).await;
         },
     )
