@@ -403,6 +403,7 @@ impl App {
     /// record on pids that was the reason.
     fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
         let looks = self.observe.hot();
+        self.name_pods();
         self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);

@@ -164,8 +164,9 @@ pub struct Config {
     pub root_directory: PathBuf,
     /// `stateDirectory`: what is remembered from one start to the next, in this boot.
     pub state_directory: PathBuf,
-    /// The cgroup of all pods, below the cgroup mount: `/kubepods`, `/kubepods.slice`.
-    pub pods_cgroup: PathBuf,
+    /// How the cgroup of all pods may be called, below the cgroup mount. One where `cgroupDriver`
+    /// says it, else what it is called with either: the first that exists is it.
+    pub pods_cgroups: Vec<PathBuf>,
     /// Thresholds, transition period, and what slow disks raise.
     pub policy: Policy,
     /// `nodeStatusUpdateFrequency`: how often an unchanged status is computed.

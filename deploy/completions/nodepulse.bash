@@ -118,7 +118,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__check)
-            opts="-o -h --output --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-o -h --output --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -168,11 +168,67 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --eviction-soft)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-soft-grace-period)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-minimum-reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --eviction-pressure-transition-period)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --register-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --provider-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enable-controller-attach-detach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-status-update-frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-pods)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pods-per-core)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --system-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kube-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reserved-system-cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cgroup-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup-driver)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enforce-node-allocatable)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -212,7 +268,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__cleanup)
-            opts="-h --all-nodes --taints-only --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --all-nodes --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -254,11 +310,67 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --eviction-soft)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-soft-grace-period)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-minimum-reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --eviction-pressure-transition-period)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --register-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --provider-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enable-controller-attach-detach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-status-update-frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-pods)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pods-per-core)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --system-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kube-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reserved-system-cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cgroup-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup-driver)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enforce-node-allocatable)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -400,7 +512,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__config__subcmd__print)
-            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -442,11 +554,67 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --eviction-soft)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-soft-grace-period)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-minimum-reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --eviction-pressure-transition-period)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --register-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --provider-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enable-controller-attach-detach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-status-update-frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-pods)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pods-per-core)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --system-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kube-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reserved-system-cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cgroup-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup-driver)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enforce-node-allocatable)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -486,7 +654,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__config__subcmd__validate)
-            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -528,11 +696,67 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --eviction-soft)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-soft-grace-period)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-minimum-reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --eviction-pressure-transition-period)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --register-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --provider-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enable-controller-attach-detach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-status-update-frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-pods)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pods-per-core)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --system-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kube-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reserved-system-cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cgroup-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup-driver)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enforce-node-allocatable)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -770,7 +994,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__run)
-            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-pressure-transition-period --take-over --allow-ready-without-runtime --cgroup-root --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --once --dry-run --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --once --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -812,11 +1036,67 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --eviction-soft)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-soft-grace-period)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --eviction-minimum-reclaim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --eviction-pressure-transition-period)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --register-node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --provider-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enable-controller-attach-detach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-status-update-frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-pods)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pods-per-core)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --system-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kube-reserved)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reserved-system-cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cgroup-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup-driver)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --enforce-node-allocatable)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -42,8 +42,22 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-ip -d '
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-hard -d 'Thresholds that begin a condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-soft -d 'Thresholds that begin a condition and reserve nothing; each needs a grace period' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-soft-grace-period -d 'For how long a kubelet would not evict; delays no condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-minimum-reclaim -d 'How far above its threshold a signal must come' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-pressure-transition-period -d 'How long a condition stays after its signal is well again' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-node -d 'Whether the Node is created where it is missing' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l provider-id -d '`spec.providerID` of a new Node' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enable-controller-attach-detach -d 'Whether volumes are attached by the controller' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-status-update-frequency -d 'How often the status is computed' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l max-pods -d 'Capacity `pods`' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l pods-per-core -d 'A second limit on capacity `pods`; 0 is none' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l system-reserved -d 'Taken off allocatable' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kube-reserved -d 'Taken off allocatable as well' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l reserved-system-cpus -d 'CPUs that are not for pods' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l cgroup-root -d 'The cgroup under which the pods cgroup is' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l cgroup-driver -d 'How the pods cgroup is called [default: as it is found]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enforce-node-allocatable -d 'With `pods`, thresholds hold for the pods cgroup too' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l root-directory -d 'Its file system is nodefs' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kernel-tier -d 'Where kernel facts come from' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l serve-address -d 'Where metrics and health are served [default: 127.0.0.1:20260]' -r
@@ -67,8 +81,22 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-ip -d
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-hard -d 'Thresholds that begin a condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-soft -d 'Thresholds that begin a condition and reserve nothing; each needs a grace period' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-soft-grace-period -d 'For how long a kubelet would not evict; delays no condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-minimum-reclaim -d 'How far above its threshold a signal must come' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-pressure-transition-period -d 'How long a condition stays after its signal is well again' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-node -d 'Whether the Node is created where it is missing' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l provider-id -d '`spec.providerID` of a new Node' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enable-controller-attach-detach -d 'Whether volumes are attached by the controller' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-status-update-frequency -d 'How often the status is computed' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l max-pods -d 'Capacity `pods`' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l pods-per-core -d 'A second limit on capacity `pods`; 0 is none' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l system-reserved -d 'Taken off allocatable' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kube-reserved -d 'Taken off allocatable as well' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l reserved-system-cpus -d 'CPUs that are not for pods' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l cgroup-root -d 'The cgroup under which the pods cgroup is' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l cgroup-driver -d 'How the pods cgroup is called [default: as it is found]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enforce-node-allocatable -d 'With `pods`, thresholds hold for the pods cgroup too' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l root-directory -d 'Its file system is nodefs' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kernel-tier -d 'Where kernel facts come from' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l serve-address -d 'Where metrics and health are served [default: 127.0.0.1:20260]' -r
@@ -93,8 +121,22 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-hard -d 'Thresholds that begin a condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-soft -d 'Thresholds that begin a condition and reserve nothing; each needs a grace period' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-soft-grace-period -d 'For how long a kubelet would not evict; delays no condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-minimum-reclaim -d 'How far above its threshold a signal must come' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-pressure-transition-period -d 'How long a condition stays after its signal is well again' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-node -d 'Whether the Node is created where it is missing' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l provider-id -d '`spec.providerID` of a new Node' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enable-controller-attach-detach -d 'Whether volumes are attached by the controller' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-status-update-frequency -d 'How often the status is computed' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l max-pods -d 'Capacity `pods`' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l pods-per-core -d 'A second limit on capacity `pods`; 0 is none' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l system-reserved -d 'Taken off allocatable' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kube-reserved -d 'Taken off allocatable as well' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l reserved-system-cpus -d 'CPUs that are not for pods' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l cgroup-root -d 'The cgroup under which the pods cgroup is' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l cgroup-driver -d 'How the pods cgroup is called [default: as it is found]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enforce-node-allocatable -d 'With `pods`, thresholds hold for the pods cgroup too' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l root-directory -d 'Its file system is nodefs' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kernel-tier -d 'Where kernel facts come from' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l serve-address -d 'Where metrics and health are served [default: 127.0.0.1:20260]' -r
@@ -114,8 +156,22 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-hard -d 'Thresholds that begin a condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-soft -d 'Thresholds that begin a condition and reserve nothing; each needs a grace period' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-soft-grace-period -d 'For how long a kubelet would not evict; delays no condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-minimum-reclaim -d 'How far above its threshold a signal must come' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-pressure-transition-period -d 'How long a condition stays after its signal is well again' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-node -d 'Whether the Node is created where it is missing' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l provider-id -d '`spec.providerID` of a new Node' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enable-controller-attach-detach -d 'Whether volumes are attached by the controller' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-status-update-frequency -d 'How often the status is computed' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l max-pods -d 'Capacity `pods`' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l pods-per-core -d 'A second limit on capacity `pods`; 0 is none' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l system-reserved -d 'Taken off allocatable' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kube-reserved -d 'Taken off allocatable as well' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l reserved-system-cpus -d 'CPUs that are not for pods' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l cgroup-root -d 'The cgroup under which the pods cgroup is' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l cgroup-driver -d 'How the pods cgroup is called [default: as it is found]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enforce-node-allocatable -d 'With `pods`, thresholds hold for the pods cgroup too' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l root-directory -d 'Its file system is nodefs' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kernel-tier -d 'Where kernel facts come from' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l serve-address -d 'Where metrics and health are served [default: 127.0.0.1:20260]' -r
@@ -141,8 +197,22 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-ip 
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-hard -d 'Thresholds that begin a condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-soft -d 'Thresholds that begin a condition and reserve nothing; each needs a grace period' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-soft-grace-period -d 'For how long a kubelet would not evict; delays no condition' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-minimum-reclaim -d 'How far above its threshold a signal must come' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-pressure-transition-period -d 'How long a condition stays after its signal is well again' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-node -d 'Whether the Node is created where it is missing' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l provider-id -d '`spec.providerID` of a new Node' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enable-controller-attach-detach -d 'Whether volumes are attached by the controller' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-status-update-frequency -d 'How often the status is computed' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l max-pods -d 'Capacity `pods`' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l pods-per-core -d 'A second limit on capacity `pods`; 0 is none' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l system-reserved -d 'Taken off allocatable' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kube-reserved -d 'Taken off allocatable as well' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l reserved-system-cpus -d 'CPUs that are not for pods' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l cgroup-root -d 'The cgroup under which the pods cgroup is' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l cgroup-driver -d 'How the pods cgroup is called [default: as it is found]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enforce-node-allocatable -d 'With `pods`, thresholds hold for the pods cgroup too' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l root-directory -d 'Its file system is nodefs' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kernel-tier -d 'Where kernel facts come from' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l serve-address -d 'Where metrics and health are served [default: 127.0.0.1:20260]' -r

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity};
+use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::process::{Finished, finished};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -48,12 +49,16 @@ async fn check(kubeconfig: &str, more: &[&str]) -> (Finished, Value) {
     (check, report)
 }
 
-/// `verdict` of the item of this name.
-fn verdict<'a>(report: &'a Value, name: &str) -> &'a str {
+/// The item of this name.
+fn item<'a>(report: &'a Value, name: &str) -> &'a Value {
     let items = report["items"].as_array().unwrap();
     let item = items.iter().find(|item| item["name"] == name);
-    let item = item.unwrap_or_else(|| panic!("no {name:?} in {report:#}"));
-    item["verdict"].as_str().unwrap()
+    item.unwrap_or_else(|| panic!("no {name:?} in {report:#}"))
+}
+
+/// `verdict` of the item of this name.
+fn verdict<'a>(report: &'a Value, name: &str) -> &'a str {
+    item(report, name)["verdict"].as_str().unwrap()
 }
 
 const COMPANION: [(&str, &str); 7] = [
@@ -125,6 +130,39 @@ async fn check_does_not_wait_for_a_silent_server() {
         "missing",
         "{report:#}"
     );
+}
+
+#[tokio::test]
+async fn check_shows_which_cgroup_of_the_pods_is_there() {
+    //  what is there, what is configured, how it is taken, and what is said of it
+    let rows = [
+        ("kubepods", "", "ok", "/kubepods, found"),
+        ("kubepods.slice", "", "ok", "/kubepods.slice, found"),
+        ("kubepods", "cgroupDriver: cgroupfs", "ok", "as configured"),
+        (
+            "kubepods",
+            "cgroupDriver: systemd",
+            "degraded",
+            "/kubepods.slice, so no",
+        ),
+        ("others", "", "degraded", "/kubepods, so no"),
+    ];
+    for (there, driver, expected, words) in rows {
+        let host = MadeUpHost::calm();
+        let cgroups = host.path().join("sys/fs/cgroup");
+        host.pods_limit("15Gi");
+        fs::rename(cgroups.join(PODS), cgroups.join(there)).unwrap();
+        let config = format!(
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n{driver}\n",
+            host.path().display()
+        );
+        let args = ["check", "-o", "json", "--kernel-tier", "files"];
+        let check = finished(args.iter().chain(&["--config", "-"]), &config).await;
+        let report: Value = serde_json::from_str(&check.stdout).unwrap();
+        let item = item(&report, "cgroup of the pods");
+        assert_eq!(item["verdict"], expected, "{there}, {driver}: {item}");
+        assert!(item.to_string().contains(words), "{words}: {item}");
+    }
 }
 
 #[tokio::test]
@@ -250,6 +288,53 @@ async fn what_config_prints_is_valid_and_says_the_same() {
     );
     let validated = finished(["config", "validate", "--config", "-"], &defaults.stdout).await;
     assert_eq!(validated.code, Some(0), "{validated:?}");
+}
+
+/// Those that a kubelet has too, by its name where that is another one.
+#[tokio::test]
+async fn what_a_kubelets_flag_says_holds() {
+    //  flag, its value, what is printed, and after whom
+    let rows = [
+        ("--cgroup-driver", "systemd", "cgroupDriver: systemd"),
+        ("--enforce-node-allocatable", "none", "- none"),
+        ("--eviction-soft", "pid.available<9%", "pid.available: 9%"),
+        (
+            "--eviction-soft-grace-period",
+            "pid.available=7s",
+            "pid.available: 7s",
+        ),
+        (
+            "--eviction-minimum-reclaim",
+            "nodefs.available=3Gi",
+            "nodefs.available: 3Gi",
+        ),
+        ("--register-node", "false", "registerNode: false"),
+        ("--provider-id", "metal-7", "providerID: metal-7"),
+        (
+            "--enable-controller-attach-detach",
+            "false",
+            "enableControllerAttachDetach: false",
+        ),
+        (
+            "--node-status-update-frequency",
+            "11s",
+            "nodeStatusUpdateFrequency: 11s",
+        ),
+        ("--max-pods", "7", "maxPods: 7"),
+        ("--pods-per-core", "8", "podsPerCore: 8"),
+        ("--system-reserved", "cpu=250m", "cpu: 250m"),
+        ("--kube-reserved", "memory=1Gi", "memory: 1Gi"),
+        ("--reserved-cpus", "0-3", "reservedSystemCPUs: 0-3"),
+    ];
+    let flags = rows.iter().flat_map(|(flag, value, _)| [*flag, *value]);
+    let args = ["config", "print", "--mode", "node"].into_iter();
+    let printed = finished(args.chain(flags), "").await;
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    for (flag, _, line) in rows {
+        let flag = flag.replace("--reserved-cpus", "--reserved-system-cpus");
+        let line = format!("{line}  # {flag}");
+        assert!(printed.stdout.contains(&line), "{line:?}: {printed:?}");
+    }
 }
 
 fn node(name: &str, conditions: &Value, taints: &Value) -> Value {

@@ -1,16 +1,17 @@
 //! Pressure in, condition out.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse::clock::BootNanos;
-use nodepulse::event::{DiskAction, DiskChange, Event, Side};
+use nodepulse::event::{DiskAction, DiskChange, Event, ScopeSource, Side};
 use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
-use nodepulse_tests::host_root::MadeUpHost;
-use nodepulse_tests::node::{Node, Running, in_memory, pass};
+use nodepulse_tests::host_root::{MadeUpHost, PODS};
+use nodepulse_tests::node::{Kill, Limit, Node, Running, in_memory, pass};
 use nodepulse_tests::view::{View, gaps};
 use serde_json::Value;
 
@@ -385,4 +386,62 @@ async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
         "the second was told that it exists"
     );
     assert_eq!(sim.view().requests("GET", &sim.view().path()).len(), 2);
+}
+
+/// A kubelet that is started after us makes the cgroup of its pods when it likes.
+#[tokio::test(start_paused = true)]
+async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given() {
+    const SLICE: &str = "kubepods.slice";
+    //  what is configured, what there is, whether it comes later, whether pressure in it is seen
+    let rows = [
+        (None, PODS, false, "True"),
+        (None, PODS, true, "True"),
+        (None, SLICE, false, "True"),
+        (None, SLICE, true, "True"),
+        (Some("systemd"), SLICE, true, "True"),
+        (Some("cgroupfs"), SLICE, false, "False"),
+    ];
+    for (driver, name, later, expected) in rows {
+        let host = Arc::new(MadeUpHost::calm());
+        let cgroups = host.path().join("sys/fs/cgroup");
+        let (aside, at) = (host.path().join("aside"), cgroups.join(name));
+        host.pods_limit("15Gi").pods_working_set("14Gi");
+        fs::rename(cgroups.join(PODS), &aside).unwrap();
+        let appear = || fs::rename(&aside, &at).unwrap();
+        if !later {
+            appear();
+        }
+        let sim = Sim::on(&in_memory(), host, |node| {
+            node.hard("memory.available<1Gi").config(|overrides| {
+                overrides.cgroup_driver = driver.map(str::to_owned);
+            })
+        })
+        .await;
+        pass(Duration::from_mins(1)).await;
+        if later {
+            appear();
+            pass(Duration::from_secs(11)).await;
+        }
+        let row = format!("{driver:?}, {name}, later: {later}");
+        assert_eq!(sim.view().status("MemoryPressure"), "False", "{row}");
+        let kill = Kill {
+            victim: ("stress", 4321),
+            cgroup: &format!("{name}/pod1/ctr"),
+            limit: Limit::Of(name),
+            source: ScopeSource::Exact,
+        };
+        sim.node.kernel().oom_kill(kill).await;
+        pass(AT_ONCE).await;
+        let status = sim.view().status("MemoryPressure");
+        assert_eq!(status, expected, "{row}: a kill at the limit of all pods");
+
+        pass(TRANSITION * 2).await;
+        assert_eq!(sim.view().status("MemoryPressure"), "False", "{row}");
+        let used = fs::read_to_string(at.join("memory.max")).unwrap();
+        fs::write(at.join("memory.current"), used).unwrap();
+        pass(Duration::from_secs(11)).await;
+        let status = sim.view().status("MemoryPressure");
+        assert_eq!(status, expected, "{row}: at the limit of all pods");
+        sim.node.stop().await.unwrap();
+    }
 }

@@ -57,6 +57,20 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
             ],
         ),
         (
+            "a soft threshold without its grace period",
+            vec!["--eviction-soft", "memory.available<1Gi"],
+            [
+                "--eviction-soft",
+                "grace period must be specified",
+                "evictionSoftGracePeriod: {memory.available",
+            ],
+        ),
+        (
+            "a reservation of what nobody can reserve",
+            vec!["--kube-reserved", "gpu=1"],
+            ["--kube-reserved", "gpu", "kubeReserved: {cpu"],
+        ),
+        (
             "a bad node name",
             vec!["--node-name", "Worker_1!"],
             ["--node-name", "Worker_1!", "nodeName: worker-1"],

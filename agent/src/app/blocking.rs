@@ -13,6 +13,7 @@ use super::reload::ReadConfig;
 use crate::clock::Stamp;
 use crate::config::{Config, Mode};
 use crate::event::DiskChange;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Hierarchy, Layout, oom};
 use crate::host::{HostError, HostRoot, addresses, block, statfs, volumes};
 use crate::node_status::AttachDetach;
@@ -163,7 +164,7 @@ struct Place {
     /// `None`: nothing is remembered.
     state: Option<PathBuf>,
     memory: Option<Hierarchy>,
-    pods: String,
+    pods: PodsPath,
     read: Option<ReadConfig>,
 }
 
@@ -190,7 +191,7 @@ impl Blocking {
                 Memory::None => None,
             },
             memory: layout.map(|layout| layout.memory.clone()),
-            pods: config.pods_cgroup.display().to_string(),
+            pods: PodsPath::new(layout, &config.pods_cgroups),
             read,
         };
         // As many answers as questions, so that neither waits for the other.
@@ -352,15 +353,16 @@ impl Place {
 
     /// At the pods cgroup and at each pod.
     fn kills(&self) -> Option<Vec<PodKills>> {
+        let all = self.pods.path();
         let of = |path: &str| {
-            let is = |path: &str| place(path, &self.pods);
+            let is = |path: &str| place(path, all);
             let counts =
                 |path: &&str| matches!(is(path), pods::Place::Pods | pods::Place::Pod { .. });
             let mut above =
                 cgroup::ancestors(path).take_while(|path| is(path) != pods::Place::Other);
             above.find(counts).map(str::to_owned)
         };
-        let found = oom::kills_below(self.memory.as_ref()?, &self.pods, of);
+        let found = oom::kills_below(self.memory.as_ref()?, all, of);
         match found {
             Ok(found) => {
                 let found = found.into_iter();

@@ -13,6 +13,7 @@ use super::outside::KillSource;
 use super::pod_events::{About, Counted, Notice, What, When};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout, ancestors, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
@@ -33,7 +34,7 @@ pub(super) struct Counts {
     source: KillSource,
     /// What is written down beside the counts; `None`: the boot cannot be told from another.
     state: Option<State>,
-    pods: String,
+    pods: PodsPath,
     /// As of the last look.
     known: Option<HashMap<CgroupId, u64>>,
     /// That of all pods, where it counts what is below it.
@@ -92,7 +93,7 @@ impl Counts {
                 probes,
                 kills: BTreeMap::new(),
             }),
-            pods: config.pods_cgroup.display().to_string(),
+            pods: PodsPath::new(layout, &config.pods_cgroups),
             known: None,
             all: None,
             memory: layout.map(|layout| layout.memory.clone()),
@@ -186,7 +187,7 @@ impl Counts {
         if self.last == Last::Unread {
             return false;
         }
-        match oom::counters(memory, &self.pods, &mut Vec::new()) {
+        match oom::counters(memory, self.pods.path(), &mut Vec::new()) {
             Ok(Some(counters)) => {
                 let now = counters.with_descendants.map(|tree| tree.kills);
                 now.is_some() && now == self.all
@@ -284,7 +285,7 @@ impl Counts {
             kills, "processes killed, victims not known"
         );
         Notice {
-            about: About::of(place(&cgroup, &self.pods)),
+            about: About::of(place(&cgroup, self.pods.path())),
             at,
             stamp: None,
             what: What::Counted(Counted {
@@ -302,17 +303,17 @@ impl Counts {
             .iter()
             .map(|pod| (pod.cgroup.clone(), by(pod)))
             .collect();
-        if let Some(all) = risen.remove(&self.pods) {
+        if let Some(all) = risen.remove(self.pods.path()) {
             let told = risen.values().sum();
             // On version 1 a cgroup counts only its own, and the pods cgroup has no process.
-            risen.insert(self.pods.clone(), all.saturating_sub(told));
+            risen.insert(self.pods.path().to_owned(), all.saturating_sub(told));
         }
         risen.retain(|_, n| *n > 0);
         risen
     }
 
     fn remember(&mut self, found: &[PodKills]) -> Option<Question> {
-        let all = found.iter().find(|pod| pod.cgroup == self.pods);
+        let all = found.iter().find(|pod| pod.cgroup == self.pods.path());
         self.all = all.map(|pod| pod.kills);
         let kills = || found.iter().map(|pod| (pod.id, pod.kills));
         self.known = Some(kills().collect());

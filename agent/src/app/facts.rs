@@ -35,7 +35,7 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         pressures: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
-        own: own::facts(config),
+        own: own::facts(config, observe),
     }
 }
 

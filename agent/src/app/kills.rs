@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 use crate::clock::{BootNanos, Stamp};
 use crate::config::Config;
 use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
 use crate::kernel::handle::CgroupMount;
@@ -39,7 +40,7 @@ const USUAL_PAGE: u64 = 4096;
 pub(super) struct Kills {
     layout: Option<Layout>,
     mount: Option<CgroupMount>,
-    pods: String,
+    pods: PodsPath,
     page: u64,
     hits: HashMap<CgroupId, Hits>,
     /// For when handles cannot be used.
@@ -87,10 +88,10 @@ impl Kills {
                 })
                 .ok()
         });
-        let pods = config.pods_cgroup.display().to_string();
+        let pods = PodsPath::new(layout, &config.pods_cgroups);
         let mut graveyard = Graveyard::default();
         let see = |id, path: &str| {
-            if place(path, &pods) != Place::Other {
+            if place(path, pods.path()) != Place::Other {
                 graveyard.bury(id, path);
             }
         };
@@ -164,7 +165,7 @@ impl Kills {
             uid: Some(kill.uid),
             cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
             whose: match &victim {
-                Some(path) => Whose::of(place(path, &self.pods)),
+                Some(path) => Whose::of(place(path, self.pods.path())),
                 None => self.last_seen(kill),
             },
             path: victim,
@@ -213,9 +214,9 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: kill.uid,
             cgroup: kill.cgroup.as_ref().map(escape),
-            whose: victim
-                .as_deref()
-                .map_or(Whose::Nobody, |path| Whose::of(place(path, &self.pods))),
+            whose: victim.as_deref().map_or(Whose::Nobody, |path| {
+                Whose::of(place(path, self.pods.path()))
+            }),
             path: victim,
             limiting: match &kill.scope {
                 LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
@@ -235,7 +236,7 @@ impl Kills {
 
     /// Of a cgroup that is gone and was not seen before.
     fn last_seen(&self, kill: &OomKill) -> Whose {
-        match place_by_names(&kill.names, &self.pods) {
+        match place_by_names(&kill.names, self.pods.path()) {
             ByNames::Certain(place) => Whose::of(place),
             ByNames::Claimed(_) => Whose::SomePod,
             ByNames::Nothing => Whose::Nobody,
@@ -307,7 +308,7 @@ impl Kills {
     }
 
     fn owner_by_place(&self, path: &str) -> LimitOwner {
-        match place(path, &self.pods) {
+        match place(path, self.pods.path()) {
             Place::Pods => LimitOwner::PodsCgroup,
             Place::Pod { .. } => LimitOwner::Pod,
             Place::Container { .. } => LimitOwner::Container,

@@ -5,6 +5,7 @@ use tracing::{debug, warn};
 
 use crate::config::Config;
 use crate::host::cgroup::memory::{CgroupMemory, RootMemory};
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout};
 use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
 use crate::node_status::Facts;
@@ -16,9 +17,9 @@ pub(super) struct Observe {
     root: HostRoot,
     layout: Option<Layout>,
     node: Option<RootMemory>,
-    pods: Option<CgroupMemory>,
-    /// Path of the pods cgroup.
-    pods_cgroup: Option<String>,
+    /// Of the cgroup that it is for.
+    pods: Option<(String, CgroupMemory)>,
+    pods_cgroup: PodsPath,
     pids: pids::Source,
     last_pids: Option<pids::Pids>,
     buf: Vec<u8>,
@@ -40,11 +41,10 @@ impl Observe {
             .read(&mut buf)
             .map(|info| info.total);
         let node = layout.as_ref().zip(total.ok());
-        let pods = layout.as_ref().zip(config.pods_cgroup.to_str());
         Self {
-            pods_cgroup: config.pods_cgroup.to_str().map(str::to_owned),
+            pods: None,
+            pods_cgroup: PodsPath::new(layout.as_ref(), &config.pods_cgroups),
             node: node.map(|(layout, total)| RootMemory::new(&layout.memory, total)),
-            pods: pods.map(|(layout, cgroup)| CgroupMemory::new(&layout.memory, cgroup)),
             pids: pids::Source::new(&root),
             last_pids: None,
             root,
@@ -64,7 +64,9 @@ impl Observe {
     /// Looks at memory and pids. About 10 µs.
     pub(super) fn hot(&mut self) -> Vec<Look> {
         let node = self.memory();
-        let pods = self.pods.as_ref().map(|pods| pods.read(&mut self.buf));
+        self.find_pods();
+        let pods = self.pods.as_ref();
+        let pods = pods.map(|(_, pods)| pods.read(&mut self.buf));
         self.last_pids = seen(
             Signal::PidAvailable,
             self.pids.read(&mut self.buf).map(Some),
@@ -83,9 +85,23 @@ impl Observe {
         ]
     }
 
+    /// The cgroup of all pods, as far as that is known.
+    pub(super) fn pods_cgroup(&self) -> &str {
+        self.pods_cgroup.path()
+    }
+
+    fn find_pods(&mut self) {
+        let path = self.pods_cgroup.path();
+        if self.pods.as_ref().is_none_or(|(of, _)| of != path) {
+            let memory = self.layout.as_ref().map(|layout| &layout.memory);
+            let pods = memory.map(|memory| CgroupMemory::new(memory, path));
+            self.pods = pods.map(|pods| (path.to_owned(), pods));
+        }
+    }
+
     fn pods_pids(&mut self) -> Option<Reading> {
         let pids = self.layout.as_ref()?.pids.as_ref()?;
-        let read = cgroup::pids::read(pids, self.pods_cgroup.as_deref()?, &mut self.buf);
+        let read = cgroup::pids::read(pids, self.pods_cgroup.path(), &mut self.buf);
         seen(Signal::AllocatablePidAvailable, read)?.reading()
     }
 

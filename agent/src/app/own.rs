@@ -6,6 +6,7 @@ use tracing::info;
 
 use super::App;
 use super::kills::Whose;
+use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::node_status::own::OwnCondition;
@@ -22,10 +23,10 @@ pub(super) struct Own {
 }
 
 /// What is configured of the facts.
-pub(super) fn facts(config: &Config) -> OwnFacts {
+pub(super) fn facts(config: &Config, observe: &Observe) -> OwnFacts {
     OwnFacts {
         checks: config.conditions.clone(),
-        pods_cgroup: config.pods_cgroup.display().to_string(),
+        pods_cgroup: observe.pods_cgroup().to_owned(),
         stall_threshold: config.psi.threshold,
         ..OwnFacts::default()
     }
@@ -78,6 +79,15 @@ impl App {
             if news {
                 reporting.edge(now.boot);
             }
+        }
+    }
+
+    /// The cgroup of the pods may have come after us.
+    pub(super) fn name_pods(&mut self) {
+        let (known, now) = (&mut self.facts.own.pods_cgroup, self.observe.pods_cgroup());
+        if known != now {
+            info!(cgroup = now, "pods cgroup found");
+            now.clone_into(known);
         }
     }
 

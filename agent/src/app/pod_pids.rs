@@ -6,6 +6,7 @@ use super::App;
 use super::pod_events::{self, About, Notice, What};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout, Version, ancestors, pids, walk};
 use crate::host::escape;
 use crate::pods::{Place, place};
@@ -24,7 +25,7 @@ const NAMED: usize = 3;
 pub(super) struct PodPids {
     memory: Option<Hierarchy>,
     pids: Option<Hierarchy>,
-    pods: String,
+    pods: PodsPath,
     refusals: Refusals,
     counted: BootNanos,
     buf: Vec<u8>,
@@ -35,7 +36,7 @@ impl PodPids {
         let mut new = Self {
             memory: layout.map(|layout| layout.memory.clone()),
             pids: layout.and_then(|layout| layout.pids.clone()),
-            pods: config.pods_cgroup.display().to_string(),
+            pods: PodsPath::new(layout, &config.pods_cgroups),
             refusals: Refusals::default(),
             counted: now,
             buf: Vec::new(),
@@ -51,7 +52,7 @@ impl PodPids {
             return;
         };
         let mut counts = Vec::new();
-        let walked = walk::each_below(hierarchy, &self.pods, LEVELS, |id, dir, path| {
+        let walked = walk::each_below(hierarchy, self.pods.path(), LEVELS, |id, dir, path| {
             if let Ok(Some(count)) = pids::refused(dir, &mut self.buf) {
                 counts.push((id, path.to_owned(), count));
             }
@@ -69,7 +70,7 @@ impl PodPids {
     fn memory_cgroups(&self) -> Vec<(CgroupId, String)> {
         let mut seen = Vec::new();
         if let Some(memory) = &self.memory {
-            let walked = walk::each_below(memory, &self.pods, LEVELS - 1, |id, _, path| {
+            let walked = walk::each_below(memory, self.pods.path(), LEVELS - 1, |id, _, path| {
                 seen.push((id, path.to_owned()));
                 true
             });
@@ -99,10 +100,10 @@ impl PodPids {
     fn notice(&mut self, refused: Refused, now: Now) -> Notice {
         let Refused { path, forks } = refused;
         let limit = self.limit(&path).map(|(at, max)| {
-            let what_for = place(&at, &self.pods);
+            let what_for = place(&at, self.pods.path());
             (at, what_for, max)
         });
-        let about = About::of(place(&path, &self.pods));
+        let about = About::of(place(&path, self.pods.path()));
         let refused = pod_events::Refused {
             cgroup: path,
             forks,
@@ -127,7 +128,7 @@ impl PodPids {
     fn limit(&mut self, path: &str) -> Option<(String, u64)> {
         let hierarchy = self.pids.as_ref()?;
         let mut least: Option<(u64, String, u64)> = None;
-        for at in ancestors(path).filter(|at| at.starts_with(&self.pods)) {
+        for at in ancestors(path).filter(|at| at.starts_with(self.pods.path())) {
             let Ok(Some(pids)) = pids::read(hierarchy, at, &mut self.buf) else {
                 continue;
             };
@@ -146,8 +147,8 @@ impl PodPids {
             return Vec::new();
         };
         let mut pods = Vec::new();
-        let walked = walk::each_below(hierarchy, &self.pods, 2, |_, _, path| {
-            if let Place::Pod { pod } = place(path, &self.pods)
+        let walked = walk::each_below(hierarchy, self.pods.path(), 2, |_, _, path| {
+            if let Place::Pod { pod } = place(path, self.pods.path())
                 && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut self.buf)
             {
                 pods.push((pod.as_str().to_owned(), pids.current));
@@ -218,7 +219,7 @@ mod tests {
                 mount: dir.path().to_owned(),
                 version: Version::V2,
             }),
-            pods: "/kubepods".into(),
+            pods: PodsPath::new(None, &["/kubepods".into()]),
             refusals: Refusals::default(),
             counted: BootNanos(0),
             buf: Vec::new(),

@@ -7,6 +7,7 @@ use tracing::{debug, info, warn};
 use super::App;
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::kernel::psi::{Trigger, open};
@@ -37,29 +38,54 @@ pub fn triggers(config: &Config) -> Vec<Trigger> {
 /// The pressure files of this node, as far as there can be any.
 #[must_use]
 pub fn files(config: &Config) -> BTreeMap<Stall, HostFile> {
-    if !config.psi.enabled {
-        return BTreeMap::new();
+    let files = Files::new(config);
+    let all = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+    all.filter_map(|stall| Some((stall, files.of(stall)?)))
+        .collect()
+}
+
+/// Where the pressure files are.
+struct Files {
+    root: HostRoot,
+    unified: Option<Hierarchy>,
+    pods: PodsPath,
+}
+
+impl Files {
+    fn new(config: &Config) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let layout = Layout::detect(&root).ok();
+        let pods = PodsPath::new(layout.as_ref(), &config.pods_cgroups);
+        // Also where the controllers are in version 1: tasks are in both hierarchies.
+        let unified = layout
+            .and_then(|layout| layout.unified)
+            .map(|mount| Hierarchy {
+                mount,
+                version: Version::V2,
+            });
+        Self {
+            root,
+            unified,
+            pods,
+        }
     }
-    let root = HostRoot::new(&config.host_root);
-    let mount = Layout::detect(&root).ok().and_then(|layout| layout.unified);
-    // Also where the controllers are in version 1: tasks are in both hierarchies.
-    let unified = mount.map(|mount| Hierarchy {
-        mount,
-        version: Version::V2,
-    });
-    let pods = unified.zip(config.pods_cgroup.to_str());
-    let pods = pods.map(|(unified, cgroup)| unified.dir(cgroup));
-    let file = |stall: Stall| match stall.of {
-        StallOf::Node => Some((stall, psi::node_file(&root, stall.kind))),
-        StallOf::Pods => Some((stall, psi::cgroup_file(pods.as_ref()?, stall.kind))),
-    };
-    Stall::ALL.into_iter().filter_map(file).collect()
+
+    /// `None`: there can be none.
+    fn of(&self, stall: Stall) -> Option<HostFile> {
+        match stall.of {
+            StallOf::Node => Some(psi::node_file(&self.root, stall.kind)),
+            StallOf::Pods => {
+                let pods = self.unified.as_ref()?.dir(self.pods.path());
+                Some(psi::cgroup_file(&pods, stall.kind))
+            }
+        }
+    }
 }
 
 /// What is known of tasks that wait.
 pub(super) struct Stalls {
     board: StallBoard,
-    files: BTreeMap<Stall, HostFile>,
+    files: Files,
     buf: Vec<u8>,
 }
 
@@ -74,7 +100,7 @@ impl Stalls {
                 config.policy.transition_period,
                 watched,
             ),
-            files: files(config),
+            files: Files::new(config),
             buf: Vec::new(),
         }
     }
@@ -100,8 +126,8 @@ impl Stalls {
 
     /// `some` of one file, now. About 5 µs.
     fn sample(&mut self, stall: Stall) -> Option<StallSample> {
-        let file = self.files.get(&stall)?;
-        let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
+        let file = self.files.of(stall)?;
+        let read = psi::read(&file, &mut self.buf).unwrap_or_else(|err| {
             debug!(err = &err as &dyn std::error::Error, "pressure not read");
             None
         });

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::event::{Event, Received};
 use crate::host::HostRoot;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};
 use crate::kernel::cgroup_watch::{self, Tree};
 use crate::kernel::psi::Trigger;
@@ -46,8 +47,10 @@ impl Watchers {
         };
         // Without a layout the slower line has said why.
         if let Ok(layout) = Layout::detect(&HostRoot::new(&config.host_root)) {
-            let trees = pod_cgroups(&layout, &config.pods_cgroup.display().to_string());
-            let read = cgroup_watch::read(trees, clock, events.clone());
+            let pods = PodsPath::new(Some(&layout), &config.pods_cgroups);
+            let trees = pods.possible().iter();
+            let trees = trees.flat_map(|cgroup| pod_cgroups(&layout, cgroup));
+            let read = cgroup_watch::read(trees.collect(), clock, events.clone());
             watchers.spawn("cgroups", read);
         }
         match uevent::open() {

@@ -49,9 +49,45 @@ pub struct Settings {
     /// Thresholds that begin a condition.
     #[arg(long, value_name = "SIGNAL<VALUE,…")]
     eviction_hard: Option<String>,
+    /// Thresholds that begin a condition and reserve nothing; each needs a grace period.
+    #[arg(long, value_name = "SIGNAL<VALUE,…")]
+    eviction_soft: Option<String>,
+    /// For how long a kubelet would not evict; delays no condition.
+    #[arg(long, value_name = "SIGNAL=DURATION,…")]
+    eviction_soft_grace_period: Option<String>,
+    /// How far above its threshold a signal must come.
+    #[arg(long, value_name = "SIGNAL=VALUE,…")]
+    eviction_minimum_reclaim: Option<String>,
     /// How long a condition stays after its signal is well again.
     #[arg(long, value_name = "DURATION")]
     eviction_pressure_transition_period: Option<String>,
+    /// Whether the Node is created where it is missing.
+    #[arg(long, value_name = "true|false")]
+    register_node: Option<String>,
+    /// `spec.providerID` of a new Node.
+    #[arg(long, value_name = "ID")]
+    provider_id: Option<String>,
+    /// Whether volumes are attached by the controller.
+    #[arg(long, value_name = "true|false")]
+    enable_controller_attach_detach: Option<String>,
+    /// How often the status is computed.
+    #[arg(long, value_name = "DURATION")]
+    node_status_update_frequency: Option<String>,
+    /// Capacity `pods`.
+    #[arg(long, value_name = "NUMBER")]
+    max_pods: Option<String>,
+    /// A second limit on capacity `pods`; 0 is none.
+    #[arg(long, value_name = "NUMBER")]
+    pods_per_core: Option<String>,
+    /// Taken off allocatable.
+    #[arg(long, value_name = "NAME=QUANTITY,…")]
+    system_reserved: Option<String>,
+    /// Taken off allocatable as well.
+    #[arg(long, value_name = "NAME=QUANTITY,…")]
+    kube_reserved: Option<String>,
+    /// CPUs that are not for pods.
+    #[arg(long, alias = "reserved-cpus", value_name = "CPUS")]
+    reserved_system_cpus: Option<String>,
     /// Start although a kubelet seems to look after this node.
     #[arg(long, action = ArgAction::SetTrue)]
     take_over: bool,
@@ -61,6 +97,12 @@ pub struct Settings {
     /// The cgroup under which the pods cgroup is.
     #[arg(long, value_name = "PATH")]
     cgroup_root: Option<String>,
+    /// How the pods cgroup is called [default: as it is found].
+    #[arg(long, value_name = "cgroupfs|systemd")]
+    cgroup_driver: Option<String>,
+    /// With `pods`, thresholds hold for the pods cgroup too.
+    #[arg(long, value_name = "NAME,…")]
+    enforce_node_allocatable: Option<String>,
     /// Its file system is nodefs.
     #[arg(long, value_name = "DIR")]
     root_directory: Option<String>,
@@ -100,6 +142,20 @@ impl Settings {
             register_with_taints: self.register_with_taints,
             eviction_hard: self.eviction_hard,
             eviction_pressure_transition_period: self.eviction_pressure_transition_period,
+            eviction_soft: self.eviction_soft,
+            eviction_soft_grace_period: self.eviction_soft_grace_period,
+            eviction_minimum_reclaim: self.eviction_minimum_reclaim,
+            register_node: self.register_node,
+            provider_id: self.provider_id,
+            enable_controller_attach_detach: self.enable_controller_attach_detach,
+            node_status_update_frequency: self.node_status_update_frequency,
+            max_pods: self.max_pods,
+            pods_per_core: self.pods_per_core,
+            system_reserved: self.system_reserved,
+            kube_reserved: self.kube_reserved,
+            reserved_system_cpus: self.reserved_system_cpus,
+            cgroup_driver: self.cgroup_driver,
+            enforce_node_allocatable: self.enforce_node_allocatable,
             allow_ready_without_runtime: switch(self.allow_ready_without_runtime),
             take_over: switch(self.take_over),
             cgroup_root: self.cgroup_root,

@@ -27,9 +27,6 @@ pub(super) const STATE_DIRECTORY: Preset =
 
 pub(super) const CGROUP_ROOT: Preset = preset("/", "the kubelet's");
 
-/// No container runtime says otherwise.
-pub(super) const CGROUP_DRIVER: Preset = preset("cgroupfs", "the kubelet's");
-
 pub(super) const ENFORCED: Preset = preset("pods", "the kubelet's");
 
 /// Also for `pid.available`, which a kubelet leaves without one: the share that still lets an

@@ -62,7 +62,7 @@ fields! {
     host_root: "hostRoot",
     root_directory: "rootDirectory",
     state_directory: "stateDirectory",
-    pods_cgroup: "cgroupRoot or cgroupDriver",
+    pods_cgroups: "cgroupRoot or cgroupDriver",
     status_update_frequency: "nodeStatusUpdateFrequency",
     status_report_frequency: "nodeStatusReportFrequency",
     lease_duration: "nodeLeaseDurationSeconds",

@@ -33,7 +33,7 @@ impl Loader<'_> {
         let node_name = self.node_name(hostname)?;
         let kubeconfig = keys.optional(&key!(keys, "kubeconfig", kubeconfig), checks::path)?;
         let (host_root, root_directory, state_directory) = self.directories()?;
-        let pods_cgroup = self.pods_cgroup()?;
+        let pods_cgroups = self.pods_cgroups()?;
         let thresholds = eviction::thresholds(keys, mode)?;
         let allocation = allocation::allocation(keys, &thresholds)?;
         let policy = self.policy(thresholds, mode)?;
@@ -51,7 +51,7 @@ impl Loader<'_> {
             host_root,
             root_directory,
             state_directory,
-            pods_cgroup,
+            pods_cgroups,
             allocation,
             policy,
             status_update_frequency: update,
@@ -124,15 +124,17 @@ impl Loader<'_> {
         ))
     }
 
-    fn pods_cgroup(&self) -> Result<PathBuf, ConfigError> {
-        // The kubelet's names.
-        let names = [("cgroupfs", "kubepods"), ("systemd", "kubepods.slice")];
+    fn pods_cgroups(&self) -> Result<Vec<PathBuf>, ConfigError> {
+        // The kubelet's names; systemd is what most clusters use.
+        let names = [("systemd", "kubepods.slice"), ("cgroupfs", "kubepods")];
         let keys = &self.0;
         let root = key!(keys, "cgroupRoot", cgroup_root);
         let root = keys.value(&root, &defaults::CGROUP_ROOT, checks::absolute)?;
         let driver = key!(keys, "cgroupDriver", cgroup_driver);
-        let name = keys.value(&driver, &defaults::CGROUP_DRIVER, checks::choice(&names))?;
-        Ok(root.join(name))
+        let chosen = keys.optional(&driver, checks::choice(&names))?;
+        let wanted = names.iter().map(|(_, name)| *name);
+        let wanted = wanted.filter(|name| chosen.is_none_or(|chosen| chosen == *name));
+        Ok(wanted.map(|name| root.join(name)).collect())
     }
 
     fn policy(&self, thresholds: Vec<Threshold>, mode: Mode) -> Result<Policy, ConfigError> {

@@ -96,7 +96,10 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.host_root, Path::new("/"));
     assert_eq!(config.root_directory, Path::new("/var/lib/kubelet"));
     assert_eq!(config.state_directory, Path::new("/run/nodepulse"));
-    assert_eq!(config.pods_cgroup, Path::new("/kubepods"));
+    assert_eq!(
+        config.pods_cgroups,
+        ["/kubepods.slice", "/kubepods"].map(Path::new)
+    );
     assert_eq!(config.policy.transition_period, Duration::from_mins(5));
     assert_eq!(config.policy.slow_disks, SlowDisks::OwnConditionOnly);
     assert_eq!(config.status_update_frequency, Duration::from_secs(10));
@@ -201,7 +204,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.host_root, Path::new("/host"));
     assert_eq!(config.root_directory, Path::new("/data/kubelet"));
     assert_eq!(config.state_directory, Path::new("/data/nodepulse"));
-    assert_eq!(config.pods_cgroup, Path::new("/sub/kubepods.slice"));
+    assert_eq!(config.pods_cgroups, [Path::new("/sub/kubepods.slice")]);
     assert_eq!(
         thresholds(&config),
         [

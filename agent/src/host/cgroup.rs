@@ -6,6 +6,7 @@
 pub mod memory;
 pub mod oom;
 pub mod pids;
+pub mod pods;
 pub mod walk;
 
 use std::path::{Component, Path, PathBuf};

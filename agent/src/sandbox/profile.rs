@@ -45,12 +45,10 @@ impl Profile {
     #[must_use]
     pub fn new(config: &Config, plugin: Plugin) -> Self {
         let root = &config.host_root;
-        let below_cgroups = config.pods_cgroup.strip_prefix("/");
-        let pods = below_cgroups.unwrap_or(&config.pods_cgroup);
-        let of_pods = UNIFIED.iter().flat_map(|mount| {
-            CGROUP_PRESSURE
-                .iter()
-                .map(move |name| root.join(mount).join(pods).join(name))
+        let of_pods = config.pods_cgroups.iter().flat_map(|pods| {
+            let pods = pods.strip_prefix("/").unwrap_or(pods);
+            let trees = UNIFIED.iter().map(move |mount| root.join(mount).join(pods));
+            trees.flat_map(|tree| CGROUP_PRESSURE.iter().map(move |name| tree.join(name)))
         });
         let mut directories = vec![config.state_directory.clone()];
         let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
@@ -95,6 +93,7 @@ mod tests {
                 &[
                     "/proc/pressure/memory",
                     "/sys/fs/cgroup/kubepods/io.pressure",
+                    "/sys/fs/cgroup/kubepods.slice/io.pressure",
                 ],
                 &["/host/proc/pressure/io", "/dev/null"],
             ),

@@ -150,7 +150,7 @@ fn the_agent_takes_the_configuration_that_is_shipped() {
         assert_eq!(config.mode, Mode::Companion);
         assert_eq!(config.node_name, "worker-1");
         assert_eq!(config.serve, address.parse().ok());
-        assert_eq!(config.pods_cgroup, Path::new("/kubepods.slice"));
+        assert_eq!(config.pods_cgroups.len(), 2, "found by what exists");
         let mounted = |directory: &Path| {
             let mounts = container["volumeMounts"].as_array().unwrap();
             mounts

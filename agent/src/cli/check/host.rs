@@ -1,11 +1,13 @@
 //! The node's files, its clock, and its container runtime.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::report::{Item, Verdict};
 use crate::app::stall_files;
 use crate::config::{Config, Mode, Runtime};
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
 use crate::kernel::ntp::{Discipline, discipline};
@@ -53,14 +55,24 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
 fn pods_cgroup(layout: &Layout, config: &Config) -> Item {
     const NAME: &str = "cgroup of the pods";
 
-    let dir = layout.memory.dir(&config.pods_cgroup.to_string_lossy());
-    if dir.is_dir() {
-        return Item::ok(NAME, dir.display().to_string());
+    let pods = PodsPath::new(Some(layout), &config.pods_cgroups);
+    let dirs = pods.possible().iter().map(|path| layout.memory.dir(path));
+    let dirs: Vec<PathBuf> = dirs.collect();
+    if let [dir] = dirs.as_slice()
+        && dir.is_dir()
+    {
+        let how = match config.pods_cgroups.as_slice() {
+            [_] => "as configured",
+            _ => "found: cgroupDriver is not set",
+        };
+        return Item::ok(NAME, format!("{}, {how}", dir.display()));
     }
+    let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
     Item::degraded(
         NAME,
-        format!("{} is not there, so no kill is a pod's", dir.display()),
-        "set cgroupDriver and cgroupRoot as the kubelet has them (or --kubelet-config)",
+        format!("no {}, so no kill is a pod's", dirs.join(" and no ")),
+        "start the kubelet; a cgroupDriver that is set, and cgroupRoot, must be as the kubelet has \
+         them (or --kubelet-config)",
     )
 }
 

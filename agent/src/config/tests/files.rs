@@ -205,7 +205,7 @@ fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
     let loaded = load_files(with_kubelet(), &[], files).unwrap();
     let config = loaded.config;
 
-    assert_eq!(config.pods_cgroup, Path::new("/kubepods.slice"));
+    assert_eq!(config.pods_cgroups, [Path::new("/kubepods.slice")]);
     assert_eq!(config.attach_detach, AttachDetach::Node);
     assert_eq!(config.allocation.max_pods, 42, "ours is stronger");
     let hard = thresholds(&config);

@@ -40,7 +40,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "cgroupDriver: runc",
-        &["cgroupDriver", r#""runc""#, "cgroupfs, systemd"],
+        &["cgroupDriver", r#""runc""#, "systemd, cgroupfs"],
     ),
     (
         "kernel: {tier: dmesg}",
@@ -238,6 +238,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     ("maxPods: many", &["maxPods", r#""many""#, "maxPods: 110"]),
     ("maxPods: 2147483648", &["maxPods", "2147483647"]),
+    ("maxPods: -1", &["maxPods", r#""-1""#, "from 0"]),
     ("podsPerCore: -1", &["podsPerCore", r#""-1""#]),
     (
         "diskIO: {solidState: {slow: 0ms}}",
@@ -282,6 +283,10 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
             "cpu, memory, ephemeral-storage, pid",
             "cpu: 500m",
         ],
+    ),
+    (
+        "systemReserved: {memory: -1Gi}",
+        &["systemReserved.memory", r#""-1Gi""#, "negative"],
     ),
     (
         "kubeReserved: {cpu: -1}",
