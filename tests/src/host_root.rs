@@ -183,6 +183,16 @@ impl MadeUpHost {
             .write_in_place(&self.memory_file(cgroup, "memory.failcnt"), &failcnt)
     }
 
+    /// Nothing was killed in the cgroup of this container, which is there from now on with those above
+    /// it.
+    pub fn container(&self, cgroup: &str) -> &Self {
+        let above = cgroup.match_indices('/').skip(1);
+        for (end, _) in above {
+            self.oom(&cgroup[..end], 0, 0);
+        }
+        self.oom(cgroup, 0, 0)
+    }
+
     /// Threads that exist, as `/proc/loadavg` counts them.
     pub fn tasks(&self, n: u64) -> &Self {
         self.write("proc/loadavg", format!("0.10 0.20 0.30 1/{n} 4242\n"))

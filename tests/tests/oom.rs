@@ -104,9 +104,7 @@ const ROWS: [Row; 9] = [
 
 fn host() -> Arc<MadeUpHost> {
     let host = MadeUpHost::calm();
-    host.oom("kubepods/burstable", 0, 0)
-        .oom(POD, 0, 0)
-        .oom(CONTAINER, 0, 0);
+    host.container(CONTAINER);
     Arc::new(host)
 }
 
@@ -179,6 +177,28 @@ async fn pressure_by_a_kill_ends_after_the_transition_period() {
         period <= held && held <= period + Duration::from_millis(5),
         "held {held:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_was_hit_long_ago_does_not_speak_against_a_global_kill() {
+    let (api, host) = (in_memory(), host());
+    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    // The kernel tells the scope of this one, so that its counters need not be read for it.
+    host.oom(CONTAINER, 1, 1);
+    node.kernel().oom_kill(in_the_container(1)).await;
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(view.status("MemoryPressure"), "False");
+    host.mem_working_set(SHORT);
+    let global = Kill {
+        limit: Limit::Machine,
+        source: Inferred,
+        ..in_the_container(2)
+    };
+    node.kernel().oom_kill(global).await;
+    view.becomes("MemoryPressure", "True", SOON).await;
+    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,9 +34,7 @@ fn cart() -> Pod {
 
 fn host() -> Arc<MadeUpHost> {
     let host = MadeUpHost::calm();
-    host.oom("kubepods/burstable", 0, 0)
-        .oom(POD, 0, 0)
-        .oom(CONTAINER, 0, 0);
+    host.container(CONTAINER);
     Arc::new(host)
 }
 
@@ -347,7 +345,11 @@ async fn a_container_that_the_api_server_has_not_heard_of_is_called_by_its_id() 
     let rows = [
         (
             Pod::new("shop", "a", UID).new_container("web"),
-            " in container web: ",
+            " in container 3b5c8d0f1e2a: ",
+        ),
+        (
+            Pod::new("shop", "a", UID).container("web", OTHER_ID),
+            " in container 3b5c8d0f1e2a: ",
         ),
         (
             Pod::new("shop", "b", UID)
@@ -373,6 +375,45 @@ async fn a_container_that_the_api_server_has_not_heard_of_is_called_by_its_id() 
         assert!(message(&events[0]).contains(expected), "{events:?}");
         node.stop().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_started_again_is_asked_for_anew() {
+    let api = in_memory();
+    let only = |id| Pod::new("shop", "cart-0", UID).container("web", id);
+    let pod = only(ID);
+    pod.put(&api);
+    let host = host();
+    let again = format!("{POD}/{OTHER_ID}");
+    host.container(&again);
+    let node = started(&api, Node::named("worker-1").host(host)).await;
+    let again = Kill {
+        cgroup: &again,
+        ..kill(3, Limit::Of(POD))
+    };
+    node.kernel().oom_kill(kill(1, Limit::Of(POD))).await;
+    told(&api, &pod, 1, api.now()).await;
+    pass(Duration::from_secs(2)).await;
+    // Not heard of yet: it may be the same container again, or a debugger's.
+    node.kernel()
+        .oom_kill(Kill {
+            victim: ("stress", 2),
+            ..again
+        })
+        .await;
+    told(&api, &pod, 2, api.now()).await;
+    only(OTHER_ID).put(&api);
+    pass(Duration::from_secs(2)).await;
+    node.kernel().oom_kill(again).await;
+    let (events, _) = told(&api, &pod, 3, api.now()).await;
+    for (pid, called) in [(1, "web"), (2, "8d0f1e2a4b6c"), (3, "web")] {
+        let naming = format!("Killed process {pid} (stress) of uid 1000 in container {called}: ");
+        let named = events
+            .iter()
+            .filter(|event| message(event).starts_with(&naming));
+        assert_eq!(named.count(), 1, "{naming}: {events:#?}");
+    }
+    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -445,6 +486,66 @@ async fn a_pod_that_is_gone_is_still_told_by_its_name() {
         message(&events[0]).contains(" in container 3b5c8d0f1e2a: "),
         "{events:?}"
     );
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_whose_cgroup_went_first_is_told_and_counted_as_any_other() {
+    let api = in_memory();
+    let pod = cart();
+    pod.put(&api);
+    let host = host();
+    let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
+    let went = |_: &mut _| {
+        std::fs::remove_dir_all(host.path().join("sys/fs/cgroup").join(POD)).unwrap();
+    };
+    node.kernel()
+        .oom_kill_with(kill(4321, Limit::Of(CONTAINER)), went)
+        .await;
+    let (events, _) = told(&api, &pod, 1, api.now()).await;
+    let expected =
+        "Killed process 4321 (stress) of uid 1000 in container web: the container was at";
+    assert!(message(&events[0]).starts_with(expected), "{events:?}");
+    let scraped = node.scrape().await;
+    for (metric, labels) in [
+        ("nodepulse_oom_kills_total", vec![("scope", "container")]),
+        (
+            "nodepulse_pod_oom_kills_total",
+            vec![("namespace", "shop"), ("pod", "cart-0")],
+        ),
+    ] {
+        assert_eq!(scraped.value(metric, &labels), Some(1.0), "{metric}");
+    }
+    assert_eq!(of_node(&api), []);
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_went_are_forgotten_also_where_no_watch_lives_until_a_bookmark() {
+    let api = in_memory();
+    let pod = cart();
+    pod.put(&api);
+    let node = started(&api, Node::named("worker-1").host(host())).await;
+    node.kernel()
+        .oom_kill(kill(4321, Limit::Of(CONTAINER)))
+        .await;
+    told(&api, &pod, 1, api.now()).await;
+    let cut = async |going: &Pod| {
+        // The first bookmark comes after a minute.
+        pass(Duration::from_secs(25)).await;
+        api.reset_connections();
+        going.delete(&api);
+        pass(Duration::from_secs(25)).await;
+    };
+    let counted = async || {
+        let labels = [("namespace", "shop"), ("pod", "cart-0")];
+        let scraped = node.scrape().await;
+        scraped.value("nodepulse_pod_oom_kills_total", &labels)
+    };
+    cut(&Pod::new("shop", "another", OTHER_ID)).await;
+    assert_eq!(counted().await, Some(1.0), "it is there");
+    cut(&pod).await;
+    assert_eq!(counted().await, None, "gone with it");
     node.stop().await.unwrap();
 }
 

@@ -7,23 +7,11 @@ use serde_json::Value;
 use super::{ApiError, Client, Place};
 use crate::pods::{Container, Containers, List};
 
-/// Where the containers of a pod and their states are.
-const LISTS: [(List, &str, &str); 3] = [
-    (
-        List::Containers,
-        "/spec/containers",
-        "/status/containerStatuses",
-    ),
-    (
-        List::Init,
-        "/spec/initContainers",
-        "/status/initContainerStatuses",
-    ),
-    (
-        List::Ephemeral,
-        "/spec/ephemeralContainers",
-        "/status/ephemeralContainerStatuses",
-    ),
+/// Where the states of a pod's containers are.
+const LISTS: [(List, &str); 3] = [
+    (List::Containers, "/status/containerStatuses"),
+    (List::Init, "/status/initContainerStatuses"),
+    (List::Ephemeral, "/status/ephemeralContainerStatuses"),
 ];
 
 /// Where ids are in the state of a container: of this run, and of the one before.
@@ -45,13 +33,11 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Contai
 
 fn containers(pod: &Value) -> Containers {
     let mut found = Containers::default();
-    let mut specified = Vec::new();
-    for (list, spec, status) in LISTS {
+    for (list, status) in LISTS {
         let container = |entry: &Value| {
             let name = entry.pointer("/name").and_then(Value::as_str)?;
             Container::new(list, name)
         };
-        specified.extend(entries(pod, spec).map(container));
         for state in entries(pod, status) {
             let Some(container) = container(state) else {
                 continue;
@@ -65,9 +51,6 @@ fn containers(pod: &Value) -> Containers {
                 }
             }
         }
-    }
-    if let [Some(only)] = specified.as_slice() {
-        found.set_only(only.clone());
     }
     found
 }
@@ -88,10 +71,6 @@ mod tests {
     #[test]
     fn ids_of_every_list_and_of_the_run_before_lead_to_the_name() {
         let pod = json!({
-            "spec": {
-                "containers": [{ "name": "web" }, { "name": "proxy" }],
-                "initContainers": [{ "name": "setup" }],
-            },
             "status": {
                 "containerStatuses": [
                     {
@@ -122,32 +101,11 @@ mod tests {
         for (id, expected) in rows {
             assert_eq!(path(id).as_deref(), expected, "{id:?}");
         }
-    }
-
-    #[test]
-    fn the_only_container_is_meant_by_an_id_that_the_server_has_not_heard_of() {
-        let web = json!([{ "name": "web" }]);
-        let rows = [
-            (json!({ "spec": { "containers": web } }), Some("web")),
-            (
-                json!({ "spec": { "containers": web, "initContainers": web } }),
-                None,
-            ),
-            (
-                json!({ "spec": { "containers": [{ "name": "a" }, { "name": "b" }] } }),
-                None,
-            ),
-            (
-                json!({ "spec": { "containers": [{ "name": "a" }, {}] } }),
-                None,
-            ),
-            (json!({ "spec": "x" }), None),
-            (json!(null), None),
-        ];
-        for (pod, expected) in rows {
-            let containers = containers(&pod);
-            let name = containers.find("aa").map(|only| &*only.name);
-            assert_eq!(name, expected, "{pod}");
+        for nonsense in [
+            json!({ "status": { "containerStatuses": "x" } }),
+            json!(null),
+        ] {
+            assert_eq!(super::containers(&nonsense), Containers::default());
         }
     }
 }

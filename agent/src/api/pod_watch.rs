@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -25,6 +27,11 @@ const CONFIG_HASH: &str = "/metadata/annotations/kubernetes.io~1config.hash";
 /// What makes a pod a mirror.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
+/// After so long a watch has told of all pods that were there when it was opened: the server sends
+/// those at once. Where bookmarks come they say so for certain; a proxy may cut every watch before its
+/// first, which comes after a minute.
+const ALL_TOLD: Duration = Duration::from_secs(10);
+
 /// What happened to our pods.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PodChange {
@@ -34,7 +41,7 @@ pub enum PodChange {
     Present(Pod),
     /// The pod of this uid is gone.
     Gone(String),
-    /// All were told of. What was not is gone.
+    /// All were told of, once or twice. What was not is gone.
     Listed,
     /// We may not look at pods. It is tried again after minutes.
     Refused,
@@ -119,24 +126,37 @@ impl Pods {
         drop(self.changes.send(PodChange::Refused).await);
     }
 
-    async fn stream(&mut self, generation: &Generation, timeout: std::time::Duration) -> End {
+    async fn stream(&mut self, generation: &Generation, timeout: Duration) -> End {
         let from = self.version.as_deref().unwrap_or(ANY);
         let mut watch = match Watch::open(generation, &self.subject, from, timeout).await {
             Ok(watch) => watch,
             Err(end) => return end,
         };
-        let mut change = self.version.is_none().then_some(PodChange::Relisting);
+        let mut listing = self.version.is_none();
+        let mut change = listing.then_some(PodChange::Relisting);
+        let all_told = tokio::time::sleep(ALL_TOLD);
+        tokio::pin!(all_told);
         loop {
             if let Some(change) = change.take()
                 && self.changes.send(change).await.is_err()
             {
                 return End::Broken;
             }
-            let news = match watch.next().await {
+            let news = tokio::select! {
+                biased;
+                news = watch.next() => news,
+                () = &mut all_told, if listing => {
+                    listing = false;
+                    change = Some(PodChange::Listed);
+                    continue;
+                }
+            };
+            let news = match news {
                 Ok(news) => news,
                 Err(end) => return end,
             };
             self.heard |= news.change == Change::Bookmark;
+            listing &= !self.heard;
             change = match news.change {
                 Change::Added => pod(&news.object).map(PodChange::Present),
                 Change::Deleted => Some(PodChange::Gone(text(&news.object, "/metadata/uid"))),

@@ -287,7 +287,7 @@ impl PodEvents {
                 self.refused = false;
                 self.index.relist();
             }
-            PodChange::Present(pod) => self.index.put(pod),
+            PodChange::Present(pod) => return self.index.put(pod).into_iter().collect(),
             PodChange::Gone(uid) => return self.index.remove(&uid).cloned().into_iter().collect(),
             PodChange::Listed => return self.index.listed(),
             PodChange::Refused => self.refused = true,

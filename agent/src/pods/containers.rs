@@ -55,7 +55,6 @@ impl Container {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
-    only: Option<Container>,
 }
 
 impl Containers {
@@ -66,17 +65,13 @@ impl Containers {
         }
     }
 
-    /// The pod has no other container than this one, so any id is its: the API server learns of a
-    /// new one about a second late, and one that is killed at once may be over by then.
-    pub fn set_only(&mut self, container: Container) {
-        self.only = Some(container);
-    }
-
-    /// The container of this id.
+    /// The container of this id. One that the API server has not heard of is none of those it knows,
+    /// not even where it knows one alone: that one was started again, or it is a debugger's, or the
+    /// sandbox.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Container> {
         let known = self.by_id.iter().find(|(known, _)| **known == *id);
-        known.map(|(_, container)| container).or(self.only.as_ref())
+        known.map(|(_, container)| container)
     }
 }
 
@@ -89,15 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_by_its_id_and_an_only_one_by_any() {
-        let mut several = Containers::default();
-        several.add("aa", container("web"));
-        several.add("bb", container("proxy"));
-        assert_eq!(several.find("bb"), Some(&container("proxy")));
-        assert_eq!(several.find("b"), None, "an id is whole");
-        let mut single = Containers::default();
-        single.set_only(container("web"));
-        assert_eq!(single.find("cc"), Some(&container("web")));
+    fn a_container_is_found_by_its_own_id_alone() {
+        let mut containers = Containers::default();
+        containers.add("aa", container("web"));
+        assert_eq!(containers.find("cc"), None, "not the only one's either");
+        containers.add("bb", container("proxy"));
+        assert_eq!(containers.find("bb"), Some(&container("proxy")));
+        assert_eq!(containers.find("b"), None, "an id is whole");
     }
 
     #[test]

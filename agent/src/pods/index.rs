@@ -1,12 +1,14 @@
 //! The pods of this node by what their cgroups are called, so that what happens in a cgroup is told
 //! of a pod that people know.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Container, Containers, PodId, fits};
 
-/// Pods that are kept: far more than a kubelet runs. Those beyond are told of as pods that nobody
-/// knows.
+/// Pods that are kept: far more than a kubelet runs. Beyond them a new one takes the place of one that
+/// is gone, then of one that was not in the newest listings; where there is none of either, it is told
+/// of as a pod that nobody knows.
 pub const MOST_PODS: usize = 4096;
 /// Pods that are gone and still known: those that went last. A uid is never given twice, so this
 /// bounds memory and nothing else.
@@ -74,26 +76,43 @@ impl PodIndex {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A pod is there.
-    pub fn put(&mut self, pod: Pod) {
-        let (full, listing) = (MOST_PODS <= self.pods.len(), self.listing);
-        match self.pods.get_mut(&pod.uid) {
-            Some(known) => {
-                known.pod = pod;
-                known.listing = listing;
-                known.gone = None;
-            }
-            None if full => {}
-            None => {
-                let entry = Entry {
-                    containers: None,
-                    listing,
-                    gone: None,
-                    pod,
-                };
-                self.pods.insert(entry.pod.uid.clone(), entry);
-            }
+    /// A pod is there. Gives the one that is not known any more in its stead, unless it was known to
+    /// be gone.
+    pub fn put(&mut self, pod: Pod) -> Option<Pod> {
+        let listing = self.listing;
+        if let Some(known) = self.pods.get_mut(&pod.uid) {
+            known.pod = pod;
+            known.listing = listing;
+            known.gone = None;
+            return None;
         }
+        let forgotten = (MOST_PODS <= self.pods.len())
+            .then(|| self.make_room())
+            .flatten();
+        if self.pods.len() < MOST_PODS {
+            let entry = Entry {
+                containers: None,
+                listing,
+                gone: None,
+                pod,
+            };
+            self.pods.insert(entry.pod.uid.clone(), entry);
+        }
+        forgotten
+    }
+
+    /// Forgets one pod, if any may be: the first that went, else one that was not listed for longest.
+    fn make_room(&mut self) -> Option<Pod> {
+        let unlisted = |known: &Entry| self.listing.wrapping_sub(known.listing);
+        let spare = self
+            .pods
+            .values()
+            .filter(|known| known.gone.is_some() || unlisted(known) > 0);
+        let first =
+            spare.min_by_key(|known| (known.gone.is_none(), known.gone, Reverse(unlisted(known))));
+        let uid = first?.pod.uid.clone();
+        let forgotten = self.pods.remove(&uid)?;
+        forgotten.gone.is_none().then_some(forgotten.pod)
     }
 
     /// A pod is gone. It stays known for a while: what its cgroups tell comes late.
@@ -214,7 +233,7 @@ mod tests {
     fn a_listing_drops_what_it_does_not_name() {
         let mut index = PodIndex::default();
         index.relist();
-        (0..3).for_each(|n| index.put(pod(n)));
+        (0..3).for_each(|n| drop(index.put(pod(n))));
         assert_eq!(index.listed(), []);
         index.relist();
         index.put(pod(1));
@@ -278,7 +297,7 @@ mod tests {
     #[test]
     fn five_hundred_pods_take_less_than_a_quarter_of_a_megabyte_and_nothing_grows() {
         let mut index = PodIndex::default();
-        (0..500).for_each(|n| index.put(pod(n)));
+        (0..500).for_each(|n| drop(index.put(pod(n))));
         let text = |known: &Entry| {
             let pod = &known.pod;
             // The uid stands in the key too; an allocation has 16 bytes of its own at most.
@@ -293,5 +312,40 @@ mod tests {
             index.put(pod(n));
         }
         assert_eq!(index.pods.len(), MOST_PODS);
+    }
+
+    #[test]
+    fn where_there_is_no_room_what_is_gone_goes_and_then_what_was_not_listed_for_longest() {
+        let mut index = PodIndex::default();
+        let new = MOST_PODS;
+        for n in 0..new {
+            if n == 2 {
+                index.relist();
+            }
+            assert_eq!(index.put(pod(n)), None);
+        }
+        index.relist();
+        index.put(pod(0));
+        index.remove(&pod(5).uid);
+        assert_eq!(index.put(pod(new)), None, "known to be gone already");
+        assert_eq!(
+            index.put(pod(new + 1)),
+            Some(pod(1)),
+            "of the first listing"
+        );
+        assert_eq!(index.put(pod(new + 2)), Some(pod(2)), "of the second");
+        assert_eq!(
+            names(&index, &[0, 1, 2, 3, 5]),
+            [true, false, false, true, false]
+        );
+        assert_eq!(names(&index, &[new, new + 1, new + 2]), [true; 3]);
+
+        (3..new).for_each(|n| drop(index.put(pod(n))));
+        assert_eq!(index.put(pod(2)), None);
+        assert_eq!(
+            names(&index, &[2, 3]),
+            [false, true],
+            "all that are kept are there"
+        );
     }
 }
