@@ -322,7 +322,13 @@ impl App {
             let now = self.clock.now();
             self.metering.woke(&input);
             match input {
-                Input::Kernel(received) => self.kernel_events(received, &mut events, now),
+                Input::Kernel(received) => {
+                    if self.kernel_events(received, &mut events, now) {
+                        // What was told is written before memory and counters are looked at.
+                        tokio::task::yield_now().await;
+                        self.kills.catch_up(self.clock.now().boot);
+                    }
+                }
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),

@@ -19,13 +19,13 @@ const TOGETHER: usize = 256;
 
 impl App {
     /// Takes a record, and after a kill all that is there already: what goes together is told
-    /// together, and nothing is waited for.
+    /// together, and nothing is waited for. Says whether there were kills.
     pub(super) fn kernel_events(
         &mut self,
         first: Received,
         events: &mut mpsc::Receiver<Received>,
         now: Now,
-    ) {
+    ) -> bool {
         let mut killed = Vec::new();
         let mut next = Some(first);
         for _ in 0..TOGETHER {
@@ -43,7 +43,9 @@ impl App {
             let cgroup = finding.path.as_deref();
             self.counts.told(cgroup, finding.stamp.kernel);
         }
+        let any = !killed.is_empty();
         self.tell(kills::notices(killed, now), now);
+        any
     }
 
     fn kernel_event(&mut self, received: Received, now: Now) -> Option<Finding> {
@@ -136,10 +138,14 @@ impl App {
     }
 }
 
-fn around<'a>(observe: &mut Observe, config: &'a Config, read: BootNanos, now: Now) -> Around<'a> {
+fn around<'a>(
+    observe: &'a mut Observe,
+    config: &'a Config,
+    read: BootNanos,
+    now: Now,
+) -> Around<'a> {
     Around {
-        // Taken before the sample, which would find the memory free again.
-        memory: observe.memory(),
+        observe,
         policy: &config.policy,
         read,
         now: now.boot,

@@ -1,11 +1,12 @@
 //! What a kill was about: whose cgroup, which limit, and whether the node itself is short.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
+use super::observe::Observe;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::Config;
 use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
@@ -16,10 +17,10 @@ use crate::kernel::handle::CgroupMount;
 use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
-    Constraint, Evidence, Grounds, Kill, LimitCounters, LimitOwner, Scope, ScopeSource as Source,
+    Constraint, Grounds, Kill, Left, LimitCounters, LimitOwner, Scope, ScopeSource as Source,
     Verdict, judge,
 };
-use crate::reading::{Reading, Signal};
+use crate::reading::Signal;
 use crate::units::{Bytes, CgroupId};
 
 pub(super) mod finding;
@@ -43,6 +44,8 @@ pub(super) struct Kills {
     pods: PodsPath,
     page: u64,
     hits: HashMap<CgroupId, Hits>,
+    /// Victims' cgroups whose counters had no say, and are to be looked at all the same.
+    uncounted: BTreeSet<String>,
     /// For when handles cannot be used.
     paths: cgroup::walk::InodeMap,
     walked: Option<BootNanos>,
@@ -56,11 +59,9 @@ struct Hits {
     moved: Option<BootNanos>,
 }
 
-/// When a kill is looked at, and what was there then.
-#[derive(Debug, Clone, Copy)]
+/// When a kill is looked at, and what it is looked at with.
 pub(super) struct Around<'a> {
-    /// `memory.available`, read before anything else.
-    pub(super) memory: Option<Reading>,
+    pub(super) observe: &'a mut Observe,
     pub(super) policy: &'a Policy,
     /// When the record was read.
     pub(super) read: BootNanos,
@@ -114,6 +115,7 @@ impl Kills {
             hits: hits
                 .map(|(id, count)| (id, Hits { count, moved: None }))
                 .collect(),
+            uncounted: BTreeSet::new(),
             paths: cgroup::walk::InodeMap::default(),
             walked: None,
             graveyard,
@@ -126,7 +128,7 @@ impl Kills {
     }
 
     /// Looks at a kill that a program told.
-    pub(super) fn examine(&mut self, kill: &OomKill, around: Around<'_>) -> Finding {
+    pub(super) fn examine(&mut self, kill: &OomKill, mut around: Around<'_>) -> Finding {
         let now = around.now;
         let victim = self.path(kill.cgroup, now);
         let (limiting, usage) = match kill.scope {
@@ -153,7 +155,7 @@ impl Kills {
             constraint: kill.constraint.map(constraint),
             order: kill.order,
         };
-        let verdict = judge(&judged, &self.evidence(victim.as_deref(), around));
+        let verdict = self.judge(&judged, victim.as_deref(), &mut around);
         let bytes = |pages| Bytes::from_pages(pages, self.page);
         let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages];
         // An exiting task may have given its memory back before it is looked at.
@@ -185,7 +187,7 @@ impl Kills {
     }
 
     /// Looks at a kill that the kernel's log told.
-    pub(super) fn examine_logged(&mut self, kill: &LoggedKill, around: Around<'_>) -> Finding {
+    pub(super) fn examine_logged(&mut self, kill: &LoggedKill, mut around: Around<'_>) -> Finding {
         // A cgroup's name that is no text is a tenant's own: Kubernetes' and systemd's are.
         let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
         let victim = kill.cgroup.as_ref().map(text);
@@ -207,7 +209,7 @@ impl Kills {
             constraint: kill.constraint.map(constraint),
             order: kill.order,
         };
-        let verdict = judge(&judged, &self.evidence(victim.as_deref(), around));
+        let verdict = self.judge(&judged, victim.as_deref(), &mut around);
         Finding {
             stamp: around.stamp(kill.at),
             victim: kill.victim,
@@ -243,11 +245,34 @@ impl Kills {
         }
     }
 
-    fn evidence(&mut self, victim: Option<&str>, around: Around<'_>) -> Evidence {
-        Evidence {
-            counters: self.counters(victim, around.now),
-            memory: around.memory,
-            threshold: around.policy.threshold(Signal::MemoryAvailable),
+    fn judge(&mut self, kill: &Kill, victim: Option<&str>, around: &mut Around<'_>) -> Verdict {
+        let Around {
+            observe,
+            policy,
+            now,
+            ..
+        } = around;
+        let mut counted = false;
+        let counters = || {
+            counted = true;
+            self.counters(victim, *now)
+        };
+        let left = || Left {
+            memory: observe.memory(),
+            threshold: policy.threshold(Signal::MemoryAvailable),
+        };
+        let verdict = judge(kill, counters, left);
+        if !counted {
+            self.uncounted.extend(victim.map(str::to_owned));
+        }
+        verdict
+    }
+
+    /// Looks at the counters that had no say yet, so that what moved them is not held against a kill
+    /// to come. For when what was found out has been told.
+    pub(super) fn catch_up(&mut self, now: BootNanos) {
+        for victim in std::mem::take(&mut self.uncounted) {
+            self.counters(Some(&victim), now);
         }
     }
 

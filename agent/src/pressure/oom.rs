@@ -89,11 +89,9 @@ pub enum LimitCounters {
     Unknown,
 }
 
-/// What was read after the kill.
+/// How much memory was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Evidence {
-    /// Of the victim's cgroup and its ancestors.
-    pub counters: LimitCounters,
+pub struct Left {
     /// `memory.available`; `None` where it could not be read.
     pub memory: Option<Reading>,
     /// The highest threshold on `memory.available`, if any.
@@ -149,12 +147,18 @@ pub enum Doubt {
     MemoryUnread,
 }
 
-/// Judges one kill.
+/// Judges one kill. What has to be read for it, the counters of the victim's cgroup and its ancestors
+/// and the memory that is left, is asked for where it has a say, and only there: a kill is told in
+/// less time than that takes.
 #[must_use]
-pub fn judge(kill: &Kill, evidence: &Evidence) -> Verdict {
+pub fn judge(
+    kill: &Kill,
+    counters: impl FnOnce() -> LimitCounters,
+    left: impl FnOnce() -> Left,
+) -> Verdict {
     let verdict = match kill.scope {
-        Scope::Memcg { limiting_is } => judge_memcg(kill, limiting_is, evidence),
-        Scope::Global => judge_global(kill, evidence),
+        Scope::Memcg { limiting_is } => judge_memcg(kill, limiting_is, counters, left),
+        Scope::Global => judge_global(kill, counters, left),
     };
     match verdict {
         Ok(why) => Verdict::NodePressure { why },
@@ -162,19 +166,24 @@ pub fn judge(kill: &Kill, evidence: &Evidence) -> Verdict {
     }
 }
 
-fn judge_memcg(kill: &Kill, owner: LimitOwner, evidence: &Evidence) -> Result<Grounds, Doubt> {
+fn judge_memcg(
+    kill: &Kill,
+    owner: LimitOwner,
+    counters: impl FnOnce() -> LimitCounters,
+    left: impl FnOnce() -> Left,
+) -> Result<Grounds, Doubt> {
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
     }
     // A victim that sat at its own limit when the machine ran out: the inference is wrong, and the
     // counters say so.
-    if kill.source == ScopeSource::Inferred && evidence.counters == LimitCounters::Still {
-        return memory_is_short(evidence)
+    if kill.source != ScopeSource::Exact && counters() == LimitCounters::Still {
+        if kill.source == ScopeSource::Logged {
+            return Err(Doubt::LimitCountersStill);
+        }
+        return memory_is_short(left())
             .map(|()| Grounds::ConfirmedGlobal)
             .map_err(|_| Doubt::OwnLimit(owner));
-    }
-    if kill.source == ScopeSource::Logged && evidence.counters == LimitCounters::Still {
-        return Err(Doubt::LimitCountersStill);
     }
     match owner {
         LimitOwner::PodsCgroup => Ok(Grounds::PodsLimit),
@@ -182,7 +191,11 @@ fn judge_memcg(kill: &Kill, owner: LimitOwner, evidence: &Evidence) -> Result<Gr
     }
 }
 
-fn judge_global(kill: &Kill, evidence: &Evidence) -> Result<Grounds, Doubt> {
+fn judge_global(
+    kill: &Kill,
+    counters: impl FnOnce() -> LimitCounters,
+    left: impl FnOnce() -> Left,
+) -> Result<Grounds, Doubt> {
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
     }
@@ -194,13 +207,13 @@ fn judge_global(kill: &Kill, evidence: &Evidence) -> Result<Grounds, Doubt> {
         Some(Constraint::None) | None => {}
     }
     if kill.source != ScopeSource::Exact {
-        match evidence.counters {
+        match counters() {
             LimitCounters::Still => {}
             LimitCounters::Moved => return Err(Doubt::LimitCounterMoved),
             LimitCounters::Unknown => return Err(Doubt::LimitCountersUnknown),
         }
     }
-    memory_is_short(evidence).map(|()| Grounds::ConfirmedGlobal)
+    memory_is_short(left()).map(|()| Grounds::ConfirmedGlobal)
 }
 
 /// Whether the kernel said enough to tell a kill for want of memory from all others.
@@ -212,9 +225,9 @@ fn is_told(kill: &Kill) -> bool {
     }
 }
 
-fn memory_is_short(evidence: &Evidence) -> Result<(), Doubt> {
-    let memory = evidence.memory.ok_or(Doubt::MemoryUnread)?;
-    let short = [Some(SHORT), evidence.threshold]
+fn memory_is_short(left: Left) -> Result<(), Doubt> {
+    let memory = left.memory.ok_or(Doubt::MemoryUnread)?;
+    let short = [Some(SHORT), left.threshold]
         .into_iter()
         .flatten()
         .any(|level| i128::from(memory.available) < i128::from(level.amount(memory.capacity)));
@@ -245,9 +258,8 @@ mod tests {
         }
     }
 
-    fn evidence(counters: LimitCounters, available: i64) -> Evidence {
-        Evidence {
-            counters,
+    fn left(available: i64) -> Left {
+        Left {
             memory: Some(Reading {
                 signal: Signal::MemoryAvailable,
                 available,
@@ -255,6 +267,10 @@ mod tests {
             }),
             threshold: None,
         }
+    }
+
+    fn evidence(counters: LimitCounters, available: i64) -> (LimitCounters, Left) {
+        (counters, left(available))
     }
 
     #[test]
@@ -314,7 +330,7 @@ mod tests {
             ("inferred, constraint known to be none, memory left",
                 constrained(Constraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("inferred, memory unread",
-                inferred, Evidence { memory: None, ..evidence(Still, 0) }, event(Doubt::MemoryUnread)),
+                inferred, (Still, Left { memory: None, ..left(0) }), event(Doubt::MemoryUnread)),
             ("at the pods limit, exact", at(PodsCgroup, Exact), evidence(Unknown, plenty), pods),
             ("at the pods limit, inferred", at(PodsCgroup, Inferred), evidence(Moved, plenty), pods),
             ("at the pods limit, inferred, counters unknown",
@@ -342,8 +358,8 @@ mod tests {
                 at(Container, Inferred), evidence(Still, short), global),
             ("the same with memory left", at(Container, Inferred), evidence(Still, plenty), limit(Container)),
         ];
-        for (name, kill, evidence, expected) in rows {
-            assert_eq!(judge(&kill, &evidence), expected, "{name}");
+        for (name, kill, (counters, left), expected) in rows {
+            assert_eq!(judge(&kill, || counters, || left), expected, "{name}");
         }
     }
 
@@ -359,16 +375,16 @@ mod tests {
             ("negative", -1, None, true),
         ];
         for (name, available, threshold, short) in rows {
-            let evidence = Evidence {
+            let left = Left {
                 threshold,
-                ..evidence(LimitCounters::Still, available)
+                ..left(available)
             };
             let expected = if short {
                 Ok(())
             } else {
                 Err(Doubt::MemoryLeft)
             };
-            assert_eq!(memory_is_short(&evidence), expected, "{name}");
+            assert_eq!(memory_is_short(left), expected, "{name}");
         }
     }
 }
