@@ -82,6 +82,9 @@ pub struct EventInput {
     pub reason: String,
     /// For people. Cut after 1024 bytes.
     pub message: String,
+    /// How many things the message tells of: processes that were killed together. Where it gives way
+    /// to a newer one, the count has to tell of them.
+    pub of: u32,
     /// When it happened: the kernel's time where the kernel saw it.
     pub at: SystemTime,
     /// Its way so far, where the kernel saw it.
@@ -273,7 +276,7 @@ impl Recorder {
         let name = self.next_name(&write);
         let event = body::event(&name, &write, &self.reporter);
         let known = write.known.as_ref().map(|known| {
-            let count = known.count.saturating_add(write.noted.times);
+            let count = known.count.saturating_add(write.count);
             let name = known.name.clone();
             (Known { name, count }, body::patch(count, &write))
         });
@@ -287,7 +290,7 @@ impl Recorder {
             leaving: self.leaving.subscribe(),
         };
         Box::pin(async move {
-            let result = delivery.deliver(write.noted.times).await;
+            let result = delivery.deliver(write.count).await;
             (write, result)
         })
     }

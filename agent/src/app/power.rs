@@ -83,6 +83,7 @@ impl App {
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),
             message: message.to_owned(),
+            of: 1,
             at: now.wall,
             stamp: None,
         }]);

@@ -193,6 +193,7 @@ pub(super) fn events(
             type_: edge.type_(),
             reason: edge.reason().to_owned(),
             message: edge.message(node),
+            of: 1,
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,
         }

@@ -27,7 +27,7 @@ pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
         "reportingInstance": reporter.node,
         "firstTimestamp": time(write.noted.first),
         "lastTimestamp": time(input.at),
-        "count": write.noted.times,
+        "count": write.count,
     })
 }
 

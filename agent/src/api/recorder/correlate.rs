@@ -31,6 +31,8 @@ pub struct Noted {
     pub newest: EventInput,
     /// How many there are.
     pub times: u32,
+    /// How many things they tell of.
+    of: u32,
     /// When the oldest was.
     pub first: SystemTime,
     /// Whether their messages differ.
@@ -42,6 +44,7 @@ impl Noted {
     pub fn once(input: EventInput) -> Self {
         Self {
             first: input.at,
+            of: input.of,
             newest: input,
             times: 1,
             mixed: false,
@@ -64,6 +67,7 @@ impl Noted {
     /// Takes in an older, similar one.
     fn add_older(&mut self, older: &Self) {
         self.times = self.times.saturating_add(older.times);
+        self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
         self.mixed |= older.mixed || self.newest.message != older.newest.message;
     }
@@ -178,6 +182,9 @@ pub struct Write {
     pub noted: Noted,
     /// The message, as it is to be written.
     pub message: String,
+    /// What it adds to the count: of a message that stays how often it came, of one that gives way to
+    /// the next how many things it tells of.
+    pub count: u32,
     /// The Event that counts up, where there is one.
     pub known: Option<Known>,
 }
@@ -302,6 +309,7 @@ impl Correlator {
         let known = self.known.get(&key).cloned();
         Write {
             key,
+            count: if combined { noted.of } else { noted.times },
             noted,
             message,
             known,
@@ -395,6 +403,7 @@ pub(super) mod tests {
             type_: EventType::Warning,
             reason: reason.to_owned(),
             message: message.to_owned(),
+            of: 1,
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,
         }
@@ -415,7 +424,7 @@ pub(super) mod tests {
     }
 
     fn accept(correlator: &mut Correlator, write: Write) -> (String, u32) {
-        let count = write.noted.times + write.known.map_or(0, |known| known.count);
+        let count = write.count + write.known.map_or(0, |known| known.count);
         let known = Known {
             name: "n".to_owned(),
             count,
@@ -448,6 +457,45 @@ pub(super) mod tests {
         }
         let got = write(&mut correlator, noted("13"), after(1201));
         assert_eq!(got, Some(("13".to_owned(), 1)), "the window is over");
+    }
+
+    #[test]
+    fn a_group_counts_whole_where_its_message_gives_way_to_another() {
+        let mut correlator = Correlator::new();
+        let group = |message| {
+            Noted::once(EventInput {
+                of: 3,
+                ..input("OOMKilling", message)
+            })
+        };
+        assert_eq!(
+            write(&mut correlator, group("a"), after(0)),
+            Some(("a".to_owned(), 1))
+        );
+        for n in 1..9 {
+            write(&mut correlator, noted(&n.to_string()), after(0)).unwrap();
+        }
+        let combined = |text: &str, count| Some((format!("{COMBINED}{text}"), count));
+        assert_eq!(
+            write(&mut correlator, group("b"), after(0)),
+            combined("b", 3)
+        );
+        assert_eq!(
+            write(&mut correlator, noted("c"), after(0)),
+            combined("c", 4)
+        );
+        for _ in 11..BURST {
+            write(&mut correlator, noted("c"), after(0)).unwrap();
+        }
+        assert_eq!(
+            write(&mut correlator, group("d"), after(0)),
+            None,
+            "held back"
+        );
+        assert_eq!(
+            write(&mut correlator, noted("e"), after(300)),
+            combined("e", 22)
+        );
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl Notice {
             type_: EventType::Warning,
             reason: words.reason.to_owned(),
             message: words.message,
+            of: u32::try_from(self.kills().max(1)).unwrap_or(u32::MAX),
             at: self.at,
             stamp: self.stamp,
         }
