@@ -25,6 +25,7 @@ pub mod manual;
 pub mod node;
 pub mod openmetrics;
 pub mod pod;
+pub mod pod_kills;
 pub mod process;
 pub mod provoke;
 pub mod view;

@@ -258,6 +258,38 @@ async fn a_group_is_one_event_of_its_pod_and_pods_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_group_counts_whole_where_its_event_is_combined_with_others() {
+    let api = in_memory();
+    let pod = cart();
+    pod.put(&api);
+    let node = started(&api, Node::named("worker-1").host(host())).await;
+    let alone = async |pid| {
+        node.kernel().oom_kill(kill(pid, Limit::Of(POD))).await;
+        pass(Duration::from_millis(100)).await;
+    };
+    for pid in 1..=9 {
+        alone(pid).await;
+    }
+    for pid in 10..=12 {
+        let group = kill(pid, Limit::Of(POD));
+        node.kernel().oom_kill_by(group, ("stress", 9)).await;
+    }
+    pass(Duration::from_millis(100)).await;
+    alone(13).await;
+    let (events, _) = told(&api, &pod, 10, api.now()).await;
+    let mut combined = events.iter();
+    let combined = combined
+        .find(|event| message(event).starts_with("(combined"))
+        .unwrap();
+    assert!(
+        message(combined).contains("Killed process 13 "),
+        "{combined}"
+    );
+    assert_eq!(combined["count"], 4, "{combined}");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_static_pod_is_told_by_its_mirror() {
     let api = in_memory();
     let mirror = Pod::new("kube-system", "etcd-worker-1", UID)

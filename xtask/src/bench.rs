@@ -16,6 +16,7 @@ use crate::run;
 
 mod api;
 mod kernel;
+mod kills;
 mod report;
 mod runs;
 mod sample;
@@ -44,6 +45,8 @@ pub struct Args {
 enum What {
     /// What the probes cost in the kernel.
     Kernel(kernel::Args),
+    /// How long kills take to the API server.
+    Kills(kills::Args),
 }
 
 /// What an idle agent costs.
@@ -69,6 +72,7 @@ const SHORT: Duration = Duration::from_secs(30);
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.what {
         Some(What::Kernel(args)) => kernel::main(args),
+        Some(What::Kills(args)) => kills::main(args),
         None => idle(&args.idle),
     }
 }

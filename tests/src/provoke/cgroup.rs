@@ -101,6 +101,24 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), bytes.to_string())
     }
 
+    /// Processes of the cgroup `below` that were killed for want of memory, as the kernel counts
+    /// them. What is below it does not count.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says, and where it has no such count.
+    pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {
+        let file = match self.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events.local",
+        };
+        let text = fs::read_to_string(self.dir(below).join(file))?;
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
+    }
+
     /// A kill in the cgroup `below` takes all of its processes.
     ///
     /// # Errors

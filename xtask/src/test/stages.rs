@@ -132,7 +132,9 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
     test.args(["--features", "nodepulse-tests/kernel"]);
-    test.args(["--test", "kernel", "--test", "daemon", "--test", "hostile"]);
+    for name in ["kernel", "daemon", "hostile", "pod_kills"] {
+        test.args(["--test", name]);
+    }
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
 

@@ -1,0 +1,72 @@
+//! How long real kills take to the API server, as JSON: what `cargo xtask bench kills` runs, as root.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use nodepulse_tests::pod_kills::{Cluster, Way, stop, ways};
+use nodepulse_tests::provoke::Provoke;
+use serde_json::{Value, json};
+
+#[derive(Parser)]
+struct Args {
+    /// The agent's binary.
+    #[arg(long)]
+    agent: PathBuf,
+    /// Pods; in each of them the first kill is the one that asks what its container is called.
+    #[arg(long, default_value_t = 60)]
+    pods: usize,
+    /// Kills in each pod: from the tenth on the messages of a pod are combined.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..10))]
+    each: u8,
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime.map(|runtime| runtime.block_on(measure(&Args::parse()))) {
+        Ok(json) => {
+            println!("{json}");
+            ExitCode::SUCCESS
+        }
+        Err(err) => {
+            eprintln!("kills: {err}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(args: &Args) -> Value {
+    let provoke = Provoke::beside_me().expect("our own path");
+    let cluster = Cluster::with("bench", args.pods, provoke).await;
+    let agent = cluster.agent(&args.agent).await;
+    let (_, bare) = cluster
+        .kill_one_by_one(args.pods * usize::from(args.each))
+        .await;
+    let ways = ways(&stop(agent).await);
+    let (asking, knowing) = ways.split_at(args.pods.min(ways.len()));
+    json!({
+        "bare": figures(bare),
+        "knowing": { "first": figures(firsts(knowing)), "whole": figures(wholes(knowing)) },
+        "asking": { "first": figures(firsts(asking)), "whole": figures(wholes(asking)) },
+    })
+}
+
+/// Until the request that tells of it went out.
+fn firsts(ways: &[Way]) -> Vec<Duration> {
+    ways.iter().map(|way| way.read + way.sent).collect()
+}
+
+fn wholes(ways: &[Way]) -> Vec<Duration> {
+    ways.iter().map(Way::whole).collect()
+}
+
+/// Half of them, and 99 of a hundred, are no longer than these milliseconds.
+fn figures(mut all: Vec<Duration>) -> Value {
+    all.sort_unstable();
+    let last = all.len().saturating_sub(1);
+    let at = |rank: usize| all.get(rank).map(|one| one.as_secs_f64() * 1e3);
+    json!({ "count": all.len(), "p50": at(last / 2), "p99": at(last * 99 / 100) })
+}

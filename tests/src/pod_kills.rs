@@ -1,0 +1,315 @@
+//! Real kills in made-up pods on this kernel, and an agent that tells of them: each of the right Pod,
+//! and how long that takes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nodepulse::api::credentials::Source;
+use nodepulse::api::{Client, Place};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::SOON;
+use crate::api_server::ApiServer;
+use crate::pod::Pod;
+use crate::process::Process;
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::{Crowd, Provoke};
+use crate::view::View;
+
+const MIB: u64 = 1 << 20;
+/// Enough for the program itself, and soon full.
+const LIMIT: u64 = 8 * MIB;
+/// More than any limit.
+const MORE: u64 = 64 * MIB;
+/// Who provokes kills at the same time.
+const WORKERS: usize = 4;
+
+/// Which limit is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// That of the container.
+    Container,
+    /// That of the pod.
+    Pod,
+}
+
+/// A kill that was provoked: pid of the victim and number of the pod.
+pub type Killed = (u32, usize);
+
+/// Pods on this kernel and at an API server, for an agent that looks after both.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The API server.
+    pub api: ApiServer,
+    /// The first process of each container: it lives on while others are killed. It goes before its
+    /// cgroup does.
+    _mains: Vec<Crowd>,
+    tree: CgroupTree,
+    /// The pods, and where each has its limit.
+    pub pods: Vec<(Pod, At)>,
+    provoke: Provoke,
+    dir: tempfile::TempDir,
+}
+
+fn uid(pod: usize) -> String {
+    format!("{pod:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")
+}
+
+/// The cgroup of a container, below the pods' root.
+fn cgroup(pod: usize, container: usize) -> String {
+    let id = format!("{pod:032x}{container:032x}");
+    format!("kubepods/burstable/pod{}/{id}", uid(pod))
+}
+
+impl Cluster {
+    /// With so many pods of two containers: `web`, where kills are provoked, and `proxy`. Must be
+    /// called in a runtime.
+    ///
+    /// # Panics
+    ///
+    /// Where no memory cgroups can be made, as every method here.
+    pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
+        let api = ApiServer::start().await;
+        let name = format!("nodepulse-{name}-{}", std::process::id());
+        let mut tree = CgroupTree::new(&name).expect("a cgroup of ours");
+        let (mut made, mut mains) = (Vec::new(), Vec::new());
+        for n in 0..pods {
+            let at = if n % 2 == 0 { At::Container } else { At::Pod };
+            for container in 0..2 {
+                tree.add(cgroup(n, container)).expect("a cgroup");
+            }
+            let limited = match at {
+                At::Container => cgroup(n, 0),
+                At::Pod => format!("kubepods/burstable/pod{}", uid(n)),
+            };
+            tree.limit(limited, LIMIT).expect("a limit");
+            let main = provoke.stay_in(&tree.dir(cgroup(n, 0)));
+            mains.push(main.expect("the first process of a container"));
+            let [web, proxy] = [0, 1].map(|container| format!("{n:032x}{container:032x}"));
+            let pod = Pod::new("shop", &format!("cart-{n}"), &uid(n))
+                .container("web", &web)
+                .container("proxy", &proxy);
+            pod.put(&api);
+            made.push((pod, at));
+        }
+        Self {
+            api,
+            tree,
+            pods: made,
+            provoke,
+            _mains: mains,
+            dir: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
+    /// Starts the agent of this program, and waits until the Node says how it is.
+    pub async fn agent(&self, program: &Path) -> Process {
+        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
+        let agent = Process::start_program(
+            program,
+            [
+                "run",
+                "--mode",
+                "node",
+                "--node-name",
+                "worker-1",
+                "--node-ip",
+                "0.0.0.0",
+                "--allow-ready-without-runtime",
+                "--kubeconfig",
+                &kubeconfig.display().to_string(),
+                "--cgroup-root",
+                &self.tree.path(""),
+            ],
+        );
+        View::of(&self.api, "worker-1").settled(SOON).await;
+        agent
+    }
+
+    /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
+    ///
+    /// # Panics
+    ///
+    /// Where a process that was to be killed is not.
+    pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
+        let count = self.pods.len();
+        let jobs: Vec<(usize, PathBuf)> = (0..kills)
+            .map(|n| (n % count, self.tree.dir(cgroup(n % count, 0))))
+            .rev()
+            .collect();
+        let provoke = self.provoke.clone();
+        let began = Instant::now();
+        let done = tokio::task::spawn_blocking(move || {
+            let (jobs, done) = (Mutex::new(jobs), Mutex::new(Vec::new()));
+            std::thread::scope(|scope| {
+                for _ in 0..WORKERS {
+                    scope.spawn(|| {
+                        while let Some((pod, dir)) = pop(&jobs) {
+                            let (pid, status) = provoke.eat_in(&dir, MORE).expect("a process");
+                            assert!(!status.success(), "it was killed");
+                            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                            done.push((pid, pod));
+                        }
+                    });
+                }
+            });
+            done.into_inner().unwrap_or_else(PoisonError::into_inner)
+        });
+        (done.await.expect("no panic"), began.elapsed())
+    }
+
+    /// So many kills, each in the next pod and when the one before it is told, as in life; and what a
+    /// create of an Event alone took after each.
+    ///
+    /// # Panics
+    ///
+    /// Where one is not told.
+    pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
+        let client = self.client().await;
+        let (mut killed, mut bare) = (Vec::new(), Vec::new());
+        for n in 0..kills {
+            let at = n % self.pods.len();
+            let (dir, provoke) = (self.tree.dir(cgroup(at, 0)), self.provoke.clone());
+            let eaten = tokio::task::spawn_blocking(move || provoke.eat_in(&dir, MORE));
+            let (pid, _) = eaten.await.expect("no panic").expect("a process");
+            killed.push((pid, at));
+            let naming = format!("Killed process {pid} (");
+            let told = |api: &ApiServer| {
+                let (pod, _) = self.pods.get(at)?;
+                let events = pod.events(api);
+                let is = |event: &Value| event["message"].to_string().contains(&naming);
+                events.iter().any(is).then_some(())
+            };
+            self.api.wait_for(SOON, &naming, told).await;
+            bare.push(bare_create(&client, n).await);
+        }
+        (killed, bare)
+    }
+
+    /// Kills that Events tell of, by pod.
+    #[must_use]
+    pub fn told(&self) -> BTreeMap<usize, u64> {
+        let pods = self.pods.iter().enumerate();
+        pods.map(|(n, (pod, _))| {
+            let events = pod.events(&self.api);
+            (n, events.iter().map(kills_in).sum())
+        })
+        .collect()
+    }
+
+    /// Kills that the kernel counted, by pod. They can be more than were provoked: who is killed
+    /// gives its memory back a moment later, and until then the next in its cgroup is short too.
+    ///
+    /// # Panics
+    ///
+    /// Where the kernel does not count.
+    #[must_use]
+    pub fn counted(&self) -> BTreeMap<usize, u64> {
+        let kills = |pod, container| {
+            let kills = self.tree.kills(cgroup(pod, container));
+            kills.expect("a count of kills")
+        };
+        let pods = 0..self.pods.len();
+        pods.map(|pod| (pod, kills(pod, 0) + kills(pod, 1)))
+            .collect()
+    }
+
+    /// A client like the agent's.
+    async fn client(&self) -> Client {
+        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
+        let client = Client::from_credentials(Source::Kubeconfig(&kubeconfig), SOON);
+        client.await.expect("a client")
+    }
+}
+
+fn pop<T>(jobs: &Mutex<Vec<T>>) -> Option<T> {
+    jobs.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+/// What a create of an Event alone takes.
+async fn bare_create(client: &Client, n: usize) -> Duration {
+    let name = format!("bare.{n}");
+    let place = Place::new_event("shop", &name);
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": { "name": name, "namespace": "shop" },
+        "involvedObject": { "kind": "Pod", "namespace": "shop", "name": "bare" },
+        "reason": "Bare", "message": "x".repeat(250), "type": "Normal",
+    });
+    let began = Instant::now();
+    client.create(&place, &event).await.expect("it is created");
+    began.elapsed()
+}
+
+/// Asks the agent to stop; what was held back by a limit is told then. Gives its log.
+///
+/// # Panics
+///
+/// Where it fails.
+pub async fn stop(agent: Process) -> Vec<String> {
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr.join("\n"));
+    ended.stderr
+}
+
+/// How long one kill took on its way.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    /// From the kernel until it was read.
+    pub read: Duration,
+    /// From there until the request went out.
+    pub sent: Duration,
+    /// From there until the answer came.
+    pub acked: Duration,
+}
+
+impl Way {
+    /// All of it.
+    #[must_use]
+    pub fn whole(&self) -> Duration {
+        self.read + self.sent + self.acked
+    }
+}
+
+/// That of each kill, in the order in which they were told, from the agent's log.
+#[must_use]
+pub fn ways(log: &[String]) -> Vec<Way> {
+    let at = |line: &str, key: &str| -> Option<u64> {
+        let (_, rest) = line.split_once(key)?;
+        rest.split(' ').next()?.parse().ok()
+    };
+    let told = |line: &&String| line.contains("event reported") && line.contains("OOMKilled");
+    log.iter()
+        .filter(told)
+        .filter_map(|line| {
+            let keys = ["kernel_ns=", "read_ns=", "sent_ns=", "acked_ns="];
+            let [kernel, read, sent, acked] = keys.map(|key| at(line, key));
+            let part = |from: Option<u64>, to: Option<u64>| {
+                Some(Duration::from_nanos(to?.saturating_sub(from?)))
+            };
+            Some(Way {
+                read: part(kernel, read)?,
+                sent: part(read, sent)?,
+                acked: part(sent, acked)?,
+            })
+        })
+        .collect()
+}
+
+/// Kills that one Event stands for: combined with others each counts, else a group counts as one.
+fn kills_in(event: &Value) -> u64 {
+    let message = event["message"].as_str().unwrap_or_default();
+    let group = message.split_once("Killed ").and_then(|(_, rest)| {
+        let (count, _) = rest.split_once(" processes together")?;
+        count.parse::<u64>().ok()
+    });
+    let count = event["count"].as_u64().unwrap_or_default();
+    if message.starts_with("(combined") {
+        return count;
+    }
+    group.map_or(count, |group| count - 1 + group)
+}

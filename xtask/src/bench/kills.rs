@@ -1,0 +1,156 @@
+//! How long a kill takes to the API server: runs `kills` of the tests package, and judges its figures.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::report::{Section, machine};
+use crate::repo::{Repo, command, output};
+use crate::run;
+
+/// What a kill may take beyond one and a half bare creates, in milliseconds.
+const BEYOND: f64 = 1.0;
+/// From the kernel to the first byte of the request, in milliseconds: half of the kills, and 99 of a
+/// hundred.
+const FIRST: [f64; 2] = [0.3, 2.0];
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Put the figures into OVERHEAD.md, between its two `bench-kills` comments.
+    #[arg(long)]
+    write: bool,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "processes are killed in cgroups of ours: run as root"
+    );
+    let repo = Repo::find()?;
+    let agent = run::agent(&repo)?;
+    // It is found beside the other.
+    run::test_program(&repo, "provoke")?;
+    let mut kills = command(run::test_program(&repo, "kills")?);
+    let told = output(kills.arg("--agent").arg(&agent))?;
+    let told: Value = serde_json::from_str(&told).context("`kills` printed no JSON")?;
+    let rows = rows(&told);
+    let table = table(&rows);
+    print!("{table}");
+    if args.write {
+        let section = format!("{}\n\n{table}", method(&told));
+        Section("bench-kills").write(&repo.root.join("OVERHEAD.md"), &section)?;
+    }
+    let over: Vec<&Row> = rows.iter().filter(|row| row.is_over()).collect();
+    for row in &over {
+        eprintln!("bench: over budget: {}", row.what);
+    }
+    Ok(ExitCode::from(u8::from(!over.is_empty())))
+}
+
+struct Row {
+    what: &'static str,
+    /// Half of them, and 99 of a hundred, took no longer.
+    took: [f64; 2],
+    gates: [Option<f64>; 2],
+}
+
+impl Row {
+    fn is_over(&self) -> bool {
+        let judged = self.took.iter().zip(self.gates);
+        // What is missing is over.
+        judged
+            .into_iter()
+            .any(|(took, gate)| gate.is_some_and(|gate| took.is_nan() || *took > gate))
+    }
+}
+
+fn rows(told: &Value) -> Vec<Row> {
+    let took = |at: &str| {
+        ["p50", "p99"].map(|rank| {
+            let figure = told.pointer(&format!("{at}/{rank}"));
+            figure.and_then(Value::as_f64).unwrap_or(f64::NAN)
+        })
+    };
+    let bare = took("/bare");
+    let whole = [Some(1.5 * bare[0] + BEYOND), None];
+    let row = |what, at, gates| Row {
+        what,
+        took: took(at),
+        gates,
+    };
+    vec![
+        row("create of an Event alone", "/bare", [None; 2]),
+        row("kill → Event on the Pod", "/knowing/whole", whole),
+        row(
+            "kill → its request goes out",
+            "/knowing/first",
+            FIRST.map(Some),
+        ),
+        row(
+            "kill → Event on the Pod, the container's name asked for",
+            "/asking/whole",
+            whole,
+        ),
+    ]
+}
+
+/// As Markdown.
+fn table(rows: &[Row]) -> String {
+    let mut lines = vec![
+        "| ms | half within | gate | 99 % within | gate |".to_owned(),
+        "| --- | ---: | ---: | ---: | ---: |".to_owned(),
+    ];
+    lines.extend(rows.iter().map(|row| {
+        let ([p50, p99], what) = (row.took, row.what);
+        let [first, second] = row
+            .gates
+            .map(|gate| gate.map_or("-".to_owned(), |gate| format!("{gate:.2}")));
+        format!("| {what} | {p50:.2} | {first} | {p99:.2} | {second} |")
+    }));
+    lines.join("\n") + "\n"
+}
+
+/// When, where and how.
+fn method(told: &Value) -> String {
+    format!(
+        "{} `cargo xtask bench kills --write`. The release binary against the test API server over TLS \
+         on loopback; one kill after the other in made-up pods, and a create of an Event alone after \
+         each: {} kills with the container's name known, {} that ask for it first. Times are the \
+         agent's own, since the kernel's time stamp. The gate of the whole is one and a half bare \
+         creates of the same run and {BEYOND} ms.",
+        machine(),
+        told["knowing"]["whole"]["count"],
+        told["asking"]["whole"]["count"],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn over(told: &Value) -> Vec<&'static str> {
+        let rows = rows(told);
+        let over = rows.iter().filter(|row| row.is_over());
+        over.map(|row| row.what).collect()
+    }
+
+    #[test]
+    fn a_kill_is_judged_by_a_bare_create_of_the_same_run() {
+        let told = |first, whole, asking| {
+            let figures = |p50: f64| json!({"count": 9, "p50": p50, "p99": 2.0});
+            json!({
+                "bare": figures(1.0),
+                "knowing": {"first": figures(first), "whole": figures(whole)},
+                "asking": {"first": figures(9.0), "whole": figures(asking)},
+            })
+        };
+        assert_eq!(over(&told(0.3, 2.5, 2.5)), [""; 0]);
+        assert_eq!(over(&told(0.31, 2.51, 2.51)).len(), 3);
+        assert_eq!(over(&json!({})).len(), 3, "figures that are missing");
+        let table = table(&rows(&told(0.25, 2.0, 2.25)));
+        let expected = "| kill → Event on the Pod | 2.00 | 2.50 | 2.00 | - |";
+        assert_eq!(table.lines().nth(3), Some(expected));
+    }
+}
