@@ -67,11 +67,13 @@ pub struct DiskEntry {
     pub window_ns: u64,
     /// `bpf_ktime_get_ns` at the start of the window; 0 before the first completion.
     pub window_start: u64,
-    /// Reads and writes completed in this window.
-    pub total: u64,
-    /// Those at or over `slow_ns`.
+    /// Reads and writes completed, ever; errors are not among them.
+    pub completed: u64,
+    /// `completed` at the start of the window.
+    pub window_completed: u64,
+    /// Of this window, those at or over `slow_ns`.
     pub slow: u64,
-    /// Longest in this window. Two CPUs can overwrite each other here: a lower bound.
+    /// Longest in this window that was timed. Two CPUs can overwrite each other here: a lower bound.
     pub max_ns: u64,
     /// [`DISK_WELL`], [`DISK_SLOW`] or [`DISK_FAILING`]. User space writes the first when nothing
     /// completes and nothing is in flight.
@@ -81,24 +83,21 @@ pub struct DiskEntry {
     pub good_windows: u64,
     /// Reads and writes that ended with an error, ever. Not counted elsewhere.
     pub errors: u64,
+    /// The kernel's tick in which a request was timed last, in the bits of [`TICK_MASK`], and
+    /// `bpf_ktime_get_ns` then, in those above. Written as a whole.
+    pub tick: u64,
     /// Number of the disk, for the records about it: [`device_key`].
     pub dev: u32,
     /// Always zero.
     pub pad: u32,
-    /// Latency of all reads and writes. Slot 0 is under 1.024 µs, slot n from 2^(n-1) to 2^n times
-    /// that; the last one is open.
+    /// Latency of reads and writes. Slot 0 is under 1.024 µs, slot n from 2^(n-1) to 2^n times that;
+    /// the last one is open. Of the young requests only one in [`YOUNG_TIMED`] is timed, and counts
+    /// for all of those.
     pub histogram: [u64; HISTOGRAM_SLOTS],
 }
-layout!(DiskEntry, 336, slow_ns @ 0, window_start @ 16, state @ 48, histogram @ 80);
+layout!(DiskEntry, 352, slow_ns @ 0, window_start @ 16, state @ 56, histogram @ 96);
 
 impl DiskEntry {
-    /// Reads and writes completed, ever; errors are not among them.
-    #[cfg(feature = "user")]
-    #[must_use]
-    pub fn completed(&self) -> u64 {
-        self.histogram.iter().sum()
-    }
-
     /// An entry that has seen nothing yet.
     #[must_use]
     pub const fn new(slow_ns: u64, window_ns: u64) -> Self {
@@ -108,16 +107,27 @@ impl DiskEntry {
             slow_ns,
             window_ns,
             window_start: 0,
-            total: 0,
+            completed: 0,
+            window_completed: 0,
             slow: 0,
             max_ns: 0,
             state: 0,
             good_windows: 0,
             errors: 0,
+            tick: 0,
             histogram: [0; HISTOGRAM_SLOTS],
         }
     }
 }
+
+/// Low bits of [`DiskEntry::tick`]: those of `jiffies`.
+pub const TICK_MASK: u64 = 0xffff;
+/// A request is young that began and ended in the tick in which another one was timed before it: it
+/// took less than a tick, which is 1 to 10 ms. This is longer than any tick, in nanoseconds.
+pub const YOUNG_NS: u64 = 1 << 24;
+/// Of so many young requests one is timed, where `slow_ns` is at least [`YOUNG_NS`]: reading the
+/// clock costs more than all else, and none of them is slow. A power of two.
+pub const YOUNG_TIMED: u64 = 4;
 
 /// [`DiskEntry::state`]: nothing is wrong.
 pub const DISK_WELL: u64 = 0;

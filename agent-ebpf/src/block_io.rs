@@ -6,16 +6,19 @@
 //! read by the helper that may fail, ten times a second for each queue.
 //!
 //! The latency is the time since the kernel allocated the request, so it holds the wait in the
-//! queue, as `await` does. A window is closed by the first completion after its end; ending a state
+//! queue, as `await` does. Reading the clock is the dearest part, so of the requests that cannot be
+//! slow, because they began and ended in one tick of the kernel, most are counted and not timed. A
+//! disk that completes less than one request a tick has all of them timed. A window is closed by the first completion after its end; ending a state
 //! when I/O stops, and seeing a hang, is left to user space.
 
 use agent_common::event::DiskState;
 use agent_common::settings::{
     DISK_ENTER_PERCENT, DISK_FAILING, DISK_GOOD_WINDOWS, DISK_LEAVE_PERCENT, DISK_MIN_REQUESTS,
-    DISK_SINGLE_FACTOR, DISK_SLOW, DISK_WELL, HISTOGRAM_SLOTS, device_key,
+    DISK_SINGLE_FACTOR, DISK_SLOW, DISK_WELL, HISTOGRAM_SLOTS, TICK_MASK, YOUNG_NS, YOUNG_TIMED,
+    device_key,
 };
 use agent_common::{DiskEntry, DropReason, EventKind, KernelOffsets};
-use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
+use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_ktime_get_ns};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 
@@ -29,9 +32,9 @@ const OP_MASK: u32 = 0xff;
 /// `REQ_OP_WRITE`; reads are 0. Everything above is flush, discard, zones or passthrough.
 const OP_WRITE: u32 = 1;
 
-/// How long it is taken for granted which disk a queue belongs to: 2^27 ns, 134 ms. Ids of queues
-/// are used again.
-const KNOWN_FOR: u32 = 27;
+/// How long it is taken for granted which disk a queue belongs to: 2^5 ticks, 32 to 320 ms. Ids of
+/// queues are used again.
+const KNOWN_FOR: u32 = 5;
 /// Low bits of what is known of a queue: the slot of its disk.
 const SLOT_BITS: u32 = 16;
 /// That slot where the disk is not watched, or there is none.
@@ -45,9 +48,9 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     if !ends_a_read_or_write(rq, ctx.arg::<u32>(2)) {
         return 0;
     }
-    // SAFETY: takes nothing and reads the clock by which the request was stamped.
-    let now = unsafe { bpf_ktime_get_ns() };
-    let Some(entry) = DISKS.get_ptr_mut(slot_of(rq, now)) else {
+    // SAFETY: takes nothing. The verifier makes it a load.
+    let jiffies = unsafe { bpf_jiffies64() };
+    let Some(entry) = DISKS.get_ptr_mut(slot_of(rq, jiffies)) else {
         return 0;
     };
     // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
@@ -62,20 +65,55 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: the offset is that of this member.
     match unsafe { rq.load::<u64>(offset!(rq_start_time_ns)) } {
         0 => emit::dropped(DropReason::NoStartTime),
-        start => completed(entry, start, now),
+        start => succeeded(entry, start, jiffies),
     }
     0
 }
 
+#[inline(always)]
+fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
+    let young = is_young(entry, start, jiffies);
+    if !young || is_drawn(start) {
+        // SAFETY: takes nothing and reads the clock by which the request was stamped.
+        let now = unsafe { bpf_ktime_get_ns() };
+        if !young {
+            // SAFETY: a field of a live map value.
+            unsafe { (&raw mut entry.tick).write_volatile(now & !TICK_MASK | jiffies & TICK_MASK) };
+        }
+        timed(entry, start, now, if young { YOUNG_TIMED } else { 1 });
+    }
+    // After the window before it was judged.
+    // SAFETY: a field of a live map value.
+    unsafe { add(&raw mut entry.completed, 1) };
+}
+
+/// Whether this one of [`YOUNG_TIMED`] is timed: by a time in nanoseconds, which is as good as
+/// random once its bits are mixed (Fibonacci hashing). Clocks do not end in every digit alike.
+#[inline(always)]
+const fn is_drawn(start: u64) -> bool {
+    start.wrapping_mul(0x9e37_79b9_7f4a_7c15) < u64::MAX / YOUNG_TIMED
+}
+
+/// See [`YOUNG_NS`]. It bounds the time of the tick too, which some bits alone do not name: they come
+/// again after a minute or more.
+#[inline(always)]
+fn is_young(entry: &DiskEntry, start: u64, jiffies: u64) -> bool {
+    // SAFETY: a field of a live map value.
+    let tick = unsafe { (&raw const entry.tick).read_volatile() };
+    // The time is rounded down in `tick`, and up here. Huge for a request that began before it.
+    let after = start.wrapping_sub(tick | TICK_MASK);
+    (tick ^ jiffies) & TICK_MASK == 0 && after < YOUNG_NS && entry.slow_ns >= YOUNG_NS
+}
+
 /// Where the entry of the request's disk stands; beyond the end of [`DISKS`] where there is none.
 #[inline(always)]
-fn slot_of(rq: Typed, now: u64) -> u32 {
+fn slot_of(rq: Typed, jiffies: u64) -> u32 {
     // SAFETY: both offsets are those of the members, and the first holds a queue.
     let id = unsafe { rq.follow(offset!(rq_q)).load::<u32>(offset!(queue_id)) };
     let Some(known) = QUEUES.get_ptr_mut(id) else {
         return look_up(rq) as u32; // A machine with thousands of disks.
     };
-    let time = now >> KNOWN_FOR;
+    let time = jiffies >> KNOWN_FOR;
     // SAFETY: a live, aligned map value. Other CPUs write it as a whole, and the same.
     unsafe {
         let mut it = known.read_volatile();
@@ -147,7 +185,7 @@ fn failed(entry: &mut DiskEntry) {
 }
 
 #[inline(always)]
-fn completed(entry: &mut DiskEntry, start: u64, now: u64) {
+fn timed(entry: &mut DiskEntry, start: u64, now: u64, counts_for: u64) {
     let latency = now.saturating_sub(start);
     let elapsed = now.saturating_sub(entry.window_start);
     if elapsed >= entry.window_ns {
@@ -156,10 +194,7 @@ fn completed(entry: &mut DiskEntry, start: u64, now: u64) {
     }
     let slow = latency >= entry.slow_ns;
     // SAFETY: fields of a live map value; the histogram index is masked to its length.
-    unsafe {
-        add(&raw mut entry.histogram[slot(latency)], 1);
-        add(&raw mut entry.total, 1);
-    }
+    unsafe { add(&raw mut entry.histogram[slot(latency)], counts_for) };
     if latency > entry.max_ns {
         entry.max_ns = latency;
     }
@@ -183,7 +218,7 @@ fn completed(entry: &mut DiskEntry, start: u64, now: u64) {
 /// begin one.
 #[inline(always)]
 fn close_window(entry: &mut DiskEntry, elapsed: u64) {
-    let (total, slow) = (entry.total, entry.slow);
+    let (total, slow) = (total(entry), entry.slow);
     if total == 0 {
         return;
     }
@@ -208,9 +243,17 @@ fn close_window(entry: &mut DiskEntry, elapsed: u64) {
             change(entry, DISK_WELL, elapsed);
         }
     }
-    entry.total = 0;
+    entry.window_completed = entry.window_completed.wrapping_add(total);
     entry.slow = 0;
     entry.max_ns = 0;
+}
+
+/// Reads and writes completed in this window.
+#[inline(always)]
+fn total(entry: &DiskEntry) -> u64 {
+    // SAFETY: a field of a live map value.
+    let completed = unsafe { (&raw const entry.completed).read_volatile() };
+    completed.saturating_sub(entry.window_completed)
 }
 
 /// Wrapping, since the target has no 128-bit product to saturate with; user space writes at most an
@@ -230,7 +273,7 @@ fn windows(elapsed: u64, window_ns: u64) -> u64 {
 fn change(entry: &mut DiskEntry, state: u64, window_ns: u64) {
     entry.state = state;
     entry.good_windows = 0;
-    let (dev, total, slow, max_ns) = (entry.dev, entry.total, entry.slow, entry.max_ns);
+    let (dev, total, slow, max_ns) = (entry.dev, total(entry), entry.slow, entry.max_ns);
     emit::bulk(EventKind::DiskState, |record: &mut DiskState| {
         record.dev = dev;
         record.state = state as u32;

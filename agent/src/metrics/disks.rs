@@ -15,7 +15,10 @@ pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]
     if disks.is_empty() {
         return Ok(());
     }
-    writeln!(to, "# HELP {prefix}_{NAME} Latency of reads and writes.")?;
+    writeln!(
+        to,
+        "# HELP {prefix}_{NAME} Latency of reads and writes; short ones are sampled."
+    )?;
     writeln!(to, "# TYPE {prefix}_{NAME} histogram")?;
     writeln!(to, "# UNIT {prefix}_{NAME} seconds")?;
     for (device, slots) in disks {

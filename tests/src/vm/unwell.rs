@@ -82,7 +82,7 @@ pub(super) async fn hung(
 }
 
 fn completed(loaded: &Loaded, disk: Disk<'_>) -> io::Result<u64> {
-    Ok(entry(loaded, disk)?.completed())
+    Ok(entry(loaded, disk)?.completed)
 }
 
 fn entry(loaded: &Loaded, disk: Disk<'_>) -> io::Result<DiskEntry> {
