@@ -110,7 +110,7 @@ fn judged(over: &[String]) -> ExitCode {
 
 /// A short look at each mode, which fails only by figures that a busy machine does not move: memory,
 /// requests, connections, and wake-ups by far. Gives what is over its gate.
-fn gates(repo: &Repo) -> Result<Vec<String>> {
+pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     let bench = Bench::build(repo)?;
     let mut over = Vec::new();
     for run in &RUNS {

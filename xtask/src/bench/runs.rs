@@ -24,6 +24,10 @@ pub const STATUS_PATCHES: f64 = 12.0;
 /// An hour, for each watch.
 pub const WATCH_REOPENS: f64 = 13.0;
 
+/// Far from every one: a disk that is nearly full is looked at more often.
+const THRESHOLDS: &str = "memory.available<64Mi,nodefs.available<64Mi,imagefs.available<64Mi,\
+     nodefs.inodesFree<1Ki,imagefs.inodesFree<1Ki,pid.available<1Ki";
+
 /// One after the other.
 pub const RUNS: [Run; 3] = [
     Run {
@@ -69,6 +73,7 @@ impl Run {
     /// What the agent is started with.
     pub fn arguments(&self) -> Vec<&'static str> {
         let mut arguments = vec!["run", "--mode", self.mode, "--node-name", NODE];
+        arguments.extend(["--eviction-hard", THRESHOLDS]);
         if !self.is_beside_a_kubelet() {
             arguments.extend(["--take-over", "--allow-ready-without-runtime"]);
         }

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
-use crate::{build_ebpf, setup, tidy, vm};
+use crate::{bench, build_ebpf, setup, tidy, vm};
 
 pub struct Stage {
     pub name: &'static str,
@@ -30,20 +30,21 @@ pub struct Outcome {
 
 /// The budgets are for two slow cores with nothing built yet; all of them together are an hour.
 pub const STAGES: &[Stage] = &[
-    stage("setup", 480, &[], |repo| done(setup::all(repo))),
+    stage("setup", 420, &[], |repo| done(setup::all(repo))),
     stage("fmt", 30, &["setup"], fmt),
-    stage("tidy", 120, &[], |_| tidy()),
-    stage("build-ebpf", 120, &["setup"], |repo| {
+    stage("tidy", 90, &[], |_| tidy()),
+    stage("build-ebpf", 90, &["setup"], |repo| {
         done(build_ebpf::object(repo, "").map(drop))
     }),
-    stage("clippy", 420, &["build-ebpf"], clippy),
-    stage("clippy-ebpf", 90, &["build-ebpf"], clippy_ebpf),
-    stage("build", 540, &["build-ebpf"], build),
+    stage("clippy", 360, &["build-ebpf"], clippy),
+    stage("clippy-ebpf", 60, &["build-ebpf"], clippy_ebpf),
+    stage("build", 450, &["build-ebpf"], build),
     stage("test", 300, &["build"], test),
-    stage("doc", 180, &["build-ebpf"], doc),
+    stage("doc", 120, &["build-ebpf"], doc),
     stage("kernel", 240, &["build"], kernel),
-    stage("vm", 960, &["build-ebpf"], vm),
+    stage("vm", 690, &["build-ebpf"], vm),
     stage("cluster", 120, &["build"], cluster),
+    stage("overhead", 630, &["build-ebpf"], overhead),
 ];
 
 const fn stage(
@@ -163,6 +164,15 @@ fn vm(repo: &Repo) -> Result<Outcome> {
         counts,
         failure: (counts.failed > 0).then(|| format!("{} checks failed", counts.failed)),
         unavailable: vm::skipped(&reports),
+    })
+}
+
+/// The release binary against those gates of its budget that any machine can judge.
+fn overhead(repo: &Repo) -> Result<Outcome> {
+    let over = bench::gates(repo)?;
+    Ok(Outcome {
+        failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
+        ..Outcome::default()
     })
 }
 
