@@ -369,7 +369,7 @@ impl Place {
                 let found = found.map(|(id, cgroup, kills)| PodKills { id, cgroup, kills });
                 let found: Vec<PodKills> = found.collect();
                 // Whoever cannot read that of all pods cannot tell how many were killed.
-                let of_all = |pod: &PodKills| pod.cgroup == self.pods;
+                let of_all = |pod: &PodKills| pod.cgroup == self.pods.path();
                 found.iter().any(of_all).then_some(found)
             }
             // No pods yet.
