@@ -72,6 +72,8 @@ impl App {
                 Mode::Companion => self.hold_own(stored, now),
                 Mode::Node => self.hold(stored, now),
             }
+            // What was not stored has been so since now, whenever it is asked for.
+            self.conditions(now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.set_facts(&self.facts);
