@@ -1,12 +1,14 @@
 //! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
 //!
-//! Three kinds of test, the weakest that can fail for its reason first:
+//! Four kinds of test, the weakest that can fail for its reason first:
 //!
 //! - simulated: [`node::Node`] on a [`host_root::MadeUpHost`], under tokio's paused clock, against
 //!   [`api_server::ApiServer::in_memory`]; ten minutes of a node take a fraction of a second, and
 //!   moments are exact;
 //! - the real program: [`process::Process`] against [`api_server::ApiServer::start`], for what only
 //!   a process has: exit codes, signals, what it prints;
+//! - the real program against an API server of which only the address is known: `tests/cluster/`,
+//!   on the embedded one as on a real one;
 //! - the real kernel: `tests/kernel.rs`, with the feature `kernel`.
 //!
 //! Tests look at what the server holds and was asked ([`view::View`]), and wait with a deadline.

@@ -108,11 +108,9 @@ impl Failure {
         Self::new(400, "BadRequest", message)
     }
 
+    /// What the server has no word for: it is told without a reason.
     pub(super) fn internal(message: impl Into<String>) -> Self {
-        let message = message.into();
-        let mut failure = Self::new(500, "InternalError", format!("Internal error: {message}"));
-        failure.details = json!({"causes": [{"message": message}]});
-        failure
+        Self::new(500, "", message)
     }
 
     pub(super) fn method_not_allowed() -> Self {
@@ -205,9 +203,11 @@ impl Failure {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

@@ -286,8 +286,9 @@ impl Write<'_> {
         ] {
             keep(&mut object["metadata"], &old["metadata"], field);
         }
-        separate(*part, old, &mut object, resource.kind);
+        // Admission sees what was sent, also of what this path does not write.
         self.admit(Some(old), &object)?;
+        separate(*part, old, &mut object, resource.kind);
         validate::valid(resource, &object)?;
         if object == **old {
             return Ok(Arc::clone(old));

@@ -105,16 +105,8 @@ impl Client {
             .await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
-        self.call("PUT", path, "application/json", Some(body)).await
-    }
-
     pub async fn patch(&self, path: &str, media: &str, body: Value) -> Answer {
         self.call("PATCH", path, media, Some(body)).await
-    }
-
-    pub async fn delete(&self, path: &str) -> Answer {
-        self.call("DELETE", path, "application/json", None).await
     }
 
     pub async fn watch(&self, path: &str) -> Lines {

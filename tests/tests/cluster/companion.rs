@@ -1,0 +1,309 @@
+//! Beside a kubelet, with exactly the shipped role.
+
+use nodepulse::node_status::own::OwnCondition;
+use serde_json::{Value, json};
+
+use super::caller::{Caller, MERGE, NODES, STRATEGIC, array, condition, taint_keys, text, until};
+use super::running::{Scribbler, done, stop};
+use super::stage::{NAMESPACE, Stage, alone, scenario};
+
+const LOW: &str = "evictionHard: {pid.available: 99.9%}\n";
+const TAINT: &str = "taints: {PIDsLow: NoSchedule}\n";
+const OURS: &str = "nodepulse.dev/pids-low";
+const THEIRS: &str = "example.com/dedicated";
+
+fn says(type_: &str, status: &str, message: &str) -> Value {
+    let time = "2026-01-01T00:00:00Z";
+    json!({
+        "type": type_, "status": status, "reason": "R", "message": message,
+        "lastHeartbeatTime": time, "lastTransitionTime": time,
+    })
+}
+
+/// A Node that a kubelet keeps, and others have their say on.
+async fn kubelets_node(admin: &Caller, name: &str) -> Value {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"example.com/n": "0"}},
+        "spec": {"taints": [{"key": THEIRS, "value": "v", "effect": "NoExecute"}]},
+    });
+    admin.make(NODES, &node).await;
+    let conditions = [
+        says("Ready", "True", "m"),
+        says("KernelDeadlock", "False", "0"),
+    ];
+    let status = json!({"status": {"conditions": conditions}});
+    let path = format!("{NODES}/{name}/status");
+    admin.change(&path, STRATEGIC, &status).await
+}
+
+fn own(node: &Value) -> usize {
+    let conditions = array(&node["status"]["conditions"]).into_iter();
+    conditions
+        .filter(|c| OwnCondition::parse(text(c, "type")).is_some())
+        .count()
+}
+
+fn has_all(node: &Value) -> bool {
+    own(node) == OwnCondition::ALL.len()
+}
+
+/// What of a Node nobody changes here but the scribbler.
+fn others(node: &Value) -> Value {
+    let mut taints = array(&node["spec"]["taints"]);
+    taints.retain(|taint| taint["key"] == THEIRS);
+    json!([
+        node["metadata"]["labels"]["example.com/n"],
+        taints,
+        condition(node, "KernelDeadlock"),
+        condition(node, "Ready")["message"],
+    ])
+}
+
+#[tokio::test]
+async fn beside_a_busy_writer_conditions_and_taints_come_and_go_and_nothing_else_moves() {
+    alone("busy", busy).await;
+}
+
+async fn busy(stage: &Stage) {
+    let file = stage.companion_file().await;
+    stage.may_taint(&file).await;
+    let mut before = others(&kubelets_node(&stage.admin, stage.name()).await);
+    let agent = stage.run("companion", &file, TAINT);
+    stage.node_is("all conditions are there", has_all).await;
+
+    let (path, status) = (stage.path(), stage.status_path());
+    let scribbler = Scribbler::start(&stage.admin, move |n| {
+        let conditions = [says("KernelDeadlock", "False", &n.to_string())];
+        let label = json!({"metadata": {"labels": {"example.com/n": n.to_string()}}});
+        let condition = json!({"status": {"conditions": conditions}});
+        vec![
+            (path.clone(), MERGE, label),
+            (status.clone(), STRATEGIC, condition),
+        ]
+    });
+    for (thresholds, expected) in [(LOW, "True"), ("", "False"), (LOW, "True")] {
+        stage.configure(&format!("{TAINT}{thresholds}"));
+        agent.hang_up();
+        let what = format!("PIDsLow is {expected}, and its taint with it");
+        let is = |node: &Value| {
+            condition(node, "PIDsLow")["status"] == expected
+                && taint_keys(node).contains(&OURS.to_owned()) == (expected == "True")
+        };
+        stage.node_is(&what, is).await;
+    }
+    let written = scribbler.stop().await.to_string();
+    assert!(before[2].is_object(), "{before}");
+    before[0] = json!(written);
+    before[2] = says("KernelDeadlock", "False", &written);
+    stop(agent).await;
+    let node = stage.node().await;
+    assert_eq!(others(&node), before);
+    assert!(has_all(&node), "they stay: {node:#}");
+}
+
+#[tokio::test]
+async fn a_kill_is_told_of_its_pod_and_of_the_node_where_no_pod_is_known() {
+    scenario("kills", kills).await;
+}
+
+async fn kills(stage: &Stage) {
+    const NOBODYS: &str = "kubepods/pod00000000-0000-4000-8000-00000000000d";
+
+    kubelets_node(&stage.admin, stage.name()).await;
+    let pod = stage.further("cart");
+    let cgroup = format!("kubepods/pod{}", stage.pod(&pod).await);
+    stage
+        .host
+        .oom(&cgroup, 2, 2)
+        .oom(NOBODYS, 0, 0)
+        .pods_oom(0, 2);
+    let agent = stage.run("companion", &stage.companion_file().await, "");
+    stage.node_is("all conditions are there", has_all).await;
+
+    stage
+        .host
+        .oom(&cgroup, 5, 5)
+        .oom(NOBODYS, 1, 1)
+        .pods_oom(0, 6);
+    let told = until("the pod's kills are told of it", async || {
+        stage.events(NAMESPACE, &pod).await.pop()
+    });
+    let told = told.await;
+    assert_eq!(told["reason"], "OOMKilled", "{told:#}");
+    assert!(
+        text(&told, "message").starts_with("3 processes were killed"),
+        "{told:#}"
+    );
+    assert_eq!(
+        told["source"],
+        json!({"component": "nodepulse", "host": stage.name()})
+    );
+    let node = stage.node_event("OOMKilled").await;
+    assert!(text(&node, "message").contains(NOBODYS), "{node:#}");
+    stop(agent).await;
+    assert_eq!(stage.events(NAMESPACE, &pod).await.len(), 1, "told once");
+}
+
+#[tokio::test]
+async fn a_token_that_is_renewed_is_taken_once_the_old_one_is_refused() {
+    scenario("token", renewed).await;
+}
+
+async fn renewed(stage: &Stage) {
+    kubelets_node(&stage.admin, stage.name()).await;
+    let file = stage.companion_file().await;
+    let agent = stage.run("companion", &file, "");
+    stage.node_is("all conditions are there", has_all).await;
+
+    let old = Caller::from_file(&file).await;
+    let new = stage.token(1).await;
+    // A server may remember for a while that a token was good.
+    until("the old one is refused", async || {
+        (old.get(&stage.path()).await.0 == 401).then_some(())
+    })
+    .await;
+    std::fs::write(stage.token_file(), new).unwrap();
+    stage.configure(LOW);
+    agent.hang_up();
+    stage
+        .node_is("PIDsLow is told", |node| {
+            condition(node, "PIDsLow")["status"] == "True"
+        })
+        .await;
+    agent
+        .says("credentials have changed", super::caller::SOON)
+        .await;
+    stop(agent).await;
+}
+
+#[tokio::test]
+async fn cleanup_takes_what_is_ours_from_one_node_or_from_all() {
+    alone("cleanup", cleaned).await;
+}
+
+async fn cleaned(stage: &Stage) {
+    let file = stage.cleanup_file().await;
+    stage.configure("");
+    let args = stage.args("cleanup", "companion", &file);
+    let names = ["", "-b", "-c"].map(|suffix| format!("{}{suffix}", stage.name()));
+    let mut before = Vec::new();
+    for name in &names {
+        let path = format!("{NODES}/{name}");
+        before.push(others(&kubelets_node(&stage.admin, name).await));
+        let ours = json!({"status": {"conditions": [says("MemoryLow", "True", "m")]}});
+        stage
+            .admin
+            .change(&format!("{path}/status"), STRATEGIC, &ours)
+            .await;
+        let mut taints = array(&stage.admin.object(&path).await["spec"]["taints"]);
+        taints.push(json!({"key": OURS, "effect": "NoSchedule"}));
+        stage
+            .admin
+            .change(&path, MERGE, &json!({"spec": {"taints": taints}}))
+            .await;
+    }
+    let left = async || {
+        let mut left = Vec::new();
+        for (name, before) in names.iter().zip(&before) {
+            let node = stage.admin.object(&format!("{NODES}/{name}")).await;
+            assert_eq!(others(&node), *before, "{name}");
+            left.push((own(&node), taint_keys(&node).contains(&OURS.to_owned())));
+        }
+        left
+    };
+    assert_eq!(left().await, [(1, true); 3]);
+    done(None, &args, &[]).await;
+    assert_eq!(left().await, [(0, false), (1, true), (1, true)]);
+
+    // It would reach every Node there is, and those of other people are not ours to try it on.
+    let all = stage.admin.items(NODES).await;
+    let strange = |node: &&Value| !text(&node["metadata"], "name").starts_with("nodepulse-e2e-");
+    if let Some(strange) = all.iter().find(strange) {
+        println!(
+            "skipped: cleanup --all-nodes, since there is the Node {}",
+            strange["metadata"]["name"]
+        );
+        return;
+    }
+    let kubeconfig = file.display().to_string();
+    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig].map(str::to_owned);
+    done(None, &args, &[]).await;
+    assert_eq!(left().await, [(0, false); 3]);
+}
+
+#[tokio::test]
+async fn what_is_tried_writes_nothing_and_what_is_done_once_is_there() {
+    scenario("once", once).await;
+}
+
+async fn once(stage: &Stage) {
+    let before = kubelets_node(&stage.admin, stage.name()).await;
+    stage.configure("");
+    let args = stage.args("run", "companion", &stage.companion_file().await);
+    let dry = done(None, &args, &["--once", "--dry-run"]).await;
+    let patch = format!("PATCH {}", stage.status_path());
+    assert!(dry.stdout.contains(&patch), "{dry:?}");
+    let node = stage.node().await;
+    assert_eq!(
+        node["metadata"]["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
+    assert!(stage.events("default", stage.name()).await.is_empty());
+
+    done(None, &args, &["--once"]).await;
+    let node = stage.node().await;
+    assert!(has_all(&node), "{node:#}");
+    let lease = stage.lease().await;
+    assert!(lease.is_null(), "a kubelet's: {lease}");
+}
+
+#[tokio::test]
+async fn check_finds_every_permission_and_the_daemon_tells_what_the_server_has() {
+    scenario("asked", asked).await;
+}
+
+async fn asked(stage: &Stage) {
+    kubelets_node(&stage.admin, stage.name()).await;
+    stage.configure("");
+    for (mode, file) in [
+        ("companion", stage.companion_file().await),
+        ("node", stage.node_file()),
+    ] {
+        let args = stage.args("check", mode, &file);
+        let report = done(None, &args, &["-o", "json"]).await;
+        let report: Value = serde_json::from_str(&report.stdout).unwrap();
+        let of_server = |item: &&Value| {
+            let name = text(item, "name");
+            name == "API server" || name.starts_with("may ")
+        };
+        let items = array(&report["items"]);
+        let items: Vec<_> = items.iter().filter(of_server).collect();
+        assert!(4 < items.len(), "{report:#}");
+        assert!(
+            items.iter().all(|item| item["verdict"] == "ok"),
+            "{mode}: {items:#?}"
+        );
+    }
+    let agent = stage.run("companion", &stage.companion_file().await, LOW);
+    let node = stage
+        .node_is("PIDsLow is told", |node| {
+            condition(node, "PIDsLow")["status"] == "True"
+        })
+        .await;
+    let command = |words: &[&str]| {
+        words
+            .iter()
+            .map(|&word| word.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let status = done(Some(&agent), &command(&["status", "-o", "json"]), &[]).await;
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    let told = condition(&json!({"status": status}), "PIDsLow");
+    for field in ["status", "reason", "message"] {
+        assert_eq!(told[field], condition(&node, "PIDsLow")[field], "{field}");
+    }
+    let why = done(Some(&agent), &command(&["explain", "PIDsLow"]), &[]).await;
+    assert!(why.stdout.contains("pid.available"), "{why:?}");
+    stop(agent).await;
+}

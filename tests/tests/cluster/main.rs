@@ -1,0 +1,19 @@
+//! The real program against an API server over the network: the embedded one, or a real one.
+//!
+//! Without further words each scenario has an embedded server of its own. With
+//! `NODEPULSE_E2E_KUBECONFIG=… cargo xtask test cluster` they all go to the cluster that this
+//! kubeconfig names, as an administrator, who may also act as somebody else: what the embedded one
+//! is believed to do, the real one is seen to do. `policy` runs on a real one alone, since the
+//! embedded one has no admission policies.
+//!
+//! Everything made there has `nodepulse-e2e` in its name and is deleted afterwards; the objects of
+//! `deploy/kustomize` that are not about a node become as shipped, and stay.
+
+mod answers;
+mod caller;
+mod companion;
+mod node;
+mod policy;
+mod running;
+mod shipped;
+mod stage;

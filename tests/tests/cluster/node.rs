@@ -1,0 +1,201 @@
+//! A node without a kubelet: the agent acts as `system:node:…`.
+
+use std::collections::BTreeSet;
+
+use nodepulse_tests::process::Process;
+use serde_json::{Value, json};
+
+use super::caller::{LEASES, MERGE, NODES, SOON, array, condition, taint_keys, text, until};
+use super::running::{Scribbler, done, stop};
+use super::stage::{Stage, scenario};
+
+/// Its period is a quarter of that.
+const LEASE: &str = "nodeLeaseDurationSeconds: 8\n";
+
+fn is_kept(node: &Value) -> bool {
+    array(&node["status"]["conditions"]).len() == 5 && condition(node, "Ready")["status"] == "True"
+}
+
+/// Waits until the Node is whole, and its Lease belongs to it.
+async fn settled(stage: &Stage) -> Value {
+    let node = stage.node_is("the Node has its conditions", is_kept).await;
+    until("the Lease belongs to the Node", async || {
+        let lease = stage.lease().await;
+        let owner = &lease["metadata"]["ownerReferences"][0]["uid"];
+        (*owner == node["metadata"]["uid"]).then_some(())
+    })
+    .await;
+    node
+}
+
+#[tokio::test]
+async fn a_node_is_made_then_adopted_and_put_right_and_never_made_again_behind_its_owner() {
+    scenario("kept", kept).await;
+}
+
+async fn kept(stage: &Stage) {
+    let file = stage.node_file();
+    let agent = stage.run("node", &file, "");
+    let made = settled(stage).await;
+    assert_eq!(made["status"]["nodeInfo"]["operatingSystem"], "linux");
+    assert!(
+        taint_keys(&made).contains(&"nodepulse.dev/no-runtime".to_owned()),
+        "{made:#}"
+    );
+    stage.node_event("Starting").await;
+    stop(agent).await;
+
+    let label = |arch: &str| {
+        let labels = json!({"kubernetes.io/arch": arch, "example.com/n": "1"});
+        json!({"metadata": {"labels": labels}})
+    };
+    let taints = json!({"spec": {"taints": [{"key": "example.com/k", "effect": "NoSchedule"}]}});
+    stage
+        .admin
+        .change(&stage.path(), MERGE, &label("s390x"))
+        .await;
+    stage.admin.change(&stage.path(), MERGE, &taints).await;
+    stage
+        .host
+        .write("proc/sys/kernel/random/boot_id", "another\n");
+    let agent = stage.run("node", &file, "");
+    let arch = made["metadata"]["labels"]["kubernetes.io/arch"].clone();
+    let adopted = stage.node_is("its labels are put right", |node| {
+        node["metadata"]["labels"]["kubernetes.io/arch"] == arch
+    });
+    let adopted = adopted.await;
+    assert_eq!(adopted["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(adopted["metadata"]["labels"]["example.com/n"], "1");
+    stage.node_event("Rebooted").await;
+
+    edges(stage, &agent).await;
+    deleted(stage, &agent).await;
+    stop(agent).await;
+}
+
+/// Conditions come and go; taints are the control plane's.
+async fn edges(stage: &Stage, agent: &Process) {
+    for (thresholds, expected) in [
+        ("evictionHard: {pid.available: 99.9%}\n", "True"),
+        ("", "False"),
+    ] {
+        stage.configure(thresholds);
+        agent.hang_up();
+        let what = format!("PIDPressure is {expected}");
+        let is = |node: &Value| condition(node, "PIDPressure")["status"] == expected;
+        let node = stage.node_is(&what, is).await;
+        let theirs = json!({"key": "example.com/k", "effect": "NoSchedule"});
+        assert!(array(&node["spec"]["taints"]).contains(&theirs), "{node:#}");
+    }
+    stage.node_event("NodeHasInsufficientPID").await;
+    for (cordoned, reason) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
+        let cordon = json!({"spec": {"unschedulable": cordoned}});
+        stage.admin.change(&stage.path(), MERGE, &cordon).await;
+        stage.node_event(reason).await;
+    }
+}
+
+/// Whoever deletes a Node means it, and a new one of theirs is looked after.
+async fn deleted(stage: &Stage, agent: &Process) {
+    stage.admin.delete(&stage.path()).await;
+    agent.says("not found", SOON).await;
+    assert_eq!(stage.node().await, Value::Null);
+    let fresh = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": stage.name()}});
+    stage.admin.make(NODES, &fresh).await;
+    stage
+        .node_is("the new Node has its conditions", is_kept)
+        .await;
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_beside_somebody_who_writes_it_all_the_time() {
+    scenario("lease", renewed).await;
+}
+
+async fn renewed(stage: &Stage) {
+    let agent = stage.run("node", &stage.node_file(), LEASE);
+    settled(stage).await;
+    let path = stage.lease_path();
+    let scribbler = Scribbler::start(&stage.admin, move |n| {
+        let note = json!({"metadata": {"annotations": {"example.com/n": n.to_string()}}});
+        vec![(path.clone(), MERGE, note)]
+    });
+    let mut times = BTreeSet::new();
+    until("it is renewed three times", async || {
+        times.insert(text(&stage.lease().await["spec"], "renewTime").to_owned());
+        (3 < times.len()).then_some(())
+    })
+    .await;
+    let written = scribbler.stop().await.to_string();
+    let lease = stage.lease().await;
+    assert_eq!(
+        lease["metadata"]["annotations"]["example.com/n"],
+        json!(written)
+    );
+    assert_eq!(lease["spec"]["holderIdentity"], stage.name());
+    stop(agent).await;
+
+    // As it is left, the next run of ours is not kept away by it.
+    let agent = Process::start_beside(stage.args("run", "node", &stage.node_file()));
+    agent.says("node adopted", SOON).await;
+    stop(agent).await;
+}
+
+#[tokio::test]
+async fn while_a_kubelet_renews_the_lease_nothing_is_written() {
+    scenario("held", held).await;
+}
+
+async fn held(stage: &Stage) {
+    stage.configure("");
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": stage.name(), "managedFields": [{
+            "manager": "kubelet", "operation": "Update",
+            "apiVersion": "coordination.k8s.io/v1", "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:renewTime": {}}},
+        }]},
+        // A time ahead of every clock is as fresh as one can be.
+        "spec": {
+            "holderIdentity": stage.name(), "leaseDurationSeconds": 40,
+            "renewTime": "2999-01-01T00:00:00.000000Z",
+        },
+    });
+    let before = stage
+        .admin
+        .make(&format!("{LEASES}?fieldManager=kubelet"), &lease)
+        .await;
+    let agent = Process::start_beside(stage.args("run", "node", &stage.node_file()));
+    let ended = agent.ends(SOON).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let named = |line: &String| line.contains("--take-over") && line.contains("kubelet");
+    assert!(ended.stderr.iter().any(named), "{ended:?}");
+    assert_eq!(stage.lease().await, before);
+    assert_eq!(stage.node().await, Value::Null);
+    assert!(stage.events("default", stage.name()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_tried_makes_nothing_and_what_is_done_once_is_a_node_with_its_lease() {
+    scenario("single", once).await;
+}
+
+async fn once(stage: &Stage) {
+    stage.configure("");
+    let args = stage.args("run", "node", &stage.node_file());
+    let dry = done(None, &args, &["--once", "--dry-run"]).await;
+    for line in [format!("POST {NODES}\n"), format!("POST {LEASES}\n")] {
+        assert!(dry.stdout.contains(&line), "{line}: {dry:?}");
+    }
+    let nothing = async || [stage.node().await, stage.lease().await];
+    assert_eq!(nothing().await, [Value::Null, Value::Null]);
+    assert!(stage.events("default", stage.name()).await.is_empty());
+
+    done(None, &args, &["--once"]).await;
+    let [node, lease] = nothing().await;
+    assert!(is_kept(&node), "{node:#}");
+    assert_eq!(
+        lease["metadata"]["ownerReferences"][0]["uid"],
+        node["metadata"]["uid"]
+    );
+}

@@ -1,0 +1,132 @@
+//! What the shipped role and admission policies refuse, decided by a real API server.
+
+use serde_json::{Value, json};
+
+use super::caller::{Answer, Caller, MERGE, NODES, STRATEGIC, array, until};
+use super::stage::{NAMESPACE, Stage, alone};
+
+const OF_PODS: &str = "/api/v1/namespaces/nodepulse/events";
+const OF_NODES: &str = "/api/v1/namespaces/default/events";
+
+fn event(host: &str, involved: &Value) -> Value {
+    json!({
+        "metadata": {"generateName": "nodepulse-e2e-"},
+        "involvedObject": involved,
+        "reason": "OOMKilled", "message": "m", "type": "Warning",
+        "source": {"component": "nodepulse", "host": host},
+    })
+}
+
+fn says(type_: &str) -> Value {
+    json!({"status": {"conditions": [{"type": type_, "status": "True"}]}})
+}
+
+/// What was tried, what came of it, and whether it is allowed.
+fn judge(rows: &[(&str, Answer, bool)]) {
+    for (what, (code, answer), allowed) in rows {
+        let refused = *code == 403 || *code == 422;
+        let kept = if *allowed { code.is_success() } else { refused };
+        assert!(kept, "{what}: {code} {answer}");
+    }
+}
+
+/// Waits until a policy is known to the server: it refuses what it is tried with.
+async fn known(policy: &str, tried: impl AsyncFn() -> Answer) {
+    let refused = async || {
+        let (_, answer) = tried().await;
+        let message = answer["message"].to_string();
+        message.contains(policy).then_some(message)
+    };
+    println!("{}", until(&format!("{policy} refuses"), refused).await);
+}
+
+#[tokio::test]
+#[ignore = "needs NODEPULSE_E2E_KUBECONFIG"]
+async fn an_agent_reaches_what_is_its_own_and_nothing_else() {
+    alone("policy", refused).await;
+}
+
+async fn refused(stage: &Stage) {
+    let (own, beside) = (stage.name(), stage.further("b"));
+    for name in [own, &beside] {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        stage.admin.make(NODES, &node).await;
+    }
+    let file = stage.companion_file().await;
+    let agent = Caller::from_file(&file).await;
+    let patch_status = async |node: &str, body: Value| {
+        let path = format!("{NODES}/{node}/status");
+        agent.patch(&path, STRATEGIC, &body).await
+    };
+    let patch = async |node: &str, body: Value| {
+        let path = format!("{NODES}/{node}");
+        agent.patch(&path, MERGE, &body).await
+    };
+    let of_pod = async |host: &str| {
+        let pod = json!({"kind": "Pod", "name": "web-0", "namespace": NAMESPACE});
+        agent.post(OF_PODS, &event(host, &pod)).await
+    };
+    let of_node = async |name: &str| {
+        let node = json!({"kind": "Node", "name": name});
+        agent.post(OF_NODES, &event(own, &node)).await
+    };
+    known("nodepulse-nodes", async || {
+        patch_status(&beside, says("MemoryLow")).await
+    })
+    .await;
+    known("nodepulse-events", async || of_pod(&beside).await).await;
+
+    let cordon = json!({"spec": {"unschedulable": true}});
+    let capacity = json!({"status": {"capacity": {"cpu": "64"}}});
+    let label = json!({"metadata": {"labels": {"example.com/a": "b"}}});
+    judge(&[
+        (
+            "a condition of ours",
+            patch_status(own, says("MemoryLow")).await,
+            true,
+        ),
+        (
+            "a kubelet's condition",
+            patch_status(own, says("Ready")).await,
+            false,
+        ),
+        ("the capacity", patch_status(own, capacity).await, false),
+        ("a label", patch_status(own, label).await, false),
+        (
+            "the spec, without a right to it",
+            patch(own, cordon.clone()).await,
+            false,
+        ),
+        ("the whole Node", agent.delete(&stage.path()).await, false),
+        ("an Event about a Pod", of_pod(own).await, true),
+        ("an Event about the Node", of_node(own).await, true),
+        ("an Event about another Node", of_node(&beside).await, false),
+    ]);
+
+    // With the right to patch Nodes the policy is what is left.
+    stage.may_taint(&file).await;
+    let taints = array(&stage.node().await["spec"]["taints"]);
+    let taint = |key: &str| {
+        let new = [json!({"key": key, "effect": "NoSchedule"})];
+        let all = [&taints[..], &new].concat();
+        json!({"spec": {"taints": all}})
+    };
+    judge(&[
+        (
+            "a taint of ours",
+            patch(own, taint("nodepulse.dev/a")).await,
+            true,
+        ),
+        (
+            "a taint of others'",
+            patch(own, taint("example.com/a")).await,
+            false,
+        ),
+        ("the spec", patch(own, cordon).await, false),
+        (
+            "another Node's taints",
+            patch(&beside, taint("nodepulse.dev/a")).await,
+            false,
+        ),
+    ]);
+}

@@ -1,0 +1,366 @@
+//! What a scenario has: a server, a name of its own on it, a made-up machine, and credentials.
+
+use std::path::{Path, PathBuf};
+
+use futures_util::FutureExt as _;
+use nodepulse_tests::api_server::{ApiServer, Identity};
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::process::Process;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::RwLock;
+
+use super::caller::{Caller, LEASES, MERGE, NODES, text, until};
+use super::shipped::{collection, grant, shipped};
+
+const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
+pub const NAMESPACE: &str = "nodepulse";
+pub const PODS: &str = "/api/v1/namespaces/nodepulse/pods";
+
+/// On a server of all scenarios, who changes what others go by is alone.
+static TURNS: RwLock<()> = RwLock::const_new(());
+
+pub struct Stage {
+    pub admin: Caller,
+    pub host: MadeUpHost,
+    admin_file: PathBuf,
+    double: Option<ApiServer>,
+    name: String,
+    dir: TempDir,
+}
+
+/// Runs a scenario under a name of its own, and takes away what it made, however it ends.
+pub async fn scenario(name: &str, body: impl AsyncFnOnce(&Stage)) {
+    let _turn = match real() {
+        Some(_) => Some(TURNS.read().await),
+        None => None,
+    };
+    Stage::open(name).await.play(body).await;
+}
+
+/// The same, and no other scenario beside it.
+pub async fn alone(name: &str, body: impl AsyncFnOnce(&Stage)) {
+    let _turn = match real() {
+        Some(_) => Some(TURNS.write().await),
+        None => None,
+    };
+    Stage::open(name).await.play(body).await;
+}
+
+/// The kubeconfig of an administrator of a real server, where there is one.
+fn real() -> Option<PathBuf> {
+    std::env::var_os(ADMIN).map(PathBuf::from)
+}
+
+impl Stage {
+    async fn open(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (double, admin_file) = match real() {
+            Some(file) => (None, file),
+            None => {
+                let server = ApiServer::start().await;
+                let file = server.admin_kubeconfig(dir.path());
+                (Some(server), file)
+            }
+        };
+        let stage = Self {
+            admin: Caller::from_file(&admin_file).await,
+            host: MadeUpHost::calm(),
+            admin_file,
+            double,
+            name: format!("nodepulse-e2e-{}-{name}", std::process::id()),
+            dir,
+        };
+        stage.host.pid_max(10_000);
+        for object in shipped() {
+            stage.install(&object).await;
+        }
+        stage
+    }
+
+    async fn play(self, body: impl AsyncFnOnce(&Stage)) {
+        let body = std::panic::AssertUnwindSafe(body(&self));
+        let ended = body.catch_unwind().await;
+        self.clear().await;
+        if let Err(panic) = ended {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// The embedded server knows roles by what they give.
+    async fn install(&self, object: &Value) {
+        let Some(server) = &self.double else {
+            let place = collection(object);
+            let (code, answer) = self.admin.post(&place, object).await;
+            if code == 409 {
+                // Perhaps of another version.
+                let path = format!("{place}/{}", text(&object["metadata"], "name"));
+                self.admin.change(&path, MERGE, object).await;
+            } else {
+                assert!(code.is_success(), "POST {place}: {code} {answer}");
+            }
+            return;
+        };
+        match text(object, "kind") {
+            "Namespace" => drop(self.admin.make(&collection(object), object).await),
+            "ClusterRole" => {
+                let account = text(&object["metadata"], "name");
+                for rule in object["rules"].as_array().unwrap() {
+                    grant(server, account, rule);
+                }
+            }
+            _ => (),
+        }
+    }
+
+    async fn clear(&self) {
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        let places = [PODS, LEASES, NODES, bindings, roles];
+        let places = &places[..if self.double.is_some() { 3 } else { 5 }];
+        for place in places {
+            for object in self.admin.items(place).await {
+                let name = text(&object["metadata"], "name");
+                if name.strip_prefix(&self.name).is_some_and(is_further) {
+                    self.admin.delete(&format!("{place}/{name}")).await;
+                }
+            }
+        }
+    }
+
+    /// The name of the Node that it is about.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A name for something beside it.
+    pub fn further(&self, what: &str) -> String {
+        format!("{}-{what}", self.name)
+    }
+
+    pub fn path(&self) -> String {
+        format!("{NODES}/{}", self.name)
+    }
+
+    pub fn status_path(&self) -> String {
+        format!("{}/status", self.path())
+    }
+
+    pub fn lease_path(&self) -> String {
+        format!("{LEASES}/{}", self.name)
+    }
+
+    pub async fn node(&self) -> Value {
+        self.admin.object(&self.path()).await
+    }
+
+    pub async fn lease(&self) -> Value {
+        self.admin.object(&self.lease_path()).await
+    }
+
+    /// Waits until the Node is as `wanted`; gives it.
+    pub async fn node_is(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        until(what, async || Some(self.node().await).filter(&wanted)).await
+    }
+
+    /// Events about something of this name.
+    pub async fn events(&self, namespace: &str, name: &str) -> Vec<Value> {
+        let selector = format!("?fieldSelector=involvedObject.name={name}");
+        let path = format!("/api/v1/namespaces/{namespace}/events{selector}");
+        self.admin.items(&path).await
+    }
+
+    /// Waits for an Event about the Node with this reason.
+    pub async fn node_event(&self, reason: &str) -> Value {
+        let look = async || {
+            let events = self.events("default", &self.name).await;
+            events.into_iter().find(|event| event["reason"] == reason)
+        };
+        until(&format!("an event {reason}"), look).await
+    }
+
+    /// A pod on the Node, which a kubelet has not heard of; gives its uid.
+    pub async fn pod(&self, name: &str) -> String {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": self.name, "serviceAccountName": "nodepulse",
+                "containers": [{"name": "agent", "image": "none.invalid/none"}],
+            },
+        });
+        let pod = self.admin.make(PODS, &pod).await;
+        text(&pod["metadata"], "uid").to_owned()
+    }
+
+    /// A token of the agent's account as its `n`th pod on the Node has it. The one before is no
+    /// longer good.
+    pub async fn token(&self, n: u32) -> String {
+        let account = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/nodepulse/token");
+        let pod = |n: u32| format!("{}-agent-{n}", self.name);
+        if let Some(server) = &self.double {
+            if let Some(before) = n.checked_sub(1) {
+                server.revoke_token(&pod(before));
+            }
+            let user = format!("system:serviceaccount:{NAMESPACE}:nodepulse");
+            server.allow_token(&pod(n), Identity::user(&user));
+            return pod(n);
+        }
+        if let Some(before) = n.checked_sub(1) {
+            self.admin.delete(&format!("{PODS}/{}", pod(before))).await;
+        }
+        let uid = self.pod(&pod(n)).await;
+        let request = json!({"spec": {"boundObjectRef": {
+            "kind": "Pod", "apiVersion": "v1", "name": pod(n), "uid": uid,
+        }}});
+        let (status, answer) = self.admin.post(&account, &request).await;
+        assert!(status.is_success(), "{status} {answer}");
+        text(&answer["status"], "token").to_owned()
+    }
+
+    /// A kubeconfig of a companion, whose token is in a file beside it.
+    pub async fn companion_file(&self) -> PathBuf {
+        let token = self.token_file();
+        std::fs::write(&token, self.token(0).await).unwrap();
+        let file = self.kubeconfig("companion", &json!({"tokenFile": token}));
+        may_patch(&file, "status").await;
+        file
+    }
+
+    pub fn token_file(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// A kubeconfig of the cleanup Job's account.
+    pub async fn cleanup_file(&self) -> PathBuf {
+        let account = "nodepulse-cleanup";
+        let token = if let Some(server) = &self.double {
+            let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+            server.allow_token(account, Identity::user(&user));
+            account.to_owned()
+        } else {
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
+            let (status, answer) = self.admin.post(&path, &json!({"spec": {}})).await;
+            assert!(status.is_success(), "{status} {answer}");
+            text(&answer["status"], "token").to_owned()
+        };
+        let file = self.kubeconfig("cleanup", &json!({"token": token}));
+        may_patch(&file, "").await;
+        file
+    }
+
+    /// A kubeconfig of the Node's own agent.
+    pub fn node_file(&self) -> PathBuf {
+        match &self.double {
+            Some(server) => server.node_kubeconfig(self.dir.path(), &self.name),
+            None => self.kubeconfig(
+                "node",
+                &json!({"as": format!("system:node:{}", self.name), "as-groups": ["system:nodes"]}),
+            ),
+        }
+    }
+
+    /// The administrator's kubeconfig with other credentials. Who acts as another keeps their own.
+    fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
+        let read = std::fs::read_to_string(&self.admin_file).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&read).unwrap();
+        let own = &mut config["users"][0]["user"];
+        if user.get("as").is_none() {
+            *own = json!({});
+        }
+        for (key, value) in user.as_object().unwrap() {
+            own[key] = value.clone();
+        }
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// Lets this companion change taints, as the chart does where taints are configured.
+    pub async fn may_taint(&self, companion: &Path) {
+        let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]});
+        let name = self.further("taints");
+        let group = "rbac.authorization.k8s.io";
+        let version = format!("{group}/v1");
+        let metadata = json!({"name": name});
+        if let Some(server) = &self.double {
+            grant(server, "nodepulse", &rule);
+        } else {
+            let account = json!({
+                "kind": "ServiceAccount", "name": "nodepulse", "namespace": NAMESPACE,
+            });
+            let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": name});
+            for object in [
+                json!({
+                    "apiVersion": version, "kind": "ClusterRole",
+                    "metadata": metadata, "rules": [rule],
+                }),
+                json!({
+                    "apiVersion": version, "kind": "ClusterRoleBinding",
+                    "metadata": metadata, "roleRef": role, "subjects": [account],
+                }),
+            ] {
+                self.admin.make(&collection(&object), &object).await;
+            }
+        }
+        may_patch(companion, "").await;
+    }
+
+    /// Writes the configuration: the made-up machine, and these lines.
+    pub fn configure(&self, more: &str) -> PathBuf {
+        let config = format!(
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n\
+             nodeIP: 0.0.0.0\nnodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5m\nkernel: {{tier: files}}\npsi: {{enabled: false}}\n\
+             allowReadyWithoutRuntime: true\nevictionPressureTransitionPeriod: 1s\n{more}",
+            self.host.path().display()
+        );
+        let path = self.dir.path().join("config.yaml");
+        let new = path.with_extension("new");
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, &path).unwrap();
+        path
+    }
+
+    /// The arguments of `command` about the Node.
+    pub fn args(&self, command: &str, mode: &str, kubeconfig: &Path) -> Vec<String> {
+        let config = self.dir.path().join("config.yaml");
+        let [config, kubeconfig] = [&config, kubeconfig].map(|path| path.display().to_string());
+        let flags = [
+            ("--mode", mode),
+            ("--config", &config),
+            ("--kubeconfig", &kubeconfig),
+            ("--node-name", &self.name),
+        ];
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag, value]);
+        std::iter::once(command)
+            .chain(flags)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    pub fn run(&self, mode: &str, kubeconfig: &Path, config: &str) -> Process {
+        self.configure(config);
+        Process::start(self.args("run", mode, kubeconfig))
+    }
+}
+
+/// Waits until a real server has taken note of the roles that these credentials have.
+async fn may_patch(file: &Path, subresource: &str) {
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let caller = Caller::from_file(file).await;
+    let asked = json!({"verb": "patch", "resource": "nodes", "subresource": subresource});
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    });
+    until("the role is known", async || {
+        let (_, review) = caller.post(reviews, &review).await;
+        (review["status"]["allowed"] == true).then_some(())
+    })
+    .await;
+}
+
+/// Whether this is the whole name, or that of something beside it.
+fn is_further(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('-')
+}
