@@ -44,8 +44,8 @@ fn main() -> Result<(), String> {
 /// 0.4 MiB of file and of resident memory as a table, but 10 KiB as a bitmap (`DT_RELR`). musl reads
 /// it since 1.2.4; linkers that do not know it say so and go on.
 fn pack_relocations() {
-    let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
-    if target("ENV") == "musl" && target("ARCH") == "x86_64" {
+    let is = |key, value| env::var_os(key).is_some_and(|it| it == value);
+    if is("CARGO_CFG_TARGET_ENV", "musl") && is("CARGO_CFG_TARGET_ARCH", "x86_64") {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
 }
