@@ -71,6 +71,16 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
             ["--kube-reserved", "gpu", "kubeReserved: {cpu"],
         ),
         (
+            "more memory reserved than there is",
+            vec!["--system-reserved", "memory=64Ti"],
+            ["systemReserved", "of memory", "this machine has"],
+        ),
+        (
+            "more processors reserved than there are",
+            vec!["--kube-reserved", "cpu=5k"],
+            ["kubeReserved", "5k of cpu", "example: systemReserved"],
+        ),
+        (
             "a bad node name",
             vec!["--node-name", "Worker_1!"],
             ["--node-name", "Worker_1!", "nodeName: worker-1"],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Allocation, Facts};
 use crate::pressure::threshold::ThresholdValue;
-use crate::reading::HugePages;
+use crate::reading::{HugePages, Machine};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -72,9 +72,30 @@ fn pods(allocation: &Allocation, cpus: u32) -> u64 {
     }
 }
 
+/// A resource of which more is reserved than there is: key, what is reserved, what there is. A
+/// kubelet does not start with that. Storage is left out, since its size may take long to read.
+#[must_use]
+pub fn overdrawn(
+    allocation: &Allocation,
+    machine: &Machine,
+) -> Option<(&'static str, Quantity, Quantity)> {
+    let cpus = Quantity::from_count(u64::from(machine.cpus));
+    let memory = Quantity::from_bytes(machine.memory);
+    let threshold = eviction(allocation.memory_threshold, machine.memory);
+    let of = |key, threshold| configured(allocation, key, threshold);
+    let both = [
+        ("cpu", of("cpu", Quantity::from_count(0)), cpus),
+        ("memory", of("memory", threshold), memory),
+    ];
+    // None at all: nobody could tell how many.
+    let over = |(_, reserved, there): &(_, Quantity, Quantity)| {
+        !there.is_zero() && !reserved.less(*there).is_zero()
+    };
+    both.into_iter().find(over)
+}
+
 fn reservation(facts: &Facts, key: &str) -> Quantity {
     let allocation = &facts.allocation;
-    let configured = allocation.reserved.get(key).copied();
     let eviction = match key {
         "memory" => eviction(allocation.memory_threshold, facts.machine.memory),
         "ephemeral-storage" => eviction(
@@ -83,6 +104,11 @@ fn reservation(facts: &Facts, key: &str) -> Quantity {
         ),
         _ => Quantity::from_count(0),
     };
+    configured(allocation, key, eviction)
+}
+
+fn configured(allocation: &Allocation, key: &str, eviction: Quantity) -> Quantity {
+    let configured = allocation.reserved.get(key);
     configured.map_or(eviction, |configured| configured.saturating_add(eviction))
 }
 

@@ -57,6 +57,7 @@ impl DirectFile {
     /// When it cannot be opened.
     pub fn device(node: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .custom_flags(OFlag::O_DIRECT.bits())
             .open(node)?;
