@@ -123,10 +123,11 @@ impl DiskEntry {
 /// Low bits of [`DiskEntry::tick`]: those of `jiffies`.
 pub const TICK_MASK: u64 = 0xffff;
 /// A request is young that began and ended in the tick in which another one was timed before it: it
-/// took less than a tick, which is 1 to 10 ms. This is longer than any tick, in nanoseconds.
+/// took less than a tick, which is 1 to 10 ms, unless ticks stood still. This is longer than any tick,
+/// in nanoseconds; one that is timed and took longer is not young.
 pub const YOUNG_NS: u64 = 1 << 24;
 /// Of so many young requests one is timed, where `slow_ns` is at least [`YOUNG_NS`]: reading the
-/// clock costs more than all else, and none of them is slow. A power of two.
+/// clock costs more than all else, and none of them is slow.
 pub const YOUNG_TIMED: u64 = 4;
 
 /// [`DiskEntry::state`]: nothing is wrong.

@@ -72,15 +72,18 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
-    let young = is_young(entry, start, jiffies);
+    let mut young = is_young(entry, start, jiffies);
     if !young || is_drawn(start) {
         // SAFETY: takes nothing and reads the clock by which the request was stamped.
         let now = unsafe { bpf_ktime_get_ns() };
+        let latency = now.saturating_sub(start);
+        // Ticks stand still while whoever counts them is held up.
+        young &= latency < YOUNG_NS;
         if !young {
             // SAFETY: a field of a live map value.
             unsafe { (&raw mut entry.tick).write_volatile(now & !TICK_MASK | jiffies & TICK_MASK) };
         }
-        timed(entry, start, now, if young { YOUNG_TIMED } else { 1 });
+        timed(entry, latency, now, if young { YOUNG_TIMED } else { 1 });
     }
     // After the window before it was judged.
     // SAFETY: a field of a live map value.
@@ -178,19 +181,21 @@ fn failed(entry: &mut DiskEntry) {
     // SAFETY: a field of a live map value.
     unsafe { add(&raw mut entry.errors, 1) };
     if entry.state == DISK_WELL {
-        change(entry, DISK_FAILING, 0);
+        let total = completed(entry).saturating_sub(entry.window_completed);
+        change(entry, DISK_FAILING, total, 0);
     } else if entry.state == DISK_FAILING {
         entry.good_windows = 0;
     }
 }
 
 #[inline(always)]
-fn timed(entry: &mut DiskEntry, start: u64, now: u64, counts_for: u64) {
-    let latency = now.saturating_sub(start);
+fn timed(entry: &mut DiskEntry, latency: u64, now: u64, counts_for: u64) {
     let elapsed = now.saturating_sub(entry.window_start);
     if elapsed >= entry.window_ns {
+        // First, so that hardly another CPU closes it too.
+        // SAFETY: a field of a live map value.
+        unsafe { (&raw mut entry.window_start).write_volatile(now) };
         close_window(entry, elapsed);
-        entry.window_start = now;
     }
     let slow = latency >= entry.slow_ns;
     // SAFETY: fields of a live map value; the histogram index is masked to its length.
@@ -204,21 +209,29 @@ fn timed(entry: &mut DiskEntry, start: u64, now: u64, counts_for: u64) {
     // SAFETY: as above.
     unsafe { add(&raw mut entry.slow, 1) };
     if entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR) {
-        change(entry, DISK_SLOW, now.saturating_sub(entry.window_start));
+        // With this one.
+        let total = completed(entry).saturating_sub(entry.window_completed) + 1;
+        change(
+            entry,
+            DISK_SLOW,
+            total,
+            now.saturating_sub(entry.window_start),
+        );
     }
 }
 
 /// Judges the window that is over and starts an empty one.
 ///
-/// Two CPUs may close the same window. The second finds it empty, which a window never is, since it
-/// holds the request that opened it, and leaves the judgement to the first. A record may be sent
-/// twice, which is harmless: user space keys on the state.
+/// Two CPUs may close the same window. The second mostly finds it empty, which a window never is,
+/// since it holds the request that opened it, and leaves the judgement to the first. Else both judge
+/// the same, and a record may be sent twice, which is harmless: user space keys on the state.
 ///
 /// A window that was followed by a long silence says nothing about now: it can end a state, but not
 /// begin one.
 #[inline(always)]
 fn close_window(entry: &mut DiskEntry, elapsed: u64) {
-    let (total, slow) = (total(entry), entry.slow);
+    let completed = completed(entry);
+    let (total, slow) = (completed.saturating_sub(entry.window_completed), entry.slow);
     if total == 0 {
         return;
     }
@@ -226,7 +239,7 @@ fn close_window(entry: &mut DiskEntry, elapsed: u64) {
     if entry.state == DISK_WELL {
         let bad = total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT;
         if bad && passed < DISK_GOOD_WINDOWS {
-            change(entry, DISK_SLOW, elapsed);
+            change(entry, DISK_SLOW, total, elapsed);
         }
     } else {
         let failing = entry.state == DISK_FAILING;
@@ -240,20 +253,20 @@ fn close_window(entry: &mut DiskEntry, elapsed: u64) {
         entry.good_windows = before.saturating_add(passed - 1);
         // The window with the error counts too.
         if entry.good_windows >= DISK_GOOD_WINDOWS + u64::from(failing) {
-            change(entry, DISK_WELL, elapsed);
+            change(entry, DISK_WELL, total, elapsed);
         }
     }
-    entry.window_completed = entry.window_completed.wrapping_add(total);
+    // Not a sum: whoever closes it at the same time writes nearly the same.
+    entry.window_completed = completed;
     entry.slow = 0;
     entry.max_ns = 0;
 }
 
-/// Reads and writes completed in this window.
+/// Other CPUs add to it meanwhile.
 #[inline(always)]
-fn total(entry: &DiskEntry) -> u64 {
+fn completed(entry: &DiskEntry) -> u64 {
     // SAFETY: a field of a live map value.
-    let completed = unsafe { (&raw const entry.completed).read_volatile() };
-    completed.saturating_sub(entry.window_completed)
+    unsafe { (&raw const entry.completed).read_volatile() }
 }
 
 /// Wrapping, since the target has no 128-bit product to saturate with; user space writes at most an
@@ -270,10 +283,10 @@ fn windows(elapsed: u64, window_ns: u64) -> u64 {
 }
 
 #[inline(always)]
-fn change(entry: &mut DiskEntry, state: u64, window_ns: u64) {
+fn change(entry: &mut DiskEntry, state: u64, total: u64, window_ns: u64) {
     entry.state = state;
     entry.good_windows = 0;
-    let (dev, total, slow, max_ns) = (entry.dev, total(entry), entry.slow, entry.max_ns);
+    let (dev, slow, max_ns) = (entry.dev, entry.slow, entry.max_ns);
     emit::bulk(EventKind::DiskState, |record: &mut DiskState| {
         record.dev = dev;
         record.state = state as u32;
