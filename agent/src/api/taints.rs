@@ -132,7 +132,9 @@ fn slot_of(taint: &Taint) -> Slot {
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     /// Refused for good when they were last tried, the longest ago first. They are left out of
-    /// changes of the others, and while there are none, one of them is tried at a time.
+    /// changes of the others, and while there are none, one of them is tried at a time. A condition
+    /// that flaps does not make its taint a new one: only what is not configured is forgotten, once
+    /// it is not there any more.
     refused: Vec<Slot>,
 }
 
@@ -155,7 +157,8 @@ impl Keeper {
                 Err(err) => return (None, Some(err)),
             },
         };
-        let mut rounds = VecDeque::from_iter(self.first_round(ours.open(&before.taints)));
+        let mut rounds =
+            VecDeque::from_iter(self.first_round(ours.open(&before.taints), ours.configured));
         seen = Some(before);
         let (mut node, mut failed) = (None, None);
         while let Some(slots) = rounds.pop_front() {
@@ -180,12 +183,19 @@ impl Keeper {
     }
 
     /// What was not refused before, together; where there is nothing, one that was.
-    fn first_round(&mut self, open: Vec<Slot>) -> Option<Vec<Slot>> {
-        self.refused.retain(|slot| open.contains(slot));
+    fn first_round(&mut self, open: Vec<Slot>, configured: &[Taint]) -> Option<Vec<Slot>> {
+        let can_be = |slot: &Slot| configured.iter().any(|taint| slot_of(taint) == *slot);
+        self.refused
+            .retain(|slot| open.contains(slot) || can_be(slot));
+        let again = self
+            .refused
+            .iter()
+            .find(|slot| open.contains(slot))
+            .cloned();
         let mut fresh = open;
         fresh.retain(|slot| !self.refused.contains(slot));
         if fresh.is_empty() {
-            fresh.extend(self.refused.first().cloned());
+            fresh.extend(again);
         }
         (!fresh.is_empty()).then_some(fresh)
     }
@@ -459,6 +469,16 @@ mod tests {
         wanted: &[&str],
         answers: &[Option<&[&str]>],
     ) -> (Vec<Vec<String>>, bool) {
+        keep_of(keeper, stored, wanted, wanted, answers).await
+    }
+
+    async fn keep_of(
+        keeper: &mut Keeper,
+        stored: &[&str],
+        wanted: &[&str],
+        configured: &[&str],
+        answers: &[Option<&[&str]>],
+    ) -> (Vec<Vec<String>>, bool) {
         let list = |keys: &[&str]| {
             json!(
                 keys.iter()
@@ -470,10 +490,11 @@ mod tests {
             Some(keys) => Reply::json(200, node(9, &list(keys))),
             None => refusal(403, "Forbidden"),
         }));
-        let wanted: Vec<Taint> = wanted.iter().map(|key| keyed(key)).collect();
+        let taints = |keys: &[&str]| keys.iter().map(|key| keyed(key)).collect::<Vec<Taint>>();
+        let (wanted, configured) = (taints(wanted), taints(configured));
         let ours = Ours {
             wanted: &wanted,
-            configured: &wanted,
+            configured: &configured,
         };
         let seen = seen(4, &list(stored));
         let kept = keeper.keep(&server.client(), "worker-1", seen, ours).await;
@@ -484,6 +505,26 @@ mod tests {
         };
         let asked = (0..server.lines().len()).map(keys).collect();
         (asked, kept.1.is_some())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_so_still_when_its_condition_comes_back() {
+        let mut keeper = Keeper::default();
+        let (all, none) = (["a", "b"], [""; 0]);
+        let refused = None;
+        let first = keep(&mut keeper, &none, &all, &[refused, refused, refused]).await;
+        assert_eq!(first.0, [vec!["a", "b"], vec!["a"], vec!["b"]]);
+        for wanted in ["b", "a"] {
+            let off = keep_of(&mut keeper, &none, &none, &all, &[]).await;
+            assert_eq!(off, (Vec::new(), false));
+            let on = keep_of(&mut keeper, &none, &[wanted], &all, &[refused]).await;
+            assert_eq!(on.0, [vec![wanted]]);
+            assert_eq!(keeper.refused.len(), 2, "neither is new");
+        }
+
+        // What only somebody else can bring back is forgotten.
+        keep_of(&mut keeper, &none, &none, &["b"], &[]).await;
+        assert_eq!(keeper.refused, [slot_of(&keyed("b"))]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,8 +32,6 @@ pub(super) struct Companion {
     writer: Writer,
     /// Those that are configured, each with its condition.
     taints: Vec<(OwnCondition, Taint)>,
-    /// Not all of them were as they should be when they were last changed.
-    taints_failing: bool,
 }
 
 impl Companion {
@@ -42,7 +40,6 @@ impl Companion {
         Self {
             writer,
             taints: taints.into_iter().collect(),
-            taints_failing: false,
         }
     }
 
@@ -165,11 +162,7 @@ impl Companion {
             Some(_) | None => Wait::Long,
         };
         if let Some(tainted) = tainted {
-            let failed = tainted.failed.is_some();
-            let failed_before = std::mem::replace(&mut self.taints_failing, failed);
-            if failed || failed_before || tainted.written {
-                self.writer.tell(Report::Tainted(tainted)).await?;
-            }
+            self.writer.tell(Report::Tainted(tainted)).await?;
         }
         let report = Report::Synced {
             why: request.why,
