@@ -221,7 +221,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l state-di
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'How much is logged' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-format -d 'How a log line looks' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l all-nodes -d 'Clean every Node of the cluster instead of this one'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l taints-only -d 'Remove taints alone; the conditions stay'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l taints-only -d 'Remove taints alone; the conditions stay. With --all-nodes, a Node that fails is told and is no failure'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l take-over -d 'Start although a kubelet seems to look after this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l allow-ready-without-runtime -d 'Ready is True although no container runtime is configured'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -s h -l help -d 'Print help'

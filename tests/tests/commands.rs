@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity, Recorded};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::process::{Finished, finished};
 use serde_json::{Value, json};
@@ -450,6 +450,13 @@ async fn cleanup_takes_what_is_ours_and_leaves_every_other_byte() {
     }
     let lists = api.requests_where(|r| r.method == "GET" && r.path == "/api/v1/nodes");
     assert_eq!(lists.len(), 2, "page by page: {lists:?}");
+    let alone = |r: &Recorded| r.method == "GET" && r.path.starts_with("/api/v1/nodes/");
+    let alone = api.requests_where(alone);
+    assert_eq!(alone.len(), 2, "those that were named");
+    let unchanged =
+        |r: &Recorded| r.method == "PATCH" && r.path.starts_with("/api/v1/nodes/expected");
+    let unchanged = api.requests_where(unchanged);
+    assert!(unchanged.is_empty(), "{unchanged:?}");
     let deletes = api.requests_where(|r| r.method == "DELETE");
     assert!(deletes.is_empty(), "{deletes:?}");
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1";
@@ -486,6 +493,68 @@ async fn cleanup_goes_on_after_a_failure_and_says_so() {
     ];
     let gone = finished(gone, "").await;
     assert_eq!(gone.code, Some(0), "nothing is left there: {gone:?}");
+}
+
+/// A Job of an upgrade runs it so, and an upgrade is not to fail with one Node.
+#[tokio::test]
+async fn taints_of_all_nodes_are_taken_off_though_one_node_fails() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    let ours = json!([{"key": "nodepulse.dev/memory-low", "effect": "NoSchedule"}]);
+    let path = |name: &str| format!("/api/v1/nodes/{name}");
+    for name in ["worker-1", "worker-2", "worker-3"] {
+        api.put_object(node(name, &json!([condition("PIDsLow")]), &ours));
+    }
+    let faults = [
+        Fault::on("PATCH", &path("worker-1"), Effect::Status(500)),
+        Fault::on("PATCH", &path("worker-2"), Effect::Status(403)).always(),
+    ];
+    for fault in faults {
+        api.faults().push(fault);
+    }
+    let args = [
+        "cleanup",
+        "--all-nodes",
+        "--taints-only",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let all = finished(args, "").await;
+    assert_eq!(all.code, Some(0), "{all:?}");
+    let done = "worker-3: 0 conditions and 1 taints removed\n\
+                worker-1: 0 conditions and 1 taints removed\n";
+    assert_eq!(all.stdout, done, "what a second try can mend");
+    assert!(
+        all.stderr.len() == 1 && all.stderr[0].contains("worker-2"),
+        "{all:?}"
+    );
+    let left = ["worker-1", "worker-2", "worker-3"]
+        .map(|name| !api.object(&path(name)).unwrap()["spec"]["taints"].is_null());
+    assert_eq!(left, [false, true, false]);
+
+    let args = [
+        "cleanup",
+        "--taints-only",
+        "--node-name",
+        "worker-2",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let one = finished(args, "").await;
+    assert_eq!(one.code, Some(1), "the one that was asked for: {one:?}");
+
+    let unlisted = Fault::on("GET", "/api/v1/nodes", Effect::Status(403));
+    api.faults().push(unlisted);
+    let args = [
+        "cleanup",
+        "--all-nodes",
+        "--taints-only",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let none = finished(args, "").await;
+    assert_eq!(none.code, Some(1), "nothing was looked at: {none:?}");
 }
 
 #[tokio::test]

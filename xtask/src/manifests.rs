@@ -19,7 +19,7 @@ use chart::Chart;
 const CHART: &str = "deploy/helm/nodepulse";
 const KUSTOMIZE: &str = "deploy/kustomize";
 
-/// Which template becomes which file. Each is one of the chart's switches, or always there.
+/// Which template becomes a file of which folder. Each is one of the chart's switches, or always there.
 const WRITTEN: &[(&str, &str)] = &[
     ("admissionpolicy.yaml", "base"),
     ("config.yaml", "base"),
@@ -31,6 +31,8 @@ const WRITTEN: &[(&str, &str)] = &[
     ("alerts.yaml", "monitoring"),
     ("dashboard.yaml", "monitoring"),
     ("podmonitor.yaml", "monitoring"),
+    ("cleanup-account.yaml", "cleanup"),
+    ("cleanup-account.yaml", "untaint"),
     ("cleanup.yaml", "cleanup"),
     ("untaint.yaml", "untaint"),
 ];
@@ -68,14 +70,17 @@ fn files(root: &Path) -> Result<BTreeMap<String, String>> {
     let on = json!({"enabled": true});
     let all = json!({"podMonitor": &on, "alerts": &on, "dashboard": &on});
     let chart = Chart::load(&root.join(CHART))?;
-    let rendered = chart.render("nodepulse", &all)?;
+    let rendered = chart.render("nodepulse", &all, &[])?;
     let mut files = BTreeMap::new();
     for (template, text) in rendered {
-        let place = WRITTEN.iter().find(|(name, _)| *name == template);
-        let Some((_, folder)) = place else {
+        let places = WRITTEN.iter().filter(|(name, _)| *name == template);
+        let before = files.len();
+        for (_, folder) in places {
+            files.insert(format!("{folder}/{template}"), format!("{HEAD}{text}"));
+        }
+        if files.len() == before {
             bail!("{template}: to which folder? name it in WRITTEN");
-        };
-        files.insert(format!("{folder}/{template}"), format!("{HEAD}{text}"));
+        }
     }
     Ok(files)
 }

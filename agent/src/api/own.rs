@@ -37,7 +37,23 @@ pub async fn remove(
     types: &[OwnCondition],
     configured: &[Taint],
 ) -> Result<Removed, ApiError> {
-    let mut node = client.get(&Place::node(name)).await?;
+    let node = client.get(&Place::node(name)).await?;
+    remove_from(client, name, node, types, configured).await
+}
+
+/// As [`remove`], from a Node that was read: without a request where there is nothing of ours on it,
+/// and read again only where its taints were changed in between.
+///
+/// # Errors
+///
+/// As [`remove`].
+pub async fn remove_from(
+    client: &Client,
+    name: &str,
+    mut node: Value,
+    types: &[OwnCondition],
+    configured: &[Taint],
+) -> Result<Removed, ApiError> {
     let deletions: Vec<Value> = stored(&node)
         .filter(|(own, _)| types.contains(own))
         .map(|(own, _)| deletion(own))

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::refuse;
 use super::settings::{self, Settings, for_once};
 use crate::api::own::{self, Removed};
-use crate::api::{ApiError, Client, Place, Refusal};
+use crate::api::{ApiError, Client, Disposition, Place, Refusal};
 use crate::host::escape;
 use crate::node_status::Taint;
 use crate::node_status::own::OwnCondition;
@@ -35,14 +35,17 @@ pub struct Arguments {
     /// Clean every Node of the cluster instead of this one.
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = "node_name")]
     all_nodes: bool,
-    /// Remove taints alone; the conditions stay.
+    /// Remove taints alone; the conditions stay. With --all-nodes, a Node that fails is told and is no
+    /// failure.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
     #[command(flatten)]
     settings: Box<Settings>,
 }
 
-/// Removes our conditions and taints, never a Node or a Lease. Exit code 1 where one failed.
+/// Removes our conditions and taints, never a Node or a Lease. Exit code 1 where one failed; for the
+/// taints of all Nodes only where the Nodes could not be listed, since an upgrade waits for that and
+/// is not to fail with a Node.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     let (config, runtime) = match for_once(*arguments.settings) {
@@ -71,11 +74,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         let cleaned = if arguments.all_nodes {
             all(&client, &ours).await
         } else {
-            one(&client, &config.node_name, &ours).await
+            let removed = own::remove(&client, &config.node_name, ours.conditions, &ours.taints);
+            told(&config.node_name, removed.await)
         };
         match cleaned {
             Cleaned::All => ExitCode::SUCCESS,
-            Cleaned::NotAll => ExitCode::FAILURE,
+            Cleaned::NotAll if arguments.all_nodes && arguments.taints_only => ExitCode::SUCCESS,
+            Cleaned::NotAll | Cleaned::NotListed => ExitCode::FAILURE,
         }
     })
 }
@@ -91,15 +96,19 @@ struct Ours {
 enum Cleaned {
     All,
     NotAll,
+    /// It is not known of which.
+    NotListed,
 }
 
-/// Page after page, so that a cluster of any size is never held whole.
+/// Page after page, so that a cluster of any size is never held whole. What may have failed by
+/// chance is tried once more at the end.
 async fn all(client: &Client, ours: &Ours) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut from: Option<String> = None;
     let mut restarts = 0;
+    let mut again: Vec<String> = Vec::new();
     loop {
-        let page = match client.get(&Place::nodes(PAGE, from.as_deref())).await {
+        let mut page = match client.get(&Place::nodes(PAGE, from.as_deref())).await {
             Ok(page) => page,
             Err(err) if err.refusal() == Some(Refusal::Expired) && restarts < RESTARTS => {
                 restarts += 1;
@@ -108,33 +117,51 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
             }
             Err(err) => {
                 failed("the list of Nodes", &err);
-                return Cleaned::NotAll;
+                return Cleaned::NotListed;
             }
         };
-        for name in names(&page) {
-            if one(client, &name, ours).await == Cleaned::NotAll {
+        for (name, node) in nodes(&mut page) {
+            let removed = own::remove_from(client, &name, node, ours.conditions, &ours.taints);
+            let removed = removed.await;
+            if may_mend(&removed) {
+                again.push(name);
+            } else if told(&name, removed) == Cleaned::NotAll {
                 cleaned = Cleaned::NotAll;
             }
         }
         let next = page.pointer("/metadata/continue").and_then(Value::as_str);
         match next.filter(|next| !next.is_empty()) {
             Some(next) => from = Some(next.to_owned()),
-            None => return cleaned,
+            None => break,
         }
     }
+    for name in again {
+        let removed = own::remove(client, &name, ours.conditions, &ours.taints);
+        if told(&name, removed.await) == Cleaned::NotAll {
+            cleaned = Cleaned::NotAll;
+        }
+    }
+    cleaned
+}
+
+fn may_mend(removed: &Result<Removed, ApiError>) -> bool {
+    let err = removed.as_ref().err();
+    err.is_some_and(|err| err.disposition() != Disposition::GiveUp)
 }
 
 /// The Nodes of one answer. A name that no Node can have would lead elsewhere in a path.
-fn names(page: &Value) -> Vec<String> {
-    let items = page.get("items").and_then(Value::as_array);
-    let name = |node: &Value| node.pointer("/metadata/name")?.as_str().map(str::to_owned);
-    let names = items.into_iter().flatten().filter_map(name);
+fn nodes(page: &mut Value) -> impl Iterator<Item = (String, Value)> {
+    let items = page.get_mut("items").and_then(Value::as_array_mut);
     let can_be = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    names.filter(|name| name.chars().all(can_be)).collect()
+    items.into_iter().flatten().filter_map(move |node| {
+        let name = node.pointer("/metadata/name")?.as_str()?.to_owned();
+        let is_one = name.chars().all(can_be);
+        is_one.then(|| (name, node.take()))
+    })
 }
 
-async fn one(client: &Client, node: &str, ours: &Ours) -> Cleaned {
-    match own::remove(client, node, ours.conditions, &ours.taints).await {
+fn told(node: &str, removed: Result<Removed, ApiError>) -> Cleaned {
+    match removed {
         Ok(Removed { conditions, taints }) => {
             println!("{node}: {conditions} conditions and {taints} taints removed");
             Cleaned::All
@@ -166,7 +193,8 @@ mod tests {
         let odd = ["../x", "a/b", "a?b", "A", "a b"].map(node);
         let mut items = vec![node("worker-1"), json!({}), node("a.b")];
         items.extend(odd);
-        assert_eq!(names(&json!({ "items": items })), ["worker-1", "a.b"]);
-        assert_eq!(names(&json!({})), [""; 0]);
+        let names = |mut page: Value| -> Vec<String> { nodes(&mut page).map(|(n, _)| n).collect() };
+        assert_eq!(names(json!({ "items": items })), ["worker-1", "a.b"]);
+        assert_eq!(names(json!({})), [""; 0]);
     }
 }

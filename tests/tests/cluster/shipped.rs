@@ -34,7 +34,7 @@ pub fn shipped() -> Vec<Value> {
         "base/serviceaccount",
         "base/rbac",
         "base/admissionpolicy",
-        "cleanup/cleanup",
+        "cleanup/cleanup-account",
     ];
     let read = |file: &str| {
         let text = std::fs::read_to_string(folder.join(format!("{file}.yaml"))).unwrap();

@@ -4,7 +4,7 @@ use cel::{Context, Program};
 use nodepulse::node_status::own::OwnCondition;
 use serde_json::{Value, json};
 
-use super::one;
+use super::{all, one};
 
 const AGENT: &str = "system:serviceaccount:nodepulse:nodepulse";
 const CLEANUP: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup";
@@ -185,6 +185,50 @@ fn an_agent_changes_nothing_else_of_its_node() {
             let refused = write.refused_by("nodepulse-nodes").unwrap_or_default();
             assert!(refused.contains(why), "{new}: {refused}");
         }
+    }
+}
+
+/// Whoever of ours may write to Nodes: RBAC cannot say what of them.
+#[test]
+fn no_account_of_ours_writes_to_nodes_unfenced() {
+    let all = all();
+    let may_write = |role: &Value| {
+        let rules = role["rules"].as_array().unwrap().iter();
+        let mut on_nodes = rules.filter(|rule| {
+            let of = |resource: &Value| resource.as_str().unwrap().starts_with("nodes");
+            rule["resources"].as_array().unwrap().iter().any(of)
+        });
+        let writes = |verb: &Value| !["get", "list", "watch"].contains(&verb.as_str().unwrap());
+        on_nodes.any(|rule| rule["verbs"].as_array().unwrap().iter().any(writes))
+    };
+    let mut users = Vec::new();
+    for binding in all.iter().filter(|o| o["kind"] == "ClusterRoleBinding") {
+        if may_write(&one(
+            "ClusterRole",
+            binding["roleRef"]["name"].as_str().unwrap(),
+        )) {
+            let account = &binding["subjects"][0];
+            let part = |key: &str| account[key].as_str().unwrap();
+            let user = ["system", "serviceaccount", part("namespace"), part("name")].join(":");
+            users.push(user);
+        }
+    }
+    for job in all.iter().filter(|object| object["kind"] == "Job") {
+        let account = &job["spec"]["template"]["spec"]["serviceAccountName"];
+        assert!(CLEANUP.ends_with(&format!(":{}", account.as_str().unwrap())));
+    }
+    users.sort_unstable();
+    users.dedup();
+    assert_eq!(users, [AGENT, CLEANUP]);
+    for user in [AGENT, CLEANUP] {
+        let write = Write {
+            user,
+            node: Some("worker-1"),
+            old: node(),
+            new: with("/spec/unschedulable", json!(true)),
+        };
+        let refused = write.refused_by("nodepulse-nodes").unwrap_or_default();
+        assert!(refused.contains("of the spec"), "{user}: {refused}");
     }
 }
 

@@ -32,7 +32,14 @@ impl Chart {
     }
 
     /// What each template becomes in this namespace; those that become nothing are left out.
-    pub fn render(&self, namespace: &str, overrides: &Value) -> Result<BTreeMap<String, String>> {
+    ///
+    /// `installed`: what of the cluster it can see, as kind and name; nothing for `helm template`.
+    pub fn render(
+        &self,
+        namespace: &str,
+        overrides: &Value,
+        installed: &[(&str, &str)],
+    ) -> Result<BTreeMap<String, String>> {
         let mut values = self.values.clone();
         merge(&mut values, overrides);
         // Helm's names: fields of Chart.yaml begin with a capital there.
@@ -50,12 +57,22 @@ impl Chart {
             let path = self.directory.join(name);
             fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
+        let templates = self.templates()?;
+        let (shared, templates): (Vec<_>, Vec<_>) = templates
+            .into_iter()
+            .partition(|(name, _)| name.starts_with('_'));
+        let mut defined = BTreeMap::new();
+        for (name, text) in shared {
+            defined.extend(template::definitions(&text).context(name)?);
+        }
         let scope = Scope {
             data: &data,
             file: &file,
+            defined: &defined,
+            installed,
         };
         let mut rendered = BTreeMap::new();
-        for (name, text) in self.templates()? {
+        for (name, text) in templates {
             let text = template::render(&text, &scope).with_context(|| name.clone())?;
             let text = tidied(&text);
             if !text.is_empty() {
@@ -65,7 +82,7 @@ impl Chart {
         Ok(rendered)
     }
 
-    /// Those that become objects: NOTES.txt is for people.
+    /// Those that become objects, and what they share: NOTES.txt is for people.
     fn templates(&self) -> Result<BTreeMap<String, String>> {
         let directory = self.directory.join("templates");
         let mut templates = BTreeMap::new();
@@ -74,9 +91,11 @@ impl Chart {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             match path.extension().and_then(|end| end.to_str()) {
-                Some("yaml") => templates.insert(name.into_owned(), fs::read_to_string(&path)?),
+                Some("yaml" | "tpl") => {
+                    templates.insert(name.into_owned(), fs::read_to_string(&path)?)
+                }
                 Some("txt") => None,
-                _ => bail!("{}: neither .yaml nor .txt", path.display()),
+                _ => bail!("{}: neither .yaml, .tpl nor .txt", path.display()),
             };
         }
         Ok(templates)

@@ -1,8 +1,10 @@
 //! The part of Go's template language that our chart is written in. Whatever else stands in a
 //! template is an error: better no answer than one that Helm would not give.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::yaml;
 
@@ -12,6 +14,38 @@ pub struct Scope<'a> {
     pub data: &'a Value,
     /// `.Files.Get`.
     pub file: &'a dyn Fn(&str) -> Result<String>,
+    /// `include`.
+    pub defined: &'a BTreeMap<String, String>,
+    /// `lookup`: what is there already, as kind and name.
+    pub installed: &'a [(&'a str, &'a str)],
+}
+
+/// The texts between each `define` of a template and its `end`, by name.
+pub fn definitions(template: &str) -> Result<BTreeMap<String, String>> {
+    let mut defined = BTreeMap::new();
+    // Name and begin of the one that is open, and how many ends come before its own.
+    let mut open: Option<(String, usize)> = None;
+    let mut depth = 0;
+    let mut rest = template;
+    while let Some((before, action, behind)) = next_action(rest)? {
+        let at = template.len() - rest.len() + before.len();
+        rest = behind;
+        match (words(action)?.as_slice(), &open) {
+            ([Word::Name("define"), Word::Literal(Value::String(name))], None) => {
+                open = Some((name.clone(), template.len() - rest.len()));
+            }
+            ([Word::Name("if"), ..], Some(_)) => depth += 1,
+            ([Word::Name("end")], Some((name, begin))) if depth == 0 => {
+                defined.insert(name.clone(), template[*begin..at].to_owned());
+                open = None;
+            }
+            ([Word::Name("end")], Some(_)) => depth -= 1,
+            (_, Some(_)) => {}
+            (_, None) => bail!("{{{{ {action} }}}} is in no define"),
+        }
+    }
+    ensure!(open.is_none(), "define without end");
+    Ok(defined)
 }
 
 /// `{{ if }}` that is open: whether it or its `else` is written now.
@@ -94,6 +128,8 @@ enum Word<'a> {
     /// `.Values.a.b`, without the first dot.
     Field(&'a str),
     Literal(Value),
+    /// In parentheses.
+    Group(Vec<Word<'a>>),
     Pipe,
 }
 
@@ -107,6 +143,12 @@ fn words(action: &str) -> Result<Vec<Word<'_>>> {
             ensure!(!string.contains('\\'), "escapes are not known here");
             words.push(Word::Literal(string.into()));
             rest = behind.trim_start();
+            continue;
+        }
+        if let Some(group) = rest.strip_prefix('(') {
+            let (group, behind) = group.split_at(group_end(group)?);
+            words.push(Word::Group(self::words(group)?));
+            rest = behind[1..].trim_start();
             continue;
         }
         let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -126,6 +168,21 @@ fn words(action: &str) -> Result<Vec<Word<'_>>> {
     Ok(words)
 }
 
+/// Where the parenthesis closes that is open at the begin.
+fn group_end(text: &str) -> Result<usize> {
+    let (mut depth, mut in_string) = (0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' => in_string = !in_string,
+            '(' if !in_string => depth += 1,
+            ')' if !in_string && depth == 0 => return Ok(at),
+            ')' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    bail!("( without )")
+}
+
 /// `a b | c d`: each part's value is the last argument of the next.
 fn pipeline(words: &[Word<'_>], scope: &Scope<'_>) -> Result<Value> {
     let mut last = None;
@@ -140,11 +197,31 @@ fn command(words: &[Word<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Resul
     let arguments = words.iter().map(|word| match word {
         Word::Field(path) => Ok(field(path, scope.data)),
         Word::Literal(value) => Ok(value.clone()),
+        Word::Group(words) => pipeline(words, scope),
         Word::Name(_) | Word::Pipe => bail!("{word:?} is no argument"),
     });
     let mut arguments = arguments.collect::<Result<Vec<Value>>>()?;
     arguments.extend(piped);
     match first {
+        Word::Name("include") => match arguments.as_slice() {
+            [Value::String(name), data] => {
+                let text = scope.defined.get(name).context("it is not defined")?;
+                Ok(render(text, &Scope { data, ..*scope })?.into())
+            }
+            _ => bail!("include takes a name and what its dot is"),
+        },
+        Word::Name("lookup") => match arguments.as_slice() {
+            [_, Value::String(kind), _, Value::String(name)] => {
+                let there = scope.installed.contains(&(kind, name));
+                Ok(if there {
+                    json!({"kind": kind})
+                } else {
+                    json!({})
+                })
+            }
+            _ => bail!("lookup takes a version, a kind, a namespace and a name"),
+        },
+        Word::Name("dict") => dict(&arguments),
         Word::Name(name) => call(name, &arguments),
         Word::Field("Files.Get") => match arguments.as_slice() {
             [Value::String(path)] => Ok((scope.file)(path)?.into()),
@@ -156,8 +233,19 @@ fn command(words: &[Word<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Resul
     }
 }
 
-/// What is not there is null.
+fn dict(arguments: &[Value]) -> Result<Value> {
+    let pairs = arguments.chunks(2).map(|pair| match pair {
+        [Value::String(key), value] => Ok((key.clone(), value.clone())),
+        _ => bail!("dict takes keys, each with its value"),
+    });
+    pairs.collect::<Result<_>>().map(Value::Object)
+}
+
+/// What is not there is null; without a path it is all.
 fn field(path: &str, data: &Value) -> Value {
+    if path.is_empty() {
+        return data.clone();
+    }
     let found = path.split('.').try_fold(data, |value, key| value.get(key));
     found.cloned().unwrap_or(Value::Null)
 }
@@ -169,6 +257,7 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value> {
         ("default", [other, value]) => if is_true(value) { value } else { other }.clone(),
         ("indent", [width, value]) => indented(width, value)?.into(),
         ("nindent", [width, value]) => format!("\n{}", indented(width, value)?).into(),
+        ("not", [value]) => (!is_true(value)).into(),
         ("and", [first, second]) => if is_true(first) { second } else { first }.clone(),
         _ => bail!(
             "{name} with {} arguments is not known here",
@@ -210,20 +299,25 @@ fn printed(value: &Value) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn rendered(template: &str) -> Result<String> {
         let data = json!({"Values": {"a": "x", "up": true, "down": false, "list": ["b"]}});
+        let defined = definitions(
+            "{{- define \"d\" }}\n{{- if .x }}<{{ .x }}>{{ end }}!\n{{- end }}\n\n\
+             {{- define \"e\" -}}\n  {{ include \"d\" .y }}\n{{ end }}",
+        )?;
         let scope = Scope {
             data: &data,
             file: &|name| Ok(format!("file {name}\nend")),
+            defined: &defined,
+            installed: &[("Pod", "a")],
         };
         render(template, &scope)
     }
 
-    /// What Helm makes of the same was looked up with Helm 4.
+    /// What Helm makes of the same was looked up with Helm 4; for `not`, `include`, `dict` and `lookup`
+    /// it is what Helm says of them.
     #[test]
     fn what_is_known_gives_what_helm_gives() {
         let rows = [
@@ -245,6 +339,20 @@ mod tests {
                 "d",
             ),
             ("{{ if and .Values.up .Values.down }}b{{ end }}.", "."),
+            (
+                "{{ if and .Values.up (not .Values.down) }}b{{ end }}.",
+                "b.",
+            ),
+            ("{{ include \"d\" . }}", "!"),
+            (
+                "{{ include \"e\" (dict \"y\" (dict \"x\" \"(a)\")) }}.",
+                "<(a)>!\n.",
+            ),
+            (
+                "{{ if lookup \"v1\" \"Pod\" \"n\" \"a\" }}b{{ end }}.",
+                "b.",
+            ),
+            ("{{ if lookup \"v1\" \"Pod\" \"n\" \"b\" }}b{{ end }}.", "."),
         ];
         for (template, expected) in rows {
             assert_eq!(rendered(template).unwrap(), expected, "{template}");
@@ -260,6 +368,9 @@ mod tests {
             "{{ .Values.none }}",
             "{{ .Values.list }}",
             "{{ (quote .Values.a) }}",
+            "{{ if (not .Values.up }}{{ end }}",
+            "{{ dict \"a\" }}",
+            "{{ define \"f\" }}{{ end }}",
             "{{/* a comment */}}",
             "{{ if .Values.up }}",
             "{{ end }}",

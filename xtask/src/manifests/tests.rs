@@ -17,8 +17,13 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 fn render(values: &Value) -> Vec<Value> {
+    render_over(values, &[])
+}
+
+/// Where these are installed already, as kind and name.
+fn render_over(values: &Value, installed: &[(&str, &str)]) -> Vec<Value> {
     let chart = Chart::load(&root().join(CHART)).unwrap();
-    let rendered = chart.render("agents", values).unwrap();
+    let rendered = chart.render("agents", values, installed).unwrap();
     rendered.values().flat_map(|text| objects(text)).collect()
 }
 
@@ -112,49 +117,89 @@ fn a_switch_takes_its_objects_along() {
 
 #[test]
 fn taints_give_the_right_to_patch_nodes_and_nothing_else_does() {
-    let verbs = |values: Value| {
+    let may = |values: Value| {
         let rendered = render(&values);
-        let rules = of(&rendered, "ClusterRole")["rules"]
-            .as_array()
-            .unwrap()
-            .clone();
-        rules
+        let of_agents = |object: &&Value| {
+            object["kind"] == "ClusterRoleBinding" && object["subjects"][0]["name"] == "nodepulse"
+        };
+        let names: Vec<Value> = rendered
             .iter()
-            .find(|rule| rule["resources"] == json!(["nodes"]))
-            .unwrap()["verbs"]
-            .clone()
+            .filter(of_agents)
+            .map(|binding| binding["roleRef"]["name"].clone())
+            .collect();
+        let roles = rendered
+            .iter()
+            .filter(|o| o["kind"] == "ClusterRole" && names.contains(&o["metadata"]["name"]));
+        let rules = roles.flat_map(|role| role["rules"].as_array().unwrap().clone());
+        let on_nodes = rules.filter(|rule| rule["resources"] == json!(["nodes"]));
+        Value::from_iter(on_nodes.map(|rule| rule["verbs"].clone()))
     };
-    let cleanup = json!({"enabled": false});
-    assert_eq!(verbs(json!({"cleanup": cleanup})), json!(["get"]));
+    assert_eq!(may(json!({})), json!([["get"]]));
     let taints = json!({"taints": {"MemoryLow": "NoSchedule"}});
-    assert_eq!(
-        verbs(json!({"cleanup": cleanup, "config": taints})),
-        json!(["get", "patch"])
-    );
+    assert_eq!(may(json!({"config": taints})), json!([["get"], ["patch"]]));
 }
 
+/// Once there are no taints any more, after the upgrade that turns them off and after rollbacks: a
+/// rollback renders nothing again.
 #[test]
-fn who_turns_taints_off_has_them_taken_off_after_the_upgrade() {
-    let jobs = |values: &Value| -> Vec<(Value, Value)> {
-        let rendered = render(values).into_iter();
-        let jobs = rendered.filter(|object| object["kind"] == "Job");
-        let told = |job: Value| {
-            let pod = &job["spec"]["template"]["spec"];
-            let args = pod["containers"][0]["args"].clone();
-            (job["metadata"]["annotations"]["helm.sh/hook"].clone(), args)
+fn who_turns_taints_off_has_them_taken_off() {
+    let told = |values: &Value, installed: &[(&str, &str)]| -> Vec<(String, Value, Value)> {
+        let rendered = render_over(values, installed);
+        let account = rendered.iter().find(|object| {
+            object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "nodepulse-cleanup"
+        });
+        let hooks = |object: &Value| {
+            let hooks = &object["metadata"]["annotations"]["helm.sh/hook"];
+            hooks.as_str().unwrap().to_owned()
         };
+        let told = |job: &Value| {
+            let pod = &job["spec"]["template"]["spec"];
+            assert_eq!(pod["serviceAccountName"], "nodepulse-cleanup");
+            let made = hooks(account.unwrap());
+            for hook in hooks(job).split(',') {
+                assert!(made.split(',').any(|made| made == hook), "{hook}: {made}");
+            }
+            (
+                hooks(job),
+                job["metadata"]["name"].clone(),
+                pod["containers"][0]["args"].clone(),
+            )
+        };
+        let jobs = rendered.iter().filter(|object| object["kind"] == "Job");
         jobs.map(told).collect()
     };
-    let (all, taints) = (json!(["cleanup", "--all-nodes"]), "--taints-only");
-    let at_the_end = (json!("pre-delete,post-delete"), all);
-    let afterwards = (
-        json!("post-upgrade,post-rollback"),
-        json!(["cleanup", "--all-nodes", taints]),
+    let at_the_end = (
+        "pre-delete,post-delete".to_owned(),
+        json!("nodepulse-cleanup"),
+        json!(["cleanup", "--all-nodes"]),
     );
-    let on = json!({"config": {"taints": {"MemoryLow": "NoSchedule"}}});
-    assert_eq!(jobs(&on), std::slice::from_ref(&at_the_end));
-    assert_eq!(jobs(&json!({})), [at_the_end, afterwards]);
-    assert_eq!(jobs(&json!({"cleanup": {"enabled": false}})), []);
+    let on = |hooks: &str| {
+        let args = json!(["cleanup", "--all-nodes", "--taints-only"]);
+        (hooks.to_owned(), json!("nodepulse-untaint"), args)
+    };
+    let tainting = [("ClusterRole", "nodepulse-taints")];
+    let taints = json!({"config": {"taints": {"MemoryLow": "NoSchedule"}}});
+    assert_eq!(told(&taints, &tainting), std::slice::from_ref(&at_the_end));
+    let rendered = render(&taints);
+    let (kind, name) = tainting[0];
+    let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    assert_eq!(rendered.iter().filter(is).count(), 1, "what is looked for");
+    assert_eq!(
+        told(&json!({}), &tainting),
+        [at_the_end.clone(), on("post-upgrade,post-rollback")]
+    );
+    assert_eq!(told(&json!({}), &[]), [at_the_end, on("post-rollback")]);
+    let rendered = render(&json!({}));
+    let job = rendered
+        .iter()
+        .find(|object| object["metadata"]["name"] == "nodepulse-untaint")
+        .unwrap();
+    let goes = &job["metadata"]["annotations"]["helm.sh/hook-delete-policy"];
+    assert_eq!(*goes, "before-hook-creation", "its log can be read");
+    let deadline = job["spec"]["activeDeadlineSeconds"].as_u64().unwrap();
+    assert!(deadline < 300, "Helm waits for no longer");
+    let off = json!({"cleanup": {"enabled": false}});
+    assert_eq!(told(&off, &tainting), []);
 }
 
 #[test]
@@ -219,7 +264,7 @@ fn kubectl_builds_the_same_objects() {
     let mut built = objects(&String::from_utf8(output.stdout).unwrap());
     let chart = Chart::load(&root().join(CHART)).unwrap();
     let rendered = chart
-        .render("nodepulse", &json!({"cleanup": {"enabled": false}}))
+        .render("nodepulse", &json!({"cleanup": {"enabled": false}}), &[])
         .unwrap();
     let mut ours: Vec<Value> = rendered.values().flat_map(|text| objects(text)).collect();
     built.retain(|object| object["kind"] != "Namespace");
