@@ -502,9 +502,16 @@ async fn without_a_source_a_condition_is_unknown_and_keeps_no_old_true() {
 const GONE: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      9c5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 
+/// Names that reach the top of the hierarchy are the whole path. Others a tenant may have chosen.
 #[tokio::test(start_paused = true)]
-async fn kills_in_pods_count_though_their_cgroups_are_gone_and_kills_elsewhere_do_not() {
-    for (cgroup, status) in [(GONE, "True"), ("system.slice/a.service/b/c", "False")] {
+async fn kills_whose_cgroups_are_gone_count_where_it_is_certain_that_those_were_pods() {
+    let pod = "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+    let rows = [
+        (pod, "True"),
+        (GONE, "False"),
+        ("system.slice/a.service/b/c", "False"),
+    ];
+    for (cgroup, status) in rows {
         let sim = Sim::start().await;
         for _ in 0..5 {
             let kill = Kill {

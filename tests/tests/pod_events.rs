@@ -582,6 +582,33 @@ async fn pods_that_went_are_forgotten_also_where_no_watch_lives_until_a_bookmark
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_a_slow_list_tells_late_is_not_taken_for_gone() {
+    let api = in_memory();
+    let pod = cart();
+    pod.put(&api);
+    let node = started(&api, Node::named("worker-1").host(host())).await;
+    node.kernel()
+        .oom_kill(kill(4321, Limit::Of(CONTAINER)))
+        .await;
+    told(&api, &pod, 1, api.now()).await;
+    // Before the first bookmark, so that all pods are told of anew.
+    pass(Duration::from_secs(25)).await;
+    pod.delete(&api);
+    api.reset_connections();
+    // They come one by one, each soon after the one before.
+    for next in [&Pod::new("shop", "another", OTHER_ID), &pod] {
+        pass(Duration::from_secs(8)).await;
+        next.put(&api);
+    }
+    pass(Duration::from_secs(25)).await;
+    let labels = [("namespace", "shop"), ("pod", "cart-0")];
+    let scraped = node.scrape().await;
+    let counted = scraped.value("nodepulse_pod_oom_kills_total", &labels);
+    assert_eq!(counted, Some(1.0), "it is still there");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_is_gone_with_its_namespace_is_told_of_the_node() {
     let api = in_memory();
     let pod = cart();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::backoff::{Backoff, Jitter};
@@ -27,8 +28,8 @@ const CONFIG_HASH: &str = "/metadata/annotations/kubernetes.io~1config.hash";
 /// What makes a pod a mirror.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
-/// After so long a watch has told of all pods that were there when it was opened: the server sends
-/// those at once. Where bookmarks come they say so for certain; a proxy may cut every watch before its
+/// After so long without another a new watch has told of all pods that were there: the server sends
+/// those in one go. Where bookmarks come they say so for certain; a proxy may cut every watch before its
 /// first, which comes after a minute.
 const ALL_TOLD: Duration = Duration::from_secs(10);
 
@@ -157,6 +158,9 @@ impl Pods {
             };
             self.heard |= news.change == Change::Bookmark;
             listing &= !self.heard;
+            if listing && news.change == Change::Added {
+                all_told.as_mut().reset(Instant::now() + ALL_TOLD);
+            }
             change = match news.change {
                 Change::Added => pod(&news.object).map(PodChange::Present),
                 Change::Deleted => Some(PodChange::Gone(text(&news.object, "/metadata/uid"))),

@@ -91,11 +91,11 @@ impl App {
         }
     }
 
-    /// A process was killed. One whose cgroup is gone counts by what is left of its names.
+    /// A process was killed. Names that only claim to be a pod's are nothing to act on.
     pub(super) fn pod_killed(&mut self, whose: &Whose, at: BootNanos, now: Now) {
         match whose {
-            Whose::Pod(_) | Whose::SomePod => self.pods_killed(1, at, now),
-            Whose::Nobody => {}
+            Whose::Pod(_) => self.pods_killed(1, at, now),
+            Whose::SomePod | Whose::Nobody => {}
         }
     }
 
