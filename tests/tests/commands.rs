@@ -326,13 +326,33 @@ async fn what_a_kubelets_flag_says_holds() {
         ("--kube-reserved", "memory=1Gi", "memory: 1Gi"),
         ("--reserved-cpus", "0-3", "reservedSystemCPUs: 0-3"),
     ];
-    let flags = rows.iter().flat_map(|(flag, value, _)| [*flag, *value]);
+    let flags = rows.map(|(flag, value, _)| format!("{flag}={value}"));
     let args = ["config", "print", "--mode", "node"].into_iter();
-    let printed = finished(args.chain(flags), "").await;
+    let args = args.chain(flags.iter().map(String::as_str));
+    let printed = finished(args, "").await;
     assert_eq!(printed.code, Some(0), "{printed:?}");
     for (flag, _, line) in rows {
         let flag = flag.replace("--reserved-cpus", "--reserved-system-cpus");
         let line = format!("{line}  # {flag}");
+        assert!(printed.stdout.contains(&line), "{line:?}: {printed:?}");
+    }
+}
+
+/// As a kubelet takes them, which knows them as switches.
+#[tokio::test]
+async fn a_switch_of_a_kubelet_needs_no_value() {
+    const FILE: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+                        registerNode: false\nenableControllerAttachDetach: false\n";
+    let config = ["--mode", "node", "--config", "-"];
+    let flags = ["--register-node", "--enable-controller-attach-detach"];
+    let args = ["config", "print"].into_iter().chain(flags).chain(config);
+    let printed = finished(args, FILE).await;
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    for (flag, key) in flags
+        .iter()
+        .zip(["registerNode", "enableControllerAttachDetach"])
+    {
+        let line = format!("{key}: true  # {flag}");
         assert!(printed.stdout.contains(&line), "{line:?}: {printed:?}");
     }
 }

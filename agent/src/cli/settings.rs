@@ -62,13 +62,15 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION")]
     eviction_pressure_transition_period: Option<String>,
     /// Whether the Node is created where it is missing.
-    #[arg(long, value_name = "true|false")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
     register_node: Option<String>,
     /// `spec.providerID` of a new Node.
     #[arg(long, value_name = "ID")]
     provider_id: Option<String>,
     /// Whether volumes are attached by the controller.
-    #[arg(long, value_name = "true|false")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
     enable_controller_attach_detach: Option<String>,
     /// How often the status is computed.
     #[arg(long, value_name = "DURATION")]
