@@ -62,6 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
     let clock = Clock::kernel();
     let outside = Outside {
+        pods: app::pods_path(&config),
         config,
         clock,
         kernel: KernelLine::None(Support::none(&Missing::TurnedOff)),

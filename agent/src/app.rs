@@ -52,6 +52,7 @@ mod tasks;
 mod watchers;
 mod writer;
 
+pub use observe::pods_path;
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
 pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
@@ -125,7 +126,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         outside.kernel,
         outside.kmsg,
         outside.triggers,
-        &outside.config,
+        &outside.pods,
         clock,
     );
     let mut sites = match outside.sites {
@@ -144,6 +145,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     };
     let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
     let beside = Beside {
+        pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
         memory: if on_paper { Memory::None } else { Memory::Kept },
         reloads: outside.reloads,
@@ -211,6 +213,7 @@ impl App {
         doors: &mut Doors,
     ) -> Self {
         let Beside {
+            pods,
             metering,
             memory,
             reloads,
@@ -218,10 +221,10 @@ impl App {
             stay,
             power,
         } = beside;
-        let observe = Observe::new(&config);
+        let observe = Observe::new(&config, pods.clone());
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
-        let blocking = Blocking::new(&config, observe.layout(), memory, read);
+        let blocking = Blocking::new(&config, pods.clone(), memory, read);
         let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         probes.has_triggers(&doors.stalls);
         let mut app = Self {
@@ -230,10 +233,10 @@ impl App {
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
             settled_at: clock.now().boot.plus(storage::SETTLES),
-            stalls: Stalls::new(&config, &doors.stalls),
-            kills: Kills::new(&config, observe.layout()),
-            counts: Counts::new(&config, observe.layout(), doors.kills, &doors.support),
-            pod_pids: PodPids::new(&config, observe.layout(), clock.now().boot),
+            stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
+            kills: Kills::new(pods.clone()),
+            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support),
+            pod_pids: PodPids::new(pods, clock.now().boot),
             pod_events: PodEvents::new(&config, outlet.as_ref()),
             own: Own::new(&config, metering.setters),
             config,

@@ -230,6 +230,7 @@ impl Node {
         let (logind, words) = mpsc::channel(1);
         let outside = Outside {
             setters: setters.unwrap_or(app::setters_of(config.mode)),
+            pods: app::pods_path(&config),
             config,
             clock,
             kernel: if on_files {

@@ -146,12 +146,19 @@ async fn check_shows_which_cgroup_of_the_pods_is_there() {
             "/kubepods.slice, so no",
         ),
         ("others", "", "degraded", "/kubepods, so no"),
+        ("both", "", "degraded", "/kubepods, by what is in it"),
+        ("both", "cgroupDriver: cgroupfs", "ok", "as configured"),
     ];
     for (there, driver, expected, words) in rows {
         let host = MadeUpHost::calm();
         let cgroups = host.path().join("sys/fs/cgroup");
         host.pods_limit("15Gi");
-        fs::rename(cgroups.join(PODS), cgroups.join(there)).unwrap();
+        if there == "both" {
+            fs::create_dir(cgroups.join("kubepods.slice")).unwrap();
+            fs::write(cgroups.join(PODS).join("cgroup.events"), "populated 1\n").unwrap();
+        } else {
+            fs::rename(cgroups.join(PODS), cgroups.join(there)).unwrap();
+        }
         let config = format!(
             "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n{driver}\n",
             host.path().display()

@@ -392,21 +392,31 @@ async fn what_was_true_before_a_restart_stays_for_a_whole_transition_period() {
 #[tokio::test(start_paused = true)]
 async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given() {
     const SLICE: &str = "kubepods.slice";
-    //  what is configured, what there is, whether it comes later, whether pressure in it is seen
+    // What is configured, what there is, whether it comes later, what a former kubelet has left,
+    // whether pressure in it is seen.
     let rows = [
-        (None, PODS, false, "True"),
-        (None, PODS, true, "True"),
-        (None, SLICE, false, "True"),
-        (None, SLICE, true, "True"),
-        (Some("systemd"), SLICE, true, "True"),
-        (Some("cgroupfs"), SLICE, false, "False"),
+        (None, PODS, false, None, "True"),
+        (None, PODS, true, None, "True"),
+        (None, SLICE, false, None, "True"),
+        (None, SLICE, true, None, "True"),
+        (None, PODS, false, Some(SLICE), "True"),
+        (None, PODS, true, Some(SLICE), "True"),
+        (None, SLICE, true, Some(PODS), "True"),
+        (Some("systemd"), SLICE, true, None, "True"),
+        (Some("cgroupfs"), SLICE, false, None, "False"),
     ];
-    for (driver, name, later, expected) in rows {
+    for (driver, name, later, left, expected) in rows {
         let host = Arc::new(MadeUpHost::calm());
         let cgroups = host.path().join("sys/fs/cgroup");
         let (aside, at) = (host.path().join("aside"), cgroups.join(name));
         host.pods_limit("15Gi").pods_working_set("14Gi");
         fs::rename(cgroups.join(PODS), &aside).unwrap();
+        fs::write(aside.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        if let Some(left) = left {
+            fs::create_dir(cgroups.join(left)).unwrap();
+            let empty = "populated 0\nfrozen 0\n";
+            fs::write(cgroups.join(left).join("cgroup.events"), empty).unwrap();
+        }
         let appear = || fs::rename(&aside, &at).unwrap();
         if !later {
             appear();
@@ -422,7 +432,7 @@ async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given
             appear();
             pass(Duration::from_secs(11)).await;
         }
-        let row = format!("{driver:?}, {name}, later: {later}");
+        let row = format!("{driver:?}, {name}, later: {later}, beside {left:?}");
         assert_eq!(sim.view().status("MemoryPressure"), "False", "{row}");
         let kill = Kill {
             victim: ("stress", 4321),

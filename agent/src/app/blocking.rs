@@ -14,7 +14,7 @@ use crate::clock::Stamp;
 use crate::config::{Config, Mode};
 use crate::event::DiskChange;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{self, Hierarchy, Layout, oom};
+use crate::host::cgroup::{self, oom};
 use crate::host::{HostError, HostRoot, addresses, block, statfs, volumes};
 use crate::node_status::AttachDetach;
 use crate::pods::{self, place};
@@ -163,7 +163,6 @@ struct Place {
     attach_detach: Option<AttachDetach>,
     /// `None`: nothing is remembered.
     state: Option<PathBuf>,
-    memory: Option<Hierarchy>,
     pods: PodsPath,
     read: Option<ReadConfig>,
 }
@@ -172,7 +171,7 @@ impl Blocking {
     /// Must be called in a runtime.
     pub(super) fn new(
         config: &Config,
-        layout: Option<&Layout>,
+        pods: PodsPath,
         memory: Memory,
         read: Option<ReadConfig>,
     ) -> Self {
@@ -190,8 +189,7 @@ impl Blocking {
                 Memory::Kept => Some(config.state_directory.clone()),
                 Memory::None => None,
             },
-            memory: layout.map(|layout| layout.memory.clone()),
-            pods: PodsPath::new(layout, &config.pods_cgroups),
+            pods,
             read,
         };
         // As many answers as questions, so that neither waits for the other.
@@ -362,14 +360,14 @@ impl Place {
                 cgroup::ancestors(path).take_while(|path| is(path) != pods::Place::Other);
             above.find(counts).map(str::to_owned)
         };
-        let found = oom::kills_below(self.memory.as_ref()?, all, of);
+        let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
         match found {
             Ok(found) => {
                 let found = found.into_iter();
                 let found = found.map(|(id, cgroup, kills)| PodKills { id, cgroup, kills });
                 let found: Vec<PodKills> = found.collect();
                 // Whoever cannot read that of all pods cannot tell how many were killed.
-                let of_all = |pod: &PodKills| pod.cgroup == self.pods.path();
+                let of_all = |pod: &PodKills| pod.cgroup == all;
                 found.iter().any(of_all).then_some(found)
             }
             // No pods yet.

@@ -11,12 +11,14 @@ use super::reload::{Reloading, Reloads};
 use crate::api::convert;
 use crate::clock::{BootNanos, Now};
 use crate::explain::Present;
+use crate::host::cgroup::pods::PodsPath;
 use crate::node_status::{NodeStatus, setters};
 use crate::notify::Notify;
 use crate::serve::{Query, Subject};
 
 /// What stands beside the line.
 pub(super) struct Beside {
+    pub(super) pods: PodsPath,
     pub(super) metering: Metering,
     pub(super) memory: Memory,
     pub(super) reloads: Option<Reloads>,

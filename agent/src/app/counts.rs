@@ -14,7 +14,7 @@ use super::pod_events::{About, Counted, Notice, What, When};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, Layout, ancestors, oom};
+use crate::host::cgroup::{ancestors, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
 use crate::pods::place;
@@ -39,7 +39,6 @@ pub(super) struct Counts {
     known: Option<HashMap<CgroupId, u64>>,
     /// That of all pods, where it counts what is below it.
     all: Option<u64>,
-    memory: Option<Hierarchy>,
     last: Last,
     /// A question is on its way.
     asked: bool,
@@ -70,7 +69,7 @@ struct Missed {
 impl Counts {
     pub(super) fn new(
         config: &Config,
-        layout: Option<&Layout>,
+        pods: PodsPath,
         source: KillSource,
         support: &Support,
     ) -> Self {
@@ -93,14 +92,13 @@ impl Counts {
                 probes,
                 kills: BTreeMap::new(),
             }),
-            pods: PodsPath::new(layout, &config.pods_cgroups),
             known: None,
             all: None,
-            memory: layout.map(|layout| layout.memory.clone()),
-            last: match layout {
+            last: match pods.layout() {
                 Some(_) => Last::Read,
                 None => Last::Unread,
             },
+            pods,
             asked: true,
             news: false,
             writing: false,
@@ -121,7 +119,10 @@ impl Counts {
         if self.source != KillSource::Log {
             return None;
         }
-        warn!("the kernel's log has ended; kills are told by the cgroups' counters");
+        warn!(
+            "the kernel's log has ended; kills are told by the cgroups' counters, but those since its \
+             last record by nobody"
+        );
         self.source = KillSource::Counters;
         self.known = None;
         (!self.asked).then(|| self.ask())
@@ -181,13 +182,13 @@ impl Counts {
 
     /// Whether the counter of all pods is surely as it was.
     fn all_still(&self) -> bool {
-        let Some(memory) = &self.memory else {
+        let Some(layout) = self.pods.layout() else {
             return true;
         };
         if self.last == Last::Unread {
             return false;
         }
-        match oom::counters(memory, self.pods.path(), &mut Vec::new()) {
+        match oom::counters(&layout.memory, self.pods.path(), &mut Vec::new()) {
             Ok(Some(counters)) => {
                 let now = counters.with_descendants.map(|tree| tree.kills);
                 now.is_some() && now == self.all
@@ -303,10 +304,10 @@ impl Counts {
             .iter()
             .map(|pod| (pod.cgroup.clone(), by(pod)))
             .collect();
-        if let Some(all) = risen.remove(self.pods.path()) {
+        if let Some((pods, all)) = risen.remove_entry(self.pods.path()) {
             let told = risen.values().sum();
             // On version 1 a cgroup counts only its own, and the pods cgroup has no process.
-            risen.insert(self.pods.path().to_owned(), all.saturating_sub(told));
+            risen.insert(pods, all.saturating_sub(told));
         }
         risen.retain(|_, n| *n > 0);
         risen

@@ -8,7 +8,6 @@ use tracing::{debug, warn};
 
 use super::observe::Observe;
 use crate::clock::{BootNanos, Stamp};
-use crate::config::Config;
 use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
@@ -39,7 +38,6 @@ const USUAL_PAGE: u64 = 4096;
 /// Looks kills up. Keeps how often each cgroup had met its own limit, so that a later look tells
 /// whether a kill was at a limit or for want of memory on the node.
 pub(super) struct Kills {
-    layout: Option<Layout>,
     mount: Option<CgroupMount>,
     pods: PodsPath,
     page: u64,
@@ -78,7 +76,8 @@ impl Around<'_> {
 }
 
 impl Kills {
-    pub(super) fn new(config: &Config, layout: Option<&Layout>) -> Self {
+    pub(super) fn new(pods: PodsPath) -> Self {
+        let layout = pods.layout();
         let mount = layout.and_then(|layout| {
             CgroupMount::open(&layout.memory.mount)
                 .inspect_err(|err| {
@@ -89,7 +88,6 @@ impl Kills {
                 })
                 .ok()
         });
-        let pods = PodsPath::new(layout, &config.pods_cgroups);
         let mut graveyard = Graveyard::default();
         let see = |id, path: &str| {
             if place(path, pods.path()) != Place::Other {
@@ -108,7 +106,6 @@ impl Kills {
             });
         let hits = counted.unwrap_or_default().into_iter();
         Self {
-            layout: layout.cloned(),
             mount,
             pods,
             page: page_size(),
@@ -313,7 +310,7 @@ impl Kills {
             return self.paths.known(id).map(str::to_owned);
         }
         self.walked = Some(now);
-        let memory = &self.layout.as_ref()?.memory;
+        let memory = &self.pods.layout()?.memory;
         let found = self.paths.resolve(memory, id).inspect_err(|err| {
             debug!(err = err as &dyn std::error::Error, "cgroups not walked");
         });
@@ -343,7 +340,7 @@ impl Kills {
 
     /// Whether the victim's cgroup or one above it met its own limit since it was last looked at.
     fn counters(&mut self, victim: Option<&str>, now: BootNanos) -> LimitCounters {
-        let (Some(layout), Some(victim)) = (&self.layout, victim) else {
+        let (Some(layout), Some(victim)) = (self.pods.layout(), victim) else {
             return LimitCounters::Unknown;
         };
         if self.hits.len() > MOST_HITS {
@@ -426,7 +423,6 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
-    use crate::config::Overrides;
     use crate::host::cgroup::{Hierarchy, Version};
     use crate::host::scratch::Scratch;
 
@@ -442,8 +438,6 @@ mod tests {
             pids: None,
             unified: None,
         };
-        let none = |_: &std::path::Path| Err(std::io::ErrorKind::NotFound.into());
-        let config = Config::load(&Overrides::default(), &|_| None, &none, "a").unwrap();
         let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
         // Held open, so that this file system does not give the inode to the next directory;
         // cgroups never do.
@@ -453,7 +447,7 @@ mod tests {
         }
         let (at_start, elsewhere) = (id("kubepods/podaa/at-start"), id("elsewhere"));
         let _held = [held("kubepods/podaa/at-start"), held("elsewhere")];
-        let mut kills = Kills::new(&config, Some(&layout));
+        let mut kills = Kills::new(PodsPath::new(Some(layout), &["/kubepods".into()]));
         kills.remember(CgroupId(1), "/kubepods/podaa/told");
         fs::remove_dir_all(dir.path().join("kubepods")).unwrap();
         fs::remove_dir_all(dir.path().join("elsewhere")).unwrap();

@@ -15,7 +15,6 @@ use crate::reading::{Reading, Signal};
 /// Holds the paths and the buffer, so that a look allocates nothing.
 pub(super) struct Observe {
     root: HostRoot,
-    layout: Option<Layout>,
     node: Option<RootMemory>,
     /// Of the cgroup that it is for.
     pods: Option<(String, CgroupMemory)>,
@@ -25,40 +24,39 @@ pub(super) struct Observe {
     buf: Vec<u8>,
 }
 
+/// Where the cgroups are. Made once at start: whoever asks is to be told the same.
+#[must_use]
+pub fn pods_path(config: &Config) -> PodsPath {
+    let layout = Layout::detect(&HostRoot::new(&config.host_root)).inspect_err(|err| {
+        warn!(
+            err = err as &dyn std::error::Error,
+            "memory.available cannot be read"
+        );
+    });
+    PodsPath::new(layout.ok(), &config.pods_cgroups)
+}
+
 impl Observe {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
-        let layout = Layout::detect(&root)
-            .inspect_err(|err| {
-                warn!(
-                    err = err as &dyn std::error::Error,
-                    "memory.available cannot be read"
-                );
-            })
-            .ok();
         let mut buf = Vec::new();
         let total = meminfo::Source::new(&root)
             .read(&mut buf)
             .map(|info| info.total);
-        let node = layout.as_ref().zip(total.ok());
+        let node = pods_cgroup.layout().zip(total.ok());
         Self {
             pods: None,
-            pods_cgroup: PodsPath::new(layout.as_ref(), &config.pods_cgroups),
             node: node.map(|(layout, total)| RootMemory::new(&layout.memory, total)),
             pids: pids::Source::new(&root),
             last_pids: None,
             root,
-            layout,
+            pods_cgroup,
             buf,
         }
     }
 
     pub(super) fn root(&self) -> &HostRoot {
         &self.root
-    }
-
-    pub(super) fn layout(&self) -> Option<&Layout> {
-        self.layout.as_ref()
     }
 
     /// Looks at memory and pids. About 10 µs.
@@ -93,14 +91,14 @@ impl Observe {
     fn find_pods(&mut self) {
         let path = self.pods_cgroup.path();
         if self.pods.as_ref().is_none_or(|(of, _)| of != path) {
-            let memory = self.layout.as_ref().map(|layout| &layout.memory);
+            let memory = self.pods_cgroup.layout().map(|layout| &layout.memory);
             let pods = memory.map(|memory| CgroupMemory::new(memory, path));
             self.pods = pods.map(|pods| (path.to_owned(), pods));
         }
     }
 
     fn pods_pids(&mut self) -> Option<Reading> {
-        let pids = self.layout.as_ref()?.pids.as_ref()?;
+        let pids = self.pods_cgroup.layout()?.pids.as_ref()?;
         let read = cgroup::pids::read(pids, self.pods_cgroup.path(), &mut self.buf);
         seen(Signal::AllocatablePidAvailable, read)?.reading()
     }

@@ -14,6 +14,7 @@ use crate::api::holder::Holder;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::event::Received;
+use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
 use crate::kernel::psi::Trigger;
@@ -34,6 +35,8 @@ const EVENTS: usize = 1024;
 pub struct Outside {
     /// What to do.
     pub config: Config,
+    /// Where the cgroups are: [`super::pods_path`].
+    pub pods: PodsPath,
     /// Which clock to go by.
     pub clock: Clock,
     /// Where kernel events come from.
@@ -202,7 +205,7 @@ pub(super) fn doors(
     line: KernelLine,
     log: Option<File>,
     triggers: Vec<Trigger>,
-    config: &Config,
+    pods: &PodsPath,
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, Doors) {
     let (send, events) = mpsc::channel(EVENTS);
@@ -238,7 +241,7 @@ pub(super) fn doors(
                     }
                 });
             }
-            watchers = Some(Watchers::start(config, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
             let crit = ring::read(crit, clock, send.clone(), told.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send, told);
@@ -250,7 +253,7 @@ pub(super) fn doors(
             fed
         }
         KernelLine::None(_) => {
-            watchers = Some(Watchers::start(config, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
             // Kept open, so that the loop waits for an event that never comes.
             let mut told = told;
             readers.spawn(async move {

@@ -5,9 +5,8 @@ use tracing::{debug, info};
 use super::App;
 use super::pod_events::{self, About, Notice, What};
 use crate::clock::{BootNanos, Now};
-use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, Layout, Version, ancestors, pids, walk};
+use crate::host::cgroup::{Hierarchy, Version, ancestors, pids, walk};
 use crate::host::escape;
 use crate::pods::{Place, place};
 use crate::pressure::Pressure;
@@ -32,11 +31,12 @@ pub(super) struct PodPids {
 }
 
 impl PodPids {
-    pub(super) fn new(config: &Config, layout: Option<&Layout>, now: BootNanos) -> Self {
+    pub(super) fn new(pods: PodsPath, now: BootNanos) -> Self {
+        let layout = pods.layout();
         let mut new = Self {
             memory: layout.map(|layout| layout.memory.clone()),
             pids: layout.and_then(|layout| layout.pids.clone()),
-            pods: PodsPath::new(layout, &config.pods_cgroups),
+            pods,
             refusals: Refusals::default(),
             counted: now,
             buf: Vec::new(),

@@ -6,6 +6,7 @@ use super::App;
 use super::blocking::Memory;
 use super::control::Beside;
 use super::metering::{Metering, Sources};
+use super::observe::pods_path;
 use super::outside::{Doors, KillSource, Stay, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
@@ -28,6 +29,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         setters: setters_of(config.mode),
     };
     let beside = Beside {
+        pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
         memory: Memory::None,
         reloads: None,

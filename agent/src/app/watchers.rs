@@ -14,9 +14,7 @@ use tracing::{debug, warn};
 
 use super::pod_pids::LEVELS;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::event::{Event, Received};
-use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};
 use crate::kernel::cgroup_watch::{self, Tree};
@@ -32,11 +30,11 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Starts those that this configuration and this kernel need. Must be called in a runtime.
+    /// Starts those that this node and this kernel need. Must be called in a runtime.
     ///
     /// `log` is the kernel's, opened where no program reports kills.
     pub(super) fn start(
-        config: &Config,
+        pods: &PodsPath,
         log: Option<File>,
         triggers: Vec<Trigger>,
         clock: Clock,
@@ -46,10 +44,9 @@ impl Watchers {
             tasks: JoinSet::new(),
         };
         // Without a layout the slower line has said why.
-        if let Ok(layout) = Layout::detect(&HostRoot::new(&config.host_root)) {
-            let pods = PodsPath::new(Some(&layout), &config.pods_cgroups);
+        if let Some(layout) = pods.layout() {
             let trees = pods.possible().iter();
-            let trees = trees.flat_map(|cgroup| pod_cgroups(&layout, cgroup));
+            let trees = trees.flat_map(|cgroup| pod_cgroups(layout, cgroup));
             let read = cgroup_watch::read(trees.collect(), clock, events.clone());
             watchers.spawn("cgroups", read);
         }

@@ -163,7 +163,8 @@ impl Prepared {
         memory::stay();
         // What needs more rights than stay is opened here.
         let kmsg = kernel_log(&config, &kernel);
-        let triggers = app::triggers(&config);
+        let pods = app::pods_path(&config);
+        let triggers = app::triggers(&config, &pods);
         confine(&config, &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
@@ -176,6 +177,7 @@ impl Prepared {
             figures: None,
             setters: app::setters_of(config.mode),
             config,
+            pods,
             clock,
             kernel,
             kmsg,

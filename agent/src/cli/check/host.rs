@@ -1,7 +1,6 @@
 //! The node's files, its clock, and its container runtime.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::report::{Item, Verdict};
@@ -16,10 +15,9 @@ use crate::kernel::psi;
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
     let mut items = vec![cgroups(layout.as_ref())];
-    if let Ok(layout) = &layout {
-        items.push(pods_cgroup(layout, config));
-    }
-    items.extend(stalls(config));
+    let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
+    items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
+    items.extend(stalls(config, &pods));
     items.push(runtime(config.mode, config.runtime));
     items.push(clock(discipline()));
     items
@@ -52,39 +50,47 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
     Item::ok(NAME, found)
 }
 
-fn pods_cgroup(layout: &Layout, config: &Config) -> Item {
+fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
     const NAME: &str = "cgroup of the pods";
 
-    let pods = PodsPath::new(Some(layout), &config.pods_cgroups);
-    let dirs = pods.possible().iter().map(|path| layout.memory.dir(path));
-    let dirs: Vec<PathBuf> = dirs.collect();
-    if let [dir] = dirs.as_slice()
-        && dir.is_dir()
-    {
-        let how = match config.pods_cgroups.as_slice() {
-            [_] => "as configured",
-            _ => "found: cgroupDriver is not set",
-        };
-        return Item::ok(NAME, format!("{}, {how}", dir.display()));
+    let shown = |path: &str| layout.memory.dir(path).display().to_string();
+    let taken = shown(pods.path());
+    let how = match pods.candidates() {
+        [_] => "as configured",
+        _ => "found: cgroupDriver is not set",
+    };
+    match pods.existing().as_slice() {
+        [] => {
+            let all = pods.candidates().iter().map(|path| shown(path));
+            let all: Vec<String> = all.collect();
+            Item::degraded(
+                NAME,
+                format!("no {}, so no kill is a pod's", all.join(" and no ")),
+                "start the kubelet; a cgroupDriver that is set, and cgroupRoot, must be as the \
+                 kubelet has them (or --kubelet-config)",
+            )
+        }
+        [_] => Item::ok(NAME, format!("{taken}, {how}")),
+        several => {
+            let all: Vec<String> = several.iter().map(|path| shown(path)).collect();
+            Item::degraded(
+                NAME,
+                format!("{taken}, by what is in it: there are {}", all.join(" and ")),
+                "set cgroupDriver as the kubelet has it, or remove the cgroup that it has left",
+            )
+        }
     }
-    let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
-    Item::degraded(
-        NAME,
-        format!("no {}, so no kill is a pod's", dirs.join(" and no ")),
-        "start the kubelet; a cgroupDriver that is set, and cgroupRoot, must be as the kubelet has \
-         them (or --kubelet-config)",
-    )
 }
 
 /// Each trigger really set, and dropped.
-fn stalls(config: &Config) -> Vec<Item> {
+fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     if !config.psi.enabled {
         return vec![Item::ok(
             "pressure stalls (PSI)",
             "turned off by psi.enabled",
         )];
     }
-    let files = stall_files(config).into_iter();
+    let files = stall_files(config, pods).into_iter();
     let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
         let path = file.path().display().to_string();
