@@ -109,7 +109,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l allow-read
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -s h -l help -d 'Print help'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "print" -d 'Print what holds, as a file that says the same; where each value comes from is in a comment'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "validate" -d 'Check it, as `run` would; `--config -` reads standard input'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "validate" -d 'Check it, as `run` would on any machine; `--config -` reads standard input'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "defaults" -d 'Print what holds where nobody says anything'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it is there]' -r -F
@@ -185,7 +185,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from defaults" -l mode -d 'The mode, which some defaults depend on' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from defaults" -s h -l help -d 'Print help'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "print" -d 'Print what holds, as a file that says the same; where each value comes from is in a comment'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "validate" -d 'Check it, as `run` would; `--config -` reads standard input'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "validate" -d 'Check it, as `run` would on any machine; `--config -` reads standard input'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "defaults" -d 'Print what holds where nobody says anything'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it is there]' -r -F
@@ -248,5 +248,5 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "version" -d 'Print the version'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and not __fish_seen_subcommand_from run check config cleanup status explain version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "print" -d 'Print what holds, as a file that says the same; where each value comes from is in a comment'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "validate" -d 'Check it, as `run` would; `--config -` reads standard input'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "validate" -d 'Check it, as `run` would on any machine; `--config -` reads standard input'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "defaults" -d 'Print what holds where nobody says anything'

@@ -37,6 +37,8 @@ pub(super) struct Counts {
     pods: PodsPath,
     /// As of the last look.
     known: Option<HashMap<CgroupId, u64>>,
+    /// The cgroup of all pods then.
+    known_under: String,
     /// That of all pods, where it counts what is below it.
     all: Option<u64>,
     last: Last,
@@ -93,6 +95,7 @@ impl Counts {
                 kills: BTreeMap::new(),
             }),
             known: None,
+            known_under: String::new(),
             all: None,
             last: match pods.layout() {
                 Some(_) => Last::Read,
@@ -256,6 +259,11 @@ impl Counts {
             return (Vec::new(), 0, None);
         };
         let (mut notices, mut killed) = (Vec::new(), 0);
+        if self.known_under != self.pods.path() {
+            // The pods turned out to be elsewhere: what is counted there is no news. What comes where
+            // nothing was is.
+            self.known = self.known.take().filter(HashMap::is_empty);
+        }
         // Where they could not be read at start, nobody knows which of them are news.
         if let Some(known) = &self.known
             && self.source == KillSource::Counters
@@ -318,6 +326,7 @@ impl Counts {
         self.all = all.map(|pod| pod.kills);
         let kills = || found.iter().map(|pod| (pod.id, pod.kills));
         self.known = Some(kills().collect());
+        self.pods.path().clone_into(&mut self.known_under);
         let state = State {
             kills: kills().collect(),
             ..self.state.clone()?

@@ -21,7 +21,7 @@ pub struct Arguments {
 enum Command {
     /// Print what holds, as a file that says the same; where each value comes from is in a comment.
     Print(Box<Settings>),
-    /// Check it, as `run` would; `--config -` reads standard input.
+    /// Check it, as `run` would on any machine; `--config -` reads standard input.
     Validate(Box<Settings>),
     /// Print what holds where nobody says anything.
     Defaults {

@@ -18,11 +18,9 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLogging, Stay};
 use crate::clock::Clock;
-use crate::config::{Config, Ignored, Loaded, Mode, Overrides, ProbeFor, Sandbox, Tier};
-use crate::host::{HostRoot, machine};
+use crate::config::{Config, Ignored, Loaded, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
-use crate::node_status::capacity;
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state::Claim;
 
@@ -75,7 +73,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }) => (config, ignored),
         Err(err) => return refuse(&err),
     };
-    if let Some(why) = overdrawn(&config) {
+    if let Some(why) = settings::overdrawn(&config) {
         return refuse(&why);
     }
     if manner.writing == Writing::Printed {
@@ -106,18 +104,6 @@ pub fn run(arguments: Arguments) -> ExitCode {
     lines.end();
     flush.wait();
     code
-}
-
-/// Why this machine cannot hand out what the configuration leaves of it.
-fn overdrawn(config: &Config) -> Option<String> {
-    // A machine that cannot be read is told of later, with what is missing.
-    let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
-    let machine = machine.filter(|_| config.mode == Mode::Node)?;
-    let (key, reserved, there) = capacity::overdrawn(&config.allocation, &machine)?;
-    Some(format!(
-        "systemReserved, kubeReserved and evictionHard: {reserved} of {key}, and this machine has \
-         {there}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
-    ))
 }
 
 /// How the agent is to run.
@@ -245,6 +231,9 @@ fn configured_anew(overrides: &Overrides) -> Result<Config, String> {
     let Loaded {
         config, ignored, ..
     } = configuration(overrides)?;
+    if let Some(why) = settings::overdrawn(&config) {
+        return Err(why);
+    }
     tell(&ignored);
     Ok(config)
 }

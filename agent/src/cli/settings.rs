@@ -9,9 +9,10 @@ use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
-use crate::config::{self, Config, Loaded, Overrides};
-use crate::host::escape;
+use crate::config::{self, Config, Loaded, Mode, Overrides};
+use crate::host::{HostRoot, escape, machine};
 use crate::kernel::file_watch::Files;
+use crate::node_status::capacity;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -197,6 +198,18 @@ pub(super) fn for_once(settings: Settings) -> Result<(Config, Runtime), String> 
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|err| format!("no runtime: {err}"))?;
     Ok((config, runtime))
+}
+
+/// Why this machine cannot hand out what the configuration leaves of it.
+pub(super) fn overdrawn(config: &Config) -> Option<String> {
+    // A machine that cannot be read is told of later, with what is missing.
+    let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
+    let machine = machine.filter(|_| config.mode == Mode::Node)?;
+    let (key, reserved, there) = capacity::overdrawn(&config.allocation, &machine)?;
+    Some(format!(
+        "systemReserved, kubeReserved and evictionHard: {reserved} of {key}, and this machine has \
+         {there}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
+    ))
 }
 
 /// The files of [`configuration`], which may change; `None` for standard input.

@@ -33,21 +33,21 @@ pub struct Outcome {
 
 /// The budgets are for two slow cores with nothing built yet; all of them together are an hour.
 pub const STAGES: &[Stage] = &[
-    stage("setup", 420, &[], |repo| done(setup::all(repo))),
+    stage("setup", 450, &[], |repo| done(setup::all(repo))),
     stage("fmt", 30, &["setup"], fmt),
-    stage("tidy", 90, &[], |_| tidy()),
-    stage("build-ebpf", 90, &["setup"], |repo| {
+    stage("tidy", 30, &[], |_| tidy()),
+    stage("build-ebpf", 60, &["setup"], |repo| {
         done(build_ebpf::object(repo, "").map(drop))
     }),
-    stage("clippy", 360, &["build-ebpf"], clippy),
+    stage("clippy", 330, &["build-ebpf"], clippy),
     stage("clippy-ebpf", 60, &["build-ebpf"], clippy_ebpf),
-    stage("build", 450, &["build-ebpf"], build),
-    stage("test", 300, &["build"], test),
-    stage("doc", 120, &["build-ebpf"], doc),
-    stage("kernel", 240, &["build"], kernel),
-    stage("vm", 690, &["build-ebpf"], vm),
-    stage("cluster", 120, &["build"], cluster),
-    stage("overhead", 630, &["build-ebpf"], overhead),
+    stage("build", 540, &["build-ebpf"], build),
+    stage("test", 240, &["build"], test),
+    stage("doc", 90, &["build-ebpf"], doc),
+    stage("kernel", 150, &["build"], kernel),
+    stage("vm", 960, &["build-ebpf"], vm),
+    stage("cluster", 60, &["build"], cluster),
+    stage("overhead", 600, &["build-ebpf"], overhead),
 ];
 
 const fn stage(

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::super::settings::overdrawn;
 use super::report::{Item, Verdict};
 use crate::app::stall_files;
 use crate::config::{Config, Mode, Runtime};
@@ -18,6 +19,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
     items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
     items.extend(stalls(config, &pods));
+    items.extend(overdrawn(config).map(|why| Item::missing("reservations", why, "reserve less")));
     items.push(runtime(config.mode, config.runtime));
     items.push(clock(discipline()));
     items
