@@ -430,7 +430,7 @@ impl App {
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
     fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
-        self.take_pressures();
+        let edge = self.take_pressures() || !changes.is_empty();
         for change in changes {
             info!(
                 resource = change.resource.as_str(),
@@ -445,7 +445,7 @@ impl App {
                 reporting.caused_by(resource, stamp);
             }
         }
-        self.facts_changed(!changes.is_empty(), now);
+        self.facts_changed(edge, now);
     }
 
     fn sync(&mut self, why: Why) {

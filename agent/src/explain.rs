@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
 use crate::node_status::own::OwnCondition;
-use crate::node_status::{Condition, NodeStatus, Status, StoredNode, setters};
+use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
 use crate::pressure::Pressure;
 use crate::pressure::evaluate::{Change, Evaluator, Why};
 use crate::pressure::look::Look;
 use crate::pressure::oom::Grounds;
 use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold};
-use crate::reading::{Reading, Resource, Signal, Stall};
+use crate::reading::{Resource, Signal, Stall};
 
 /// Changes that are remembered, all conditions together; the oldest goes first.
 const CHANGES: usize = 64;
@@ -34,8 +34,8 @@ enum Ground {
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The last look at each signal, and when it was; no reading where there was nothing to read.
-    looks: BTreeMap<Signal, (Option<Reading>, BootNanos)>,
+    /// The last look at each signal, and when it was.
+    looks: BTreeMap<Signal, (Look, BootNanos)>,
     changes: VecDeque<Entry>,
     /// The conditions as they should be at the API server, with the moments since when.
     known: StoredNode,
@@ -59,6 +59,8 @@ pub struct Present<'a> {
     pub evaluator: &'a Evaluator,
     /// States of the stalls.
     pub stalls: &'a BTreeMap<Stall, Pressure>,
+    /// The disks that are not well, and those that nobody watches.
+    pub disks: &'a Disks,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
     /// The moment.
@@ -71,11 +73,7 @@ impl Journal {
     /// Takes note of what was looked at.
     pub fn looked(&mut self, looks: &[Look], now: BootNanos) {
         for look in looks {
-            let reading = match look {
-                Look::Seen(reading) => Some(*reading),
-                Look::Missing(_) => None,
-            };
-            self.looks.insert(look.signal(), (reading, now));
+            self.looks.insert(look.signal(), (*look, now));
         }
     }
 
@@ -186,6 +184,10 @@ impl Journal {
         });
         let causes: Vec<String> = causes.map(|why| words(&why)).collect();
         tell("because", json!(causes));
+        let unwatched = &present.disks.unwatched;
+        if grounds.contains(&Ground::Resource(Resource::DiskIo)) && !unwatched.is_empty() {
+            tell("unwatched", json!(unwatched));
+        }
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
         let changes: Vec<Value> = changes.map(|entry| change(entry, present)).collect();
@@ -207,14 +209,18 @@ impl Journal {
             },
         });
         let more = match self.looks.get(&threshold.signal) {
-            Some((Some(reading), at)) => json!({
+            Some((Look::Seen(reading), at)) => json!({
                 "available": reading.available,
                 "capacity": reading.capacity,
                 "threshold": threshold.value.amount(reading.capacity),
                 "below": threshold.is_met(reading),
                 "secondsAgo": now.since(*at).as_secs(),
             }),
-            Some((None, at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
+            Some((Look::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
+            Some((Look::Missing(_), at)) => json!({
+                "readable": false,
+                "secondsAgo": now.since(*at).as_secs(),
+            }),
             None => json!({}),
         };
         if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
@@ -296,7 +302,8 @@ fn words(why: &Why) -> String {
         Why::OomKill(Grounds::PodsLimit) => "the kernel killed a process at the limit of all pods",
         Why::Stored => "it was True at the API server when the agent started",
         Why::Below => "nothing was over for the transition period",
-        Why::Blind => "nothing can be read any more",
+        Why::Unwatched => "the disk that raised it is not watched any more",
+        Why::Blind => "a source that it is judged by cannot be read",
     };
     fixed.to_owned()
 }
@@ -305,7 +312,7 @@ fn words(why: &Why) -> String {
 mod tests {
     use super::*;
     use crate::pressure::{Policy, SlowDisks};
-    use crate::reading::{StallKind, StallOf};
+    use crate::reading::{Reading, StallKind, StallOf};
 
     const PERIOD: Duration = Duration::from_mins(5);
 
@@ -366,6 +373,7 @@ mod tests {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
+            disks: &Disks::default(),
             transition_period: PERIOD,
             now: at(25),
             time: seconds,

@@ -13,7 +13,7 @@ use self::own::OwnCondition;
 use self::setters::go_runtime;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
-use crate::reading::{Machine, Network, Resource, Stall};
+use crate::reading::{Machine, Network, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -262,6 +262,9 @@ pub struct Facts {
     pub kubelet_port: Option<u16>,
     /// The state of every resource.
     pub pressures: BTreeMap<Resource, Pressure>,
+    /// The resources of which nothing can be said because a source is lost, each with the signals
+    /// that are.
+    pub lost: BTreeMap<Resource, Vec<Signal>>,
     /// The disks that are not well now, by name.
     pub disks: Disks,
     /// The state of every stall that is watched; none where that is off.
@@ -279,8 +282,6 @@ pub struct OwnFacts {
     pub checks: BTreeSet<OwnCondition>,
     /// Why each resource that is under pressure is so.
     pub causes: BTreeMap<Resource, Cause>,
-    /// The resources that could not be seen at the last look.
-    pub blind: BTreeSet<Resource>,
     /// Whether processes of pods are killed often; unread where nothing tells of kills.
     pub kills: Pressure,
     /// Path of the pods cgroup.
@@ -350,6 +351,8 @@ pub struct Disks {
     pub stalled: Vec<String>,
     /// Failing: they answer with errors.
     pub failing: Vec<String>,
+    /// Their I/O statistics are off, so nothing is known of them.
+    pub unwatched: Vec<String>,
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod look;
 pub mod oom;
 pub mod pids;
 pub mod refusals;
+pub mod source;
 pub mod stall;
 pub mod threshold;
 

@@ -7,7 +7,6 @@ use crate::clock::Now;
 use crate::config::Mode;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::look::Look;
-use crate::reading::Resource;
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
@@ -52,6 +51,11 @@ impl App {
                 self.probes.disks_listed(found, now.boot);
                 self.disks_changed(true, None, now);
             }
+            Answer::Statistics(switched) => {
+                if let Some(question) = self.probes.statistics_checked(switched) {
+                    self.blocking.ask(question);
+                }
+            }
         }
     }
 
@@ -83,16 +87,14 @@ impl App {
     }
 
     /// What was True before a restart is held for a whole transition period from when we first saw it
-    /// well, unless nothing tells of it any more.
+    /// well.
     fn hold(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
             .iter()
             .filter(|c| c.status == Status::True);
         for condition in was_true {
-            let resource = setters::resource(&condition.type_);
-            let told = |r: &Resource| *r != Resource::DiskIo || !self.probes.blind_to_disks();
-            if let Some(resource) = resource.filter(told) {
+            if let Some(resource) = setters::resource(&condition.type_) {
                 self.evaluator.seed(resource, now.boot);
             }
         }

@@ -1,6 +1,7 @@
 //! Calls that can wait for a disk or a server, on helper threads with a time limit: a hung disk must
 //! not stop the lease, nor the report of the hung disk.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub(super) enum Question {
     Disk(DiskChange),
     /// Every disk.
     Disks,
+    /// Whether I/O statistics of any of these disks are not on, or off, as they were.
+    Statistics(Vec<(String, bool)>),
     /// How many kills each pod has had.
     Kills,
     /// The same, and what is remembered of the last start.
@@ -86,6 +89,8 @@ pub(super) enum Answer {
     Disk(DiskChange, Option<block::Disk>),
     /// To [`Question::Disks`]; `None` where they cannot be listed.
     Disks(Option<Vec<block::Disk>>),
+    /// To [`Question::Statistics`]: whether the disks are to be listed again.
+    Statistics(bool),
     /// To [`Question::Kills`]; `None`: not read.
     Kills(Option<Vec<PodKills>>),
     /// To [`Question::Recall`].
@@ -210,9 +215,11 @@ impl Blocking {
     pub(super) fn ask(&self, question: Question) {
         let lane = match question {
             Question::Storage | Question::Resolve { .. } | Question::Configuration => &self.slow,
-            Question::SlowDisk { .. } | Question::Look(_) | Question::Disk(_) | Question::Disks => {
-                &self.disks
-            }
+            Question::SlowDisk { .. }
+            | Question::Look(_)
+            | Question::Disk(_)
+            | Question::Disks
+            | Question::Statistics(_) => &self.disks,
             Question::Kills | Question::Recall | Question::Remember(_) => &self.own,
         };
         // Whatever is announced leaves room for what is asked about disks that are not well. What is
@@ -267,7 +274,7 @@ async fn work(place: Place, mut asked: mpsc::Receiver<Question>, answer: mpsc::S
 impl Place {
     fn look(&self, question: Question) -> Answer {
         match question {
-            Question::Storage => storage(&existing(&self.directory), self.volumes()),
+            Question::Storage => storage(&self.directory, self.volumes()),
             Question::Resolve { name } => Answer::Resolved(addresses::resolve(&name)),
             Question::SlowDisk {
                 device,
@@ -296,6 +303,13 @@ impl Place {
                 Answer::Disk(change, found)
             }
             Question::Disks => Answer::Disks(logged(block::disks(&self.root))),
+            Question::Statistics(known) => {
+                let switched = |(name, on): &(String, bool)| {
+                    // One that is gone is announced.
+                    matches!(block::iostats(&self.root, name), Ok(Some(now)) if now != *on)
+                };
+                Answer::Statistics(known.iter().any(switched))
+            }
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
                 state: self.recall().map(Box::new),
@@ -435,12 +449,13 @@ impl Answer {
             }
             Question::Disk(change) => Self::Disk(change.clone(), None),
             Question::Disks => Self::Disks(None),
+            Question::Statistics(_) => Self::Statistics(false),
         }
     }
 }
 
 fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
-    let usage = match statfs::read(directory) {
+    let usage = match existing(directory).and_then(|directory| statfs::read(&directory)) {
         Ok(usage) => usage,
         Err(err) => {
             debug!(err = &err as &dyn std::error::Error, "file system not read");
@@ -450,7 +465,8 @@ fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
     let seen: Vec<_> = usage.readings(statfs::Holds::Node).collect();
     let look = |signal| {
         let reading = seen.iter().find(|reading| reading.signal == signal);
-        reading.map_or(Look::Missing(signal), |reading| Look::Seen(*reading))
+        // A file system may have no inodes to count.
+        reading.map_or(Look::Absent(signal), |reading| Look::Seen(*reading))
     };
     Answer::Storage(Storage {
         looks: STORAGE.map(look).to_vec(),
@@ -460,8 +476,22 @@ fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
 }
 
 /// The directory, or the nearest one above it that exists: its file system is where the directory
-/// would be made.
-fn existing(directory: &Path) -> PathBuf {
-    let found = directory.ancestors().find(|dir| dir.is_dir());
-    found.unwrap_or(Path::new("/")).to_owned()
+/// would be made. One that is there and cannot be asked is no reason to ask about another.
+fn existing(directory: &Path) -> Result<PathBuf, HostError> {
+    for dir in directory.ancestors() {
+        match dir.metadata() {
+            Ok(found) if found.is_dir() => return Ok(dir.to_owned()),
+            Ok(_) => {}
+            Err(source)
+                if matches!(
+                    source.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory
+                ) => {}
+            Err(source) => {
+                let path = dir.to_owned();
+                return Err(HostError::Read { path, source });
+            }
+        }
+    }
+    Ok(PathBuf::from("/"))
 }

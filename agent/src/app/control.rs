@@ -81,6 +81,7 @@ impl App {
             node: &self.config.node_name,
             evaluator: &self.evaluator,
             stalls: &self.facts.stalls,
+            disks: &self.facts.disks,
             transition_period: self.config.policy.transition_period,
             now,
             time: convert::time,

@@ -52,12 +52,23 @@ impl App {
         }
     }
 
+    /// Once the file system was looked at, which is done on the same helper thread.
+    pub(super) fn check_statistics(&mut self, now: Now) {
+        let soon = now.boot.plus(super::reporting::ALIGN);
+        if let Some(question) = self.probes.check_statistics(now.boot, soon) {
+            self.blocking.ask(question);
+        }
+    }
+
     /// Takes what is known of the disks now.
     pub(super) fn disks_changed(&mut self, news: bool, stamp: Option<Stamp>, now: Now) {
         if !news {
             return;
         }
         self.facts.disks = self.probes.unwell();
+        let unwatched = self.probes.unwatched();
+        let ended = unwatched.map(|of| self.evaluator.unwatch_disks(of.others));
+        let mut changes = ended.unwrap_or_default();
         let disks = &self.facts.disks;
         let look = if self.probes.blind_to_disks() {
             DiskLook::Blind
@@ -68,7 +79,7 @@ impl App {
                 failing: &disks.failing,
             }
         };
-        let changes = self.evaluator.observe_disks(look, now.boot);
+        changes.extend(self.evaluator.observe_disks(look, now.boot));
         self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)), now);
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),
+        lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
         own: own::facts(config, observe),

@@ -64,22 +64,19 @@ impl Observe {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
-        let pods = pods.map(|(_, pods)| pods.read(&mut self.buf));
+        let pods = pods.map_or(Ok(None), |(_, pods)| pods.read(&mut self.buf));
         self.last_pids = seen(
             Signal::PidAvailable,
             self.pids.read(&mut self.buf).map(Some),
         );
         vec![
             look(Signal::MemoryAvailable, node),
-            look(
-                Signal::AllocatableMemoryAvailable,
-                pods.and_then(|read| seen(Signal::AllocatableMemoryAvailable, read)),
-            ),
+            look_at_pods(Signal::AllocatableMemoryAvailable, pods),
             look(
                 Signal::PidAvailable,
                 self.last_pids.map(pids::Pids::reading),
             ),
-            look(Signal::AllocatablePidAvailable, self.pods_pids()),
+            look_at_pods(Signal::AllocatablePidAvailable, self.pods_pids()),
         ]
     }
 
@@ -97,10 +94,13 @@ impl Observe {
         }
     }
 
-    fn pods_pids(&mut self) -> Option<Reading> {
-        let pids = self.pods_cgroup.layout()?.pids.as_ref()?;
-        let read = cgroup::pids::read(pids, self.pods_cgroup.path(), &mut self.buf);
-        seen(Signal::AllocatablePidAvailable, read)?.reading()
+    fn pods_pids(&mut self) -> Result<Option<Reading>, HostError> {
+        let layout = self.pods_cgroup.layout();
+        let Some(pids) = layout.and_then(|layout| layout.pids.as_ref()) else {
+            return Ok(None);
+        };
+        let read = cgroup::pids::read(pids, self.pods_cgroup.path(), &mut self.buf)?;
+        Ok(read.and_then(cgroup::pids::CgroupPids::reading))
     }
 
     /// `memory.available` now.
@@ -136,6 +136,16 @@ impl Observe {
 
 fn look(signal: Signal, reading: Option<Reading>) -> Look {
     reading.map_or(Look::Missing(signal), Look::Seen)
+}
+
+/// Of the pods cgroup: without a limit, or before there are pods, there is nothing to observe.
+fn look_at_pods(signal: Signal, read: Result<Option<Reading>, HostError>) -> Look {
+    match read {
+        Ok(Some(reading)) => Look::Seen(reading),
+        Ok(None) => Look::Absent(signal),
+        Err(err) if err.is_absent() => Look::Absent(signal),
+        Err(err) => look(signal, seen(signal, Err(err))),
+    }
 }
 
 /// What was read; an error is a missing observation.

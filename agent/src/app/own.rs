@@ -1,8 +1,9 @@
 //! What conditions of our own go by beside the evaluator, and whether they have news.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::App;
 use super::kills::Whose;
@@ -13,6 +14,23 @@ use crate::node_status::own::OwnCondition;
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
 use crate::pressure::kills::KillWindow;
+use crate::reading::{Resource, Signal};
+
+type Lost = BTreeMap<Resource, Vec<Signal>>;
+
+/// One line for each resource whose condition is Unknown from here on, or no longer.
+fn tell_lost(before: &Lost, now: &Lost) {
+    let names = |signals: &[Signal]| -> Vec<_> { signals.iter().map(|s| s.as_str()).collect() };
+    for (resource, signals) in now {
+        if before.get(resource) != Some(signals) {
+            let (resource, signals) = (resource.as_str(), names(signals));
+            warn!(resource, ?signals, "source lost; the condition is Unknown");
+        }
+    }
+    for resource in before.keys().filter(|resource| !now.contains_key(resource)) {
+        info!(resource = resource.as_str(), "source is there again");
+    }
+}
 
 /// Of companion mode.
 pub(super) struct Own {
@@ -65,7 +83,7 @@ impl Own {
 }
 
 impl App {
-    /// The facts have moved. `edge`: and with them a condition of the kubelet's.
+    /// The facts have moved. `edge`: and with them a condition of node mode.
     pub(super) fn facts_changed(&mut self, edge: bool, now: Now) {
         let news = match &mut self.own {
             Some(own) => own.news(&self.facts, now),
@@ -110,7 +128,7 @@ impl App {
         let blind = self.counts.is_blind();
         self.with_kills(now, |kills| {
             if blind {
-                kills.untold();
+                kills.untold(now.boot);
             } else {
                 kills.told(now.boot);
             }
@@ -143,7 +161,7 @@ impl App {
     }
 
     /// What was True before a restart is held for a whole transition period from when we first saw it
-    /// well, unless nothing tells of it any more.
+    /// well.
     pub(super) fn hold_own(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
@@ -155,8 +173,7 @@ impl App {
                     self.with_kills(now, |kills| kills.seed(now.boot));
                 }
                 Some(own) => {
-                    let blind = |resource| self.facts.own.blind.contains(&resource);
-                    if let Some(resource) = own.resource().filter(|resource| !blind(*resource)) {
+                    if let Some(resource) = own.resource() {
                         self.evaluator.seed(resource, now.boot);
                     }
                     if let Some(stall) = own.stall() {
@@ -170,10 +187,16 @@ impl App {
         self.take_pressures();
     }
 
-    /// Takes over what the evaluator has found.
-    pub(super) fn take_pressures(&mut self) {
+    /// Takes over what the evaluator has found. `true` where a source was lost, or is there again.
+    pub(super) fn take_pressures(&mut self) -> bool {
         self.facts.pressures = self.evaluator.pressures();
         self.facts.own.causes = self.evaluator.causes();
-        self.facts.own.blind = self.evaluator.blind();
+        let lost = self.evaluator.lost();
+        let news = self.facts.lost != lost;
+        if news {
+            tell_lost(&self.facts.lost, &lost);
+            self.facts.lost = lost;
+        }
+        news
     }
 }

@@ -37,6 +37,7 @@ impl App {
         self.storage.next(&looks, &self.evaluator, now.boot);
         self.changed(&changes, None, now);
         self.ready_soon(known, now);
+        self.check_statistics(now);
     }
 
     /// A node whose storage is not known is not ready. At the start that is looked at often, and

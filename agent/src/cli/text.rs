@@ -122,6 +122,12 @@ fn explain_one(text: &mut String, told: &Value) {
             printable(why.as_str().unwrap_or_default())
         ));
     }
+    for disk in list(told, "unwatched") {
+        line(format!(
+            "  {} is not watched: its I/O statistics are off (queue/iostats)",
+            printable(disk.as_str().unwrap_or_default())
+        ));
+    }
     if told.get("endsNotBefore").is_some() {
         line(format!(
             "  ends not before {}, later if it is over until then",
@@ -150,7 +156,11 @@ fn signal_line(signal: &Value) -> String {
     let (Some(available), Some(capacity), Some(threshold)) =
         (number("available"), number("capacity"), number("threshold"))
     else {
-        return format!("{name}: nothing to read ({ago})");
+        let what = match signal.get("readable") {
+            Some(Value::Bool(false)) => "cannot be read",
+            Some(_) | None => "nothing to read",
+        };
+        return format!("{name}: {what} ({ago})");
     };
     let side = match signal.get("below") {
         Some(Value::Bool(true)) => "below",

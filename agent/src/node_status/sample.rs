@@ -95,6 +95,7 @@ pub fn facts() -> Facts {
             .into_iter()
             .map(|resource| (resource, Pressure::Relieved))
             .collect(),
+        lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
         shutdown: Shutdown::NotAnnounced,

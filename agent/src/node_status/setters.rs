@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use super::{Facts, NodeStatus, StoredNode};
 use crate::clock::Now;
 use crate::pressure::Pressure;
-use crate::reading::Resource;
+use crate::reading::{Resource, Signal};
 
 pub mod address;
 pub mod disk_io;
@@ -47,6 +47,13 @@ impl Context<'_> {
             .get(&resource)
             .copied()
             .unwrap_or(Pressure::Unread)
+    }
+
+    /// The signals for want of which nothing can be said of a resource, none where it was never
+    /// looked at; `None` where it can be judged.
+    fn lost(&self, resource: Resource) -> Option<&[Signal]> {
+        let lost = self.facts.lost.get(&resource).map(Vec::as_slice);
+        lost.or_else(|| (self.pressure(resource) == Pressure::Unread).then_some(&[]))
     }
 }
 

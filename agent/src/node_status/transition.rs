@@ -193,7 +193,7 @@ impl StoredNode {
             Edge::Started => true,
             Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
             Edge::Kubelet { .. } | Edge::Own { .. } => {
-                let led_here = |c: &Condition| edge_to(c).as_ref() == Some(edge);
+                let led_here = |c: &Condition| edge_to(c) == *edge;
                 self.conditions.iter().any(led_here)
             }
         }
@@ -227,29 +227,32 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
         // Ours start from False: that all is well where nobody said anything before is no news.
         None => condition.status == Status::True,
     };
-    is_edge.then(|| edge_to(condition)).flatten()
+    is_edge.then(|| edge_to(condition))
 }
 
 /// What led to a condition, if it is an edge.
-fn edge_to(condition: &Condition) -> Option<Edge> {
+fn edge_to(condition: &Condition) -> Edge {
     if condition.type_ == ready::TYPE {
-        return Some(Edge::Kubelet {
+        return Edge::Kubelet {
             reason: ready::event_reason(condition.status),
             resource: None,
-        });
+        };
     }
-    if let Some(words) = pressure::words(&condition.type_) {
-        return Some(Edge::Kubelet {
-            reason: words.row(condition.status)?.event,
+    let words = pressure::words(&condition.type_);
+    if let Some(row) = words.and_then(|words| words.row(condition.status)) {
+        return Edge::Kubelet {
+            reason: row.event,
             resource: resource(&condition.type_),
-        });
+        };
     }
-    Some(Edge::Own {
-        resource: OwnCondition::parse(&condition.type_).and_then(OwnCondition::resource),
+    // Also the kubelet's where they are Unknown, for which it has no words.
+    let own = OwnCondition::parse(&condition.type_).and_then(OwnCondition::resource);
+    Edge::Own {
+        resource: own.or_else(|| resource(&condition.type_)),
         status: condition.status,
         reason: condition.reason.clone(),
         message: condition.message.clone(),
-    })
+    }
 }
 
 /// The edge of `spec.unschedulable` between two looks at the Node.
@@ -489,7 +492,7 @@ mod tests {
     #[test]
     fn which_changes_of_our_own_are_recorded() {
         use Status::{False, True, Unknown};
-        let rows: [Change; 7] = [
+        let rows: [Change; 9] = [
             (
                 Some(False),
                 "DiskIOPressure",
@@ -538,6 +541,20 @@ mod tests {
                 Unknown,
                 &["Normal Node w status is now: SlowDisk (answering late: sda)"],
                 "our own: blind from now on",
+            ),
+            (
+                Some(False),
+                "DiskPressure",
+                Unknown,
+                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
+                "the kubelet's: it has no words for what it never says",
+            ),
+            (
+                None,
+                "DiskPressure",
+                Unknown,
+                &[],
+                "the kubelet's: created blind",
             ),
         ];
         for (before, type_, after, expected, why) in rows {

@@ -95,7 +95,7 @@ impl Deadlines {
         let wait = self
             .signals
             .iter()
-            .map(|signal| self.wait(*signal, evaluator))
+            .map(|signal| self.wait(*signal, evaluator, now))
             .min()
             .unwrap_or(LONGEST);
         self.due = now.plus(wait);
@@ -105,7 +105,7 @@ impl Deadlines {
     fn learn(&mut self, look: &Look, now: BootNanos) {
         let reading = match look {
             Look::Seen(reading) => *reading,
-            Look::Missing(signal) => {
+            Look::Absent(signal) | Look::Missing(signal) => {
                 if let Some(trend) = self.trends.get_mut(signal) {
                     trend.last = None;
                 }
@@ -134,7 +134,11 @@ impl Deadlines {
     }
 
     /// How long one signal can be left alone.
-    fn wait(&self, signal: Signal, evaluator: &Evaluator) -> Duration {
+    fn wait(&self, signal: Signal, evaluator: &Evaluator, now: BootNanos) -> Duration {
+        // One that cannot be read is lost by a look at that moment, and not by the clock.
+        if let Some(lost_at) = evaluator.lost_at(signal) {
+            return lost_at.since(now).clamp(SHORTEST, LONGEST);
+        }
         let Some(trend) = self.trends.get(&signal) else {
             return LONGEST;
         };
@@ -312,6 +316,19 @@ mod tests {
         wait(&mut deadlines, &mut evaluator, &big, 0);
         let after = wait(&mut deadlines, &mut evaluator, &small, 1_000);
         assert_eq!(after, 10_000, "8 GiB at 500 MiB/s, not at 1782 GiB/s");
+    }
+
+    #[test]
+    fn a_source_that_fails_is_looked_at_when_it_is_lost() {
+        let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
+        let mut evaluator = evaluator();
+        let missing = [Look::Missing(Signal::MemoryAvailable)];
+        let mut at = |now, looks: &[Look]| wait(&mut deadlines, &mut evaluator, looks, now);
+        at(0, &[memory(60 * GI)]);
+        assert_eq!(at(10_000, &missing), 10_000, "lost at 30 s");
+        assert_eq!(at(19_700, &missing), 10_000, "a little early");
+        assert_eq!(at(29_700, &missing), 300, "and not ten seconds late");
+        assert_eq!(at(30_000, &missing), 10_000, "lost");
     }
 
     #[test]

@@ -69,6 +69,8 @@ struct Disk {
     last: Option<(DiskSample, BootNanos)>,
     good_looks: u32,
     suspicion: Suspicion,
+    /// The last moment at which it was not well.
+    unwell_at: Option<BootNanos>,
 }
 
 /// The watched disks.
@@ -76,6 +78,8 @@ struct Disk {
 pub struct DiskBoard {
     disks: BTreeMap<DeviceNumber, Disk>,
     look_at: Option<BootNanos>,
+    /// The last moment at which a disk that is gone was not well.
+    gone_unwell_at: Option<BootNanos>,
 }
 
 impl DiskBoard {
@@ -89,15 +93,37 @@ impl DiskBoard {
             last: None,
             good_looks: 0,
             suspicion: Suspicion::None,
+            unwell_at: None,
         };
         self.disks.insert(device, disk);
     }
 
-    /// Watches a disk no longer. `true` where it was not well.
+    /// Watches a disk no longer, since it is gone. `true` where it was not well.
     pub fn forget(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
-        let gone = self.disks.remove(&device);
+        let Some(gone) = self.disks.remove(&device) else {
+            return false;
+        };
         self.plan(now);
-        gone.is_some_and(|disk| disk.health != Health::Quick)
+        let unwell = gone.health != Health::Quick;
+        let unwell_at = if unwell { Some(now) } else { gone.unwell_at };
+        self.gone_unwell_at = self.gone_unwell_at.max(unwell_at);
+        unwell
+    }
+
+    /// Watches a disk no longer, though it is there: nothing measures it. `true` where it ever was not
+    /// well, which from here on says nothing.
+    pub fn unwatch(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
+        let unwatched = self.disks.remove(&device);
+        self.plan(now);
+        unwatched.is_some_and(|disk| disk.unwell_at.is_some())
+    }
+
+    /// The last moment at which a disk was not well that is watched, or is gone.
+    #[must_use]
+    pub fn last_unwell(&self, now: BootNanos) -> Option<BootNanos> {
+        let unwell = self.unwell().next().map(|_| now);
+        let disks = self.disks.values().filter_map(|disk| disk.unwell_at).max();
+        unwell.max(disks).max(self.gone_unwell_at)
     }
 
     /// Every watched disk and its name.
@@ -130,7 +156,7 @@ impl DiskBoard {
             return false;
         };
         let news = disk.health != health;
-        disk.health = health;
+        disk.became(health, now);
         disk.good_looks = 0;
         self.plan(now);
         news
@@ -161,7 +187,10 @@ impl DiskBoard {
             // Too early to say anything; what the older look saw in flight is worth more.
             Some((last, at)) if now.since(at) < STALLED_AFTER && last.in_flight > 0 => return None,
             Some((_, at)) if now.since(at) < STALLED_AFTER => {}
-            last => disk.health = disk.judge(last.map(|(last, _)| last), &sample, told),
+            last => {
+                let health = disk.judge(last.map(|(last, _)| last), &sample, told);
+                disk.became(health, now);
+            }
         }
         disk.last = Some((sample, now));
         let suspect = disk.suspicion == Suspicion::Asked
@@ -234,6 +263,13 @@ impl DiskBoard {
 }
 
 impl Disk {
+    fn became(&mut self, health: Health, now: BootNanos) {
+        if self.health != Health::Quick || health != Health::Quick {
+            self.unwell_at = Some(now);
+        }
+        self.health = health;
+    }
+
     fn needs_a_look(&self) -> bool {
         self.health != Health::Quick || self.suspicion == Suspicion::InFlight
     }

@@ -3,15 +3,20 @@
 //! The order of the steps is the kubelet's eviction manager's:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/eviction/eviction_manager.go>.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::look::{DiskLook, Look};
 use crate::pressure::oom::Grounds;
+use crate::pressure::source::Source;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
 use crate::pressure::{Cause, Observed, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
+
+mod sight;
+
+use sight::Sight;
 
 /// A resource's state became another one. A longer hold alone is no change.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +66,9 @@ pub enum Why {
     Stored,
     /// It is below every threshold, and has been for the transition period.
     Below,
-    /// Nothing can be read any more.
+    /// The disk that raised it is not watched any more.
+    Unwatched,
+    /// A source that it is judged by cannot be read any more.
     Blind,
 }
 
@@ -78,7 +85,7 @@ impl Why {
             Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
             Self::SlowDisk | Self::StalledDisk | Self::DiskErrors => Some(Cause::Disks),
             Self::Stored => Some(Cause::Stored),
-            Self::Below | Self::Blind => None,
+            Self::Below | Self::Unwatched | Self::Blind => None,
         }
     }
 }
@@ -93,13 +100,6 @@ struct Tracked {
     fully_met: bool,
     /// Met by the last look.
     met: Option<Why>,
-}
-
-/// What the last look at a signal, or at the disks, gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Seen,
-    Missing,
 }
 
 /// What is known of one resource.
@@ -120,8 +120,9 @@ pub struct Evaluator {
     transition_period: Duration,
     slow_disks: SlowDisks,
     tracked: Vec<Tracked>,
-    looks: BTreeMap<Signal, Last>,
-    disks: Option<Last>,
+    /// Of each signal that was looked at; `None` where there was nothing to observe.
+    sources: BTreeMap<Signal, Option<Source>>,
+    disks: Source,
     /// Set while a disk is slow or stalled.
     disks_over: Option<Why>,
     states: BTreeMap<Resource, State>,
@@ -141,8 +142,8 @@ impl Evaluator {
             transition_period: policy.transition_period,
             slow_disks: policy.slow_disks,
             tracked: policy.thresholds.into_iter().map(track).collect(),
-            looks: BTreeMap::new(),
-            disks: None,
+            sources: BTreeMap::new(),
+            disks: Source::Unread,
             disks_over: None,
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
@@ -204,14 +205,6 @@ impl Evaluator {
             .collect()
     }
 
-    /// The resources that were not to be seen when they were last looked at. What is still held for
-    /// one of them is an old truth.
-    #[must_use]
-    pub fn blind(&self) -> BTreeSet<Resource> {
-        let unseen = |resource: &Resource| self.sight(*resource) != Some(Last::Seen);
-        Resource::ALL.into_iter().filter(unseen).collect()
-    }
-
     /// A condition that the API server has as True when we start, `now` known to us: held for a whole
     /// transition period from when we first saw the resource well, since nobody knows when it was
     /// last over. That of a resource which was not seen yet is held from `now`.
@@ -270,10 +263,11 @@ impl Evaluator {
             DiskLook::Seen { slow: [_, ..], .. } => Some(Why::SlowDisk),
             DiskLook::Seen { .. } | DiskLook::Blind => None,
         };
-        self.disks = Some(match look {
-            DiskLook::Blind => Last::Missing,
-            DiskLook::Seen { .. } => Last::Seen,
-        });
+        self.disks = match look {
+            // Not a read that failed: it is certain that nothing is measured.
+            DiskLook::Blind => Source::Lost,
+            DiskLook::Seen { .. } => Source::Read,
+        };
         // We are told of the edges only: a disk that is well now was not until this moment.
         let until_now = over.or(self.disks_over);
         self.disks_over = over;
@@ -288,8 +282,38 @@ impl Evaluator {
         self.settle(&fresh, now)
     }
 
-    /// The earliest moment at which a held state may end. `None` while none is held, or while what
-    /// holds it still is over.
+    /// A disk that was not well is not watched any more, so what it raised ends: it is held from `last`
+    /// on, when one of those that are watched was last not well. The next look at the disks follows.
+    pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<Change> {
+        self.disks_over = None;
+        let mut changes = Vec::new();
+        for resource in [Resource::DiskIo, Resource::Disk] {
+            let Some(state) = self.states.get_mut(&resource) else {
+                continue;
+            };
+            let by_disks = Some(Cause::Disks) == state.cause.and_then(Why::cause);
+            let (true, from @ Pressure::UnderPressure { last_over }) = (by_disks, state.pressure)
+            else {
+                continue;
+            };
+            if let Some(last) = last {
+                let last_over = last.min(last_over);
+                state.pressure = Pressure::UnderPressure { last_over };
+                continue;
+            }
+            state.pressure = Pressure::Unread;
+            changes.push(Change {
+                resource,
+                from,
+                to: state.pressure,
+                why: Why::Unwatched,
+            });
+        }
+        changes
+    }
+
+    /// The earliest moment at which a held state may end. `None` while none is held, and while what
+    /// holds it still is over or cannot be read at present.
     ///
     /// Take fresh looks then: one that is over prolongs the hold.
     #[must_use]
@@ -297,6 +321,7 @@ impl Evaluator {
         self.states
             .iter()
             .filter(|(resource, _)| !self.is_over(**resource))
+            .filter(|(resource, _)| self.sight(**resource) != Sight::Failing)
             .filter_map(|(_, state)| match state.pressure {
                 Pressure::UnderPressure { last_over } => {
                     Some(last_over.plus(self.transition_period))
@@ -313,7 +338,7 @@ impl Evaluator {
         for tracked in self.tracked.iter_mut().filter(on_signal) {
             tracked.met = match look {
                 Look::Seen(reading) => met(tracked, reading),
-                Look::Missing(_) => None,
+                Look::Absent(_) | Look::Missing(_) => None,
             };
             let Some(_) = tracked.met else {
                 tracked.first_seen = None;
@@ -323,11 +348,17 @@ impl Evaluator {
             let first = *tracked.first_seen.get_or_insert(now);
             tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
         }
-        let last = match look {
-            Look::Seen(_) => Last::Seen,
-            Look::Missing(_) => Last::Missing,
+        let source = match look {
+            Look::Seen(_) => Some(Source::Read),
+            Look::Absent(_) => None,
+            Look::Missing(_) => {
+                // What was absent is not what never could be read.
+                let before = self.sources.get(&signal).copied();
+                let before = before.map_or(Source::Unread, |source| source.unwrap_or(Source::Read));
+                Some(before.failed(now))
+            }
         };
-        self.looks.insert(signal, last);
+        self.sources.insert(signal, source);
     }
 
     /// Steps 5 to 7: moves every resource on. `fresh` holds those seen over at `now`.
@@ -372,14 +403,17 @@ impl Evaluator {
         let sight = self.sight(resource);
         let state = self.states.get_mut(&resource)?;
         let from = state.pressure;
-        // Without any look yet, only a hold can end: there is nothing to say that it is below.
+        // Without anything to read, only a hold can end: there is nothing to say that it is below.
         let to = match (
             from.step(Observed::Below, self.transition_period, now),
             sight,
         ) {
             (to @ Pressure::UnderPressure { .. }, _) => to,
-            (Pressure::Unread | Pressure::Relieved, Some(Last::Seen)) => Pressure::Relieved,
-            (Pressure::Unread | Pressure::Relieved, Some(Last::Missing) | None) => Pressure::Unread,
+            (Pressure::Unread | Pressure::Relieved, Sight::Seen) => Pressure::Relieved,
+            (Pressure::Unread | Pressure::Relieved, Sight::Failing) => return None,
+            (Pressure::Unread | Pressure::Relieved, Sight::Lost | Sight::Nothing) => {
+                Pressure::Unread
+            }
         };
         if from == to {
             return None;
@@ -417,22 +451,6 @@ impl Evaluator {
             || self.tracked.iter().any(|tracked| {
                 tracked.threshold.signal.resource() == resource && tracked.met.is_some()
             })
-    }
-
-    /// What the last looks at a resource gave: one that saw something is enough. `None` without any.
-    /// That the pods' memory can be seen says nothing of the node's.
-    fn sight(&self, resource: Resource) -> Option<Last> {
-        if resource == Resource::DiskIo {
-            return self.disks;
-        }
-        let mut sight = None;
-        for (signal, last) in &self.looks {
-            let own = !signal.is_derived() || resource == Resource::PodsPids;
-            if signal.resource() == resource && own && sight != Some(Last::Seen) {
-                sight = Some(*last);
-            }
-        }
-        sight
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::Pressure;
+use crate::pressure::source::Source;
 
 /// So many kills are frequent.
 pub const FREQUENT: usize = 5;
@@ -24,6 +25,8 @@ pub struct KillWindow {
     transition_period: Duration,
     /// Since when something tells of kills; `None`: nothing does.
     told_since: Option<BootNanos>,
+    /// Whether what tells of kills can be read.
+    source: Source,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
     /// The first moment at which fewer are within the window; past while it is only held.
@@ -37,6 +40,7 @@ impl KillWindow {
         Self {
             transition_period,
             told_since: None,
+            source: Source::Unread,
             newest: VecDeque::new(),
             over_until: None,
         }
@@ -44,12 +48,17 @@ impl KillWindow {
 
     /// Something tells of kills, from `now` on unless it did before.
     pub fn told(&mut self, now: BootNanos) {
+        self.source = Source::Read;
         self.told_since.get_or_insert(now);
     }
 
-    /// Nothing tells of kills any more: how many there are is not known.
-    pub const fn untold(&mut self) {
-        self.told_since = None;
+    /// Nothing tells of kills at `now`. Once that is lost (see [`Source`]), how many there are is not
+    /// known.
+    pub fn untold(&mut self, now: BootNanos) {
+        self.source = self.source.failed(now);
+        if self.source == Source::Lost {
+            self.told_since = None;
+        }
     }
 
     /// From here on.
@@ -217,9 +226,12 @@ mod tests {
         window.told(at(60));
         assert_eq!(window.pressure(), Pressure::Relieved);
         window.killed(at(70), 5, at(70));
-        window.untold();
+        window.untold(at(75));
+        window.untold(at(94));
+        assert!(is_over(&window), "one look decides nothing");
+        window.untold(at(95));
         assert_eq!(window.pressure(), Pressure::Unread, "no old truth");
-        window.told(at(80));
+        window.told(at(96));
         assert!(is_over(&window), "what is known is within the window yet");
     }
 }

@@ -7,7 +7,9 @@ use crate::reading::{Reading, Signal};
 pub enum Look {
     /// There was something to read.
     Seen(Reading),
-    /// There was not: no limit, no such file system, or the read failed. No threshold is met then.
+    /// There is nothing to observe: no pods cgroup, no limit, no inodes. No threshold is met then.
+    Absent(Signal),
+    /// The read failed, or was not answered.
     Missing(Signal),
 }
 
@@ -17,7 +19,7 @@ impl Look {
     pub const fn signal(&self) -> Signal {
         match self {
             Self::Seen(reading) => reading.signal,
-            Self::Missing(signal) => *signal,
+            Self::Absent(signal) | Self::Missing(signal) => *signal,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
+use crate::pressure::source::Source;
 use crate::pressure::{Observed, Pressure};
 use crate::reading::Stall;
 
@@ -38,6 +39,9 @@ struct State {
     pressure: Pressure,
     /// Since when it is relieved, its hold not counted; `None` while it is not.
     well_since: Option<BootNanos>,
+    source: Source,
+    /// When it was last over, as long as that holds it.
+    last_over: Option<BootNanos>,
     /// By the last look.
     over: bool,
     /// When to read the file.
@@ -67,6 +71,8 @@ impl StallBoard {
             let state = State {
                 pressure: Pressure::Unread,
                 well_since: None,
+                source: Source::Unread,
+                last_over: None,
                 over: false,
                 due: Some(BootNanos(0)),
                 has_trigger,
@@ -101,6 +107,7 @@ impl StallBoard {
             && now.since(since) < self.transition_period
         {
             state.pressure = Pressure::UnderPressure { last_over: since };
+            state.last_over = Some(since);
             state.well_since = None;
             state.active = true;
             state.due = Some(now.plus(READ_AGAIN));
@@ -121,7 +128,8 @@ impl StallBoard {
         states.map(|(stall, _)| *stall)
     }
 
-    /// One look at one file; `None` where it cannot be read, which leaves the state unknown at once.
+    /// One look at one file; `None` where it cannot be read. The state stays until the file is lost
+    /// (see [`Source`]), and is unknown from then on.
     pub fn looked(
         &mut self,
         stall: Stall,
@@ -132,14 +140,14 @@ impl StallBoard {
         let from = state.pressure;
         let high = |percent: f32| percent >= self.threshold;
         state.over = sample.is_some_and(|s| high(s.avg60) && (state.over || high(s.avg10)));
-        let observed = if state.over {
-            Observed::Over
-        } else {
-            Observed::Below
+        state.source = match sample {
+            Some(_) => Source::Read,
+            None => state.source.failed(now),
         };
-        state.pressure = match sample {
-            Some(_) => from.step(observed, self.transition_period, now),
-            None => Pressure::Unread,
+        state.pressure = match state.source {
+            Source::Read => state.step(self.transition_period, now),
+            Source::Failing { .. } => from,
+            Source::Lost | Source::Unread => Pressure::Unread,
         };
         state.well_since = match (state.pressure, from) {
             (Pressure::Relieved, Pressure::Relieved) => state.well_since,
@@ -156,6 +164,29 @@ impl StallBoard {
         let to = state.pressure;
         let moved = std::mem::discriminant(&from) != std::mem::discriminant(&to);
         moved.then_some(StallChange { stall, from, to })
+    }
+}
+
+impl State {
+    /// The state after a look that gave something. What was over before the file was lost still
+    /// holds it.
+    fn step(&mut self, transition_period: Duration, now: BootNanos) -> Pressure {
+        let held = self
+            .last_over
+            .map_or(self.pressure, |last_over| Pressure::UnderPressure {
+                last_over,
+            });
+        let observed = if self.over {
+            Observed::Over
+        } else {
+            Observed::Below
+        };
+        let to = held.step(observed, transition_period, now);
+        self.last_over = match to {
+            Pressure::UnderPressure { last_over } => Some(last_over),
+            Pressure::Unread | Pressure::Relieved => None,
+        };
+        to
     }
 }
 
@@ -202,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown_at_once() {
+    fn what_cannot_be_read_for_two_periods_is_unknown() {
         let mut board = board(true);
         assert_eq!(board.due(at(0)).collect::<Vec<_>>(), [IO]);
         let high = StallSample {
@@ -212,10 +243,23 @@ mod tests {
         let change = board.looked(IO, Some(high), at(1)).unwrap();
         assert_eq!(change.from, Pressure::Unread);
         assert!(board.looked(IO, Some(high), at(2)).is_none(), "still so");
-        let change = board.looked(IO, None, at(3)).unwrap();
+        assert!(board.looked(IO, None, at(3)).is_none(), "one look");
+        assert!(board.looked(IO, None, at(22)).is_none(), "a second short");
+        let change = board.looked(IO, None, at(23)).unwrap();
         assert_eq!(change.to, Pressure::Unread);
         assert_eq!(board.wake_at(), None, "nobody wakes up for it");
         assert_eq!(board.due(at(99)).count(), 1, "its trigger went with it");
+
+        // What held it before holds it still, and no longer than that.
+        let calm = StallSample {
+            avg10: 0.0,
+            avg60: 0.0,
+        };
+        board.looked(IO, Some(calm), at(24));
+        let held = Pressure::UnderPressure { last_over: at(2) };
+        assert_eq!(board.pressures()[&IO], held);
+        board.looked(IO, Some(calm), at(2 + 30));
+        assert_eq!(board.pressures()[&IO], Pressure::Relieved);
     }
 
     #[test]

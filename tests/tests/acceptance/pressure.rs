@@ -373,7 +373,32 @@ async fn a071_the_memory_threshold_holds_for_the_pods_cgroup() {
     }
 }
 
-/// A pods cgroup that has no limit, or is not there, raises nothing; and takes away what it raised.
+/// A pods cgroup that has no limit, or is not there, raises nothing; and takes away what it raised. A
+/// source that is there and cannot be read is something else, where we differ from a kubelet, to which
+/// it is a threshold that is not met: after two sampling periods the condition is Unknown with the
+/// reason `SourceUnavailable`, never a guessed False or a stale True.
+#[tokio::test(start_paused = true)]
+async fn a072_a_source_that_cannot_be_read_is_unknown_and_one_that_is_not_there_is_none() {
+    type Source = (&'static str, &'static str, &'static str);
+    let rows: [Source; 3] = [
+        ("MemoryPressure", "sys/fs/cgroup/memory.stat", "Unknown"),
+        ("PIDPressure", "proc/loadavg", "Unknown"),
+        ("MemoryPressure", "sys/fs/cgroup/kubepods", "False"),
+    ];
+    for (type_, file, expected) in rows {
+        let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
+        stage.host.remove(file);
+        pass(LOOK * 2 - SOON).await;
+        assert_eq!(stage.view().status(type_), "False", "{file}: not yet");
+        pass(LOOK * 2 + SOON).await;
+        let condition = stage.view().condition(type_);
+        assert_eq!(condition["status"], expected, "{file}");
+        let unknown = condition["reason"] == "SourceUnavailable";
+        assert_eq!(unknown, expected == "Unknown", "{file}");
+    }
+}
+
+/// The same line: what a pods cgroup without a limit says.
 #[tokio::test(start_paused = true)]
 async fn a072_without_a_limit_the_pods_cgroup_says_nothing() {
     type Change = fn(&MadeUpHost);

@@ -21,8 +21,7 @@ use crate::pressure::disks::Health;
 use crate::reading::{Stall, StallKind, StallOf};
 use crate::units::DeviceNumber;
 
-/// The list of disks is read again so often, for what nobody announces: I/O statistics that were
-/// switched on or off, or a kernel whose announcements we cannot hear.
+/// The list of disks is read again so often, for a kernel whose announcements we cannot hear.
 const LIST_AGAIN: Duration = Duration::from_mins(5);
 
 /// Before Linux 5.17 a disk is announced a moment before its queue is in sysfs.
@@ -46,6 +45,26 @@ pub(super) struct DiskCare {
     next_look: BootNanos,
     /// A look is under way.
     looking: bool,
+    /// Whether I/O statistics were switched on or off.
+    statistics: Statistics,
+    /// A disk that was not well is not watched any more.
+    unwatched: Option<Unwatched>,
+}
+
+/// When it is asked whether I/O statistics were switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Statistics {
+    /// Not before.
+    AskAt(BootNanos),
+    /// It is being asked, and is not asked again before.
+    Asked(BootNanos),
+}
+
+/// A disk that was not well is there, and not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::app) struct Unwatched {
+    /// When one that is watched, or is gone, was last not well.
+    pub(in crate::app) others: Option<BootNanos>,
 }
 
 impl DiskCare {
@@ -60,6 +79,8 @@ impl DiskCare {
             io_trigger: false,
             next_look: BootNanos(0),
             looking: false,
+            statistics: Statistics::AskAt(BootNanos(0)),
+            unwatched: None,
         }
     }
 }
@@ -118,6 +139,43 @@ impl Probes {
         questions
     }
 
+    /// What to ask about I/O statistics, at most once a sampling period: nobody announces that they
+    /// were switched on or off.
+    pub(in crate::app) fn check_statistics(
+        &mut self,
+        now: BootNanos,
+        soon: BootNanos,
+    ) -> Option<Question> {
+        match self.care.statistics {
+            Statistics::AskAt(at) if at <= soon => {}
+            Statistics::AskAt(_) | Statistics::Asked(_) => return None,
+        }
+        let on = self
+            .disks
+            .watched()
+            .map(|(_, name)| (name.to_owned(), true));
+        let off = self.care.blind.iter().map(|name| (name.clone(), false));
+        let known: Vec<_> = on.chain(off).collect();
+        if known.is_empty() {
+            return None;
+        }
+        self.care.statistics = Statistics::Asked(now.plus(LONGEST));
+        Some(Question::Statistics(known))
+    }
+
+    /// It is known whether they were switched: then what to ask.
+    pub(in crate::app) fn statistics_checked(&mut self, switched: bool) -> Option<Question> {
+        if let Statistics::Asked(again) = self.care.statistics {
+            self.care.statistics = Statistics::AskAt(again);
+        }
+        switched.then_some(Question::Disks)
+    }
+
+    /// That a disk which was not well is not watched any more, once.
+    pub(in crate::app) fn unwatched(&mut self) -> Option<Unwatched> {
+        self.care.unwatched.take()
+    }
+
     /// Tasks wait for I/O: is a disk hung?
     pub(in crate::app) fn suspect_disks(&mut self) -> Option<Question> {
         self.disks.suspect();
@@ -156,7 +214,7 @@ impl Probes {
                     }
                     health.is_some()
                 }
-                Found::Gone => self.forget_disk(device, "it is gone", now),
+                Found::Gone => self.forget_disk(device, now),
                 Found::Unread => false,
             };
         }
@@ -211,7 +269,7 @@ impl Probes {
         if self.disks.name(change.device).is_none() {
             return Err(false);
         }
-        Err(self.forget_disk(change.device, "it is gone", now))
+        Err(self.forget_disk(change.device, now))
     }
 
     /// A disk that was announced was looked for.
@@ -240,7 +298,7 @@ impl Probes {
         let watched = self.disks.watched().map(|(device, _)| device);
         let gone: Vec<_> = watched.filter(|device| !there.contains(device)).collect();
         for device in gone {
-            self.forget_disk(device, "it is gone", now);
+            self.forget_disk(device, now);
         }
         self.care
             .blind
@@ -289,18 +347,30 @@ impl Probes {
         self.disks.watch(disk.device, disk.name, slow);
     }
 
-    /// The start times that the kernel judges by are stale, and the counters stand still. `true`
-    /// where the disk was not well.
+    /// The start times that the kernel judges by are stale, and the counters stand still: the disk is
+    /// not watched, and what it raised ends. `true` where that is news.
     fn iostats_off(&mut self, device: DeviceNumber, name: &str, now: BootNanos) -> bool {
-        if self.care.blind.insert(name.to_owned()) {
+        let news = self.care.blind.insert(name.to_owned());
+        if news {
             warn!(
                 disk = %escape(name),
                 "I/O statistics are off, so its latency is not known; write 1 to \
-                 /sys/block/<disk>/queue/iostats, which is seen within five minutes"
+                 /sys/block/<disk>/queue/iostats, which is seen within ten seconds"
             );
         }
-        self.disks.name(device).is_some()
-            && self.forget_disk(device, "its I/O statistics are off", now)
+        let another = match self.disks.name(device) {
+            Some(watched) if watched == name => {
+                self.end_watch(device, "its I/O statistics are off");
+                if self.disks.unwatch(device, now) || self.care.unwatched.is_some() {
+                    let others = self.disks.last_unwell(now);
+                    self.care.unwatched = Some(Unwatched { others });
+                }
+                false
+            }
+            Some(_) => self.forget_disk(device, now),
+            None => false,
+        };
+        news || another
     }
 
     pub(in crate::app) fn disk_name(&self, device: DeviceNumber) -> Option<&str> {
@@ -336,8 +406,13 @@ impl Probes {
         self.disks.told(device, health, now)
     }
 
-    /// Watches a disk no longer. `true` where it was not well.
-    fn forget_disk(&mut self, device: DeviceNumber, why: &'static str, now: BootNanos) -> bool {
+    /// Watches a disk that is gone no longer. `true` where it was not well.
+    fn forget_disk(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
+        self.end_watch(device, "it is gone");
+        self.disks.forget(device, now)
+    }
+
+    fn end_watch(&mut self, device: DeviceNumber, why: &'static str) {
         let name = escape(self.disks.name(device).unwrap_or_default());
         info!(%device, disk = %name, why, "disk not watched any more");
         let forgotten = self
@@ -347,7 +422,6 @@ impl Probes {
         if let Some(Err(err)) = forgotten {
             warn!(err = &err as &dyn std::error::Error, "disk not forgotten");
         }
-        self.disks.forget(device, now)
     }
 
     /// The disks behind the condition.
@@ -356,6 +430,7 @@ impl Probes {
             slow: self.disks.named(Health::Slow),
             stalled: self.disks.named(Health::Stalled),
             failing: self.disks.named(Health::Failing),
+            unwatched: self.care.blind.iter().cloned().collect(),
         }
     }
 }
@@ -449,12 +524,100 @@ mod tests {
         assert_eq!(probes.unwell().slow, ["sdb"], "what is known of it stays");
         probes.disks_listed(Some(vec![without_statistics("sdb", 16)]), at(3));
         assert_eq!(names(&probes), [""; 0]);
-        assert_eq!(probes.unwell(), Disks::default());
+        let only_unwatched = Disks {
+            unwatched: vec!["sdb".to_owned()],
+            ..Disks::default()
+        };
+        assert_eq!(probes.unwell(), only_unwatched);
+        let nothing_else = Some(Unwatched { others: None });
+        assert_eq!(probes.unwatched(), nothing_else, "no other was ever slow");
+        assert_eq!(probes.unwatched(), None, "once");
         probes.disks_listed(Some(vec![disk("sdb", 16)]), at(4));
+        assert_eq!(probes.unwell(), Disks::default());
         assert_eq!(
             (names(&probes), probes.blind_to_disks()),
             (vec!["sdb"], false)
         );
+    }
+
+    /// A disk, how it is, and since when.
+    type Told = &'static [(u32, Health, u64)];
+
+    #[test]
+    fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
+        let all = || vec![disk("sda", 0), disk("sdb", 16)];
+        let off = || vec![without_statistics("sda", 0), disk("sdb", 16)];
+        let others = |seconds| {
+            Some(Unwatched {
+                others: Some(at(seconds)),
+            })
+        };
+        let rows: [(&str, Told, Option<Unwatched>); 4] = [
+            ("nothing was slow", &[], None),
+            (
+                "the other one was",
+                &[(16, Health::Slow, 5), (16, Health::Quick, 6)],
+                None,
+            ),
+            (
+                "both were",
+                &[
+                    (16, Health::Slow, 5),
+                    (16, Health::Quick, 6),
+                    (0, Health::Slow, 7),
+                ],
+                others(6),
+            ),
+            (
+                "the other one is",
+                &[(16, Health::Slow, 5), (0, Health::Slow, 7)],
+                others(8),
+            ),
+        ];
+        for (why, told, expected) in rows {
+            let mut probes = probes(Some(all()));
+            for (minor, health, seconds) in told {
+                probes.disks.told(number(*minor), *health, at(*seconds));
+            }
+            probes.disks_listed(Some(off()), at(8));
+            assert_eq!(probes.unwatched(), expected, "{why}");
+        }
+
+        // One that was pulled has raised what it raised.
+        let mut probes = probes(Some(all()));
+        probes.disks.told(number(16), Health::Slow, at(5));
+        probes.disks.told(number(0), Health::Slow, at(7));
+        probes.disks_listed(Some(vec![disk("sda", 0)]), at(8));
+        probes.disks_listed(Some(vec![without_statistics("sda", 0)]), at(9));
+        assert_eq!(probes.unwatched(), others(8));
+    }
+
+    #[test]
+    fn statistics_are_asked_about_once_a_period_and_a_switch_lists_the_disks() {
+        let mut probes = probes(Some(vec![disk("sda", 0), without_statistics("sdb", 16)]));
+        let asked = |probes: &mut Probes, now| match probes.check_statistics(now, now) {
+            Some(Question::Statistics(known)) => known,
+            other => panic!("{other:?}"),
+        };
+        let known = vec![("sda".to_owned(), true), ("sdb".to_owned(), false)];
+        assert_eq!(asked(&mut probes, at(1)), known);
+        assert!(
+            probes.check_statistics(at(11), at(11)).is_none(),
+            "one at a time"
+        );
+        assert!(probes.statistics_checked(false).is_none());
+        assert!(
+            probes.check_statistics(at(10), at(10)).is_none(),
+            "once a period"
+        );
+        asked(&mut probes, at(11));
+        assert!(matches!(
+            probes.statistics_checked(true),
+            Some(Question::Disks)
+        ));
+
+        let mut none = self::probes(Some(Vec::new()));
+        assert!(none.check_statistics(at(1), at(1)).is_none(), "no disks");
     }
 
     #[test]

@@ -12,14 +12,6 @@ use crate::reading::Resource;
 /// `type`.
 pub const TYPE: &str = "DiskIOPressure";
 
-/// Without a source no old True is kept.
-const BLIND: (Status, SameStatus, &str, &str) = (
-    Status::Unknown,
-    SameStatus::ReplacesWords,
-    super::own::UNAVAILABLE,
-    "the latency of the disks cannot be read",
-);
-
 /// How many disks a list names; what is beyond is counted. A JBOD has a hundred.
 const NAMED: usize = 5;
 
@@ -30,10 +22,17 @@ const NAME_LENGTH: usize = 32;
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let disks = &context.facts.disks;
     let named = message(disks);
-    let blind = context.facts.own.blind.contains(&Resource::DiskIo);
+    // Without a source no old True is kept.
+    let unavailable = cannot_be_read(disks);
+    let blind = (
+        Status::Unknown,
+        SameStatus::ReplacesWords,
+        super::own::UNAVAILABLE,
+        &*unavailable,
+    );
     let pressure = context.pressure(Resource::DiskIo);
     let (value, same, reason, message) = match pressure {
-        _ if blind => BLIND,
+        _ if context.lost(Resource::DiskIo).is_some() => blind,
         Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
             Status::True,
             SameStatus::ReplacesWords,
@@ -61,7 +60,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
             "DisksResponsive",
             "every disk answers in time",
         ),
-        Pressure::Unread => BLIND,
+        Pressure::Unread => blind,
     };
     let verdict = Verdict {
         type_: TYPE,
@@ -72,6 +71,22 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     let condition = stamp(verdict, same, context.stored, context.now);
     status.conditions.push(condition);
     Ok(())
+}
+
+/// Why nothing is known of the disks.
+pub(super) fn cannot_be_read(disks: &Disks) -> String {
+    let what = "the latency of the disks cannot be read";
+    if disks.unwatched.is_empty() {
+        return what.to_owned();
+    }
+    let file = |name: &String| format!("/sys/block/{}/queue/iostats", escaped(name));
+    let files: Vec<String> = disks.unwatched.iter().take(NAMED).map(file).collect();
+    let more = match disks.unwatched.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let files = files.join(", ");
+    format!("{what}: I/O statistics are off ({files}{more})")
 }
 
 fn message(disks: &Disks) -> String {
@@ -137,7 +152,7 @@ mod tests {
         facts.disks = Disks {
             slow: names(slow),
             stalled: names(stalled),
-            failing: Vec::new(),
+            ..Disks::default()
         };
         let stored = StoredNode {
             conditions: before.into_iter().collect(),
@@ -244,6 +259,30 @@ mod tests {
     }
 
     #[test]
+    fn without_statistics_it_names_the_files() {
+        let names = |n: usize| (0..n).map(|n| format!("sd{n}")).collect();
+        let of = |unwatched| {
+            let mut facts = facts();
+            facts.lost.insert(Resource::DiskIo, Vec::new());
+            facts.pressures.insert(Resource::DiskIo, UNDER);
+            facts.disks.unwatched = unwatched;
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
+            let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);
+            let condition = of_disks.unwrap();
+            assert_eq!(condition.status, Status::Unknown);
+            condition.message
+        };
+        let one = "the latency of the disks cannot be read: I/O statistics are off \
+                   (/sys/block/sd0/queue/iostats)";
+        assert_eq!(of(names(1)), one);
+        let many = of(names(7));
+        assert!(
+            many.ends_with("/sys/block/sd4/queue/iostats and 2 more)"),
+            "{many}"
+        );
+    }
+
+    #[test]
     fn errors_are_worse_than_slowness_and_better_than_silence() {
         let one = |name: &str| vec![name.to_owned()];
         for (stalled, reason, message) in [
@@ -264,6 +303,7 @@ mod tests {
                 slow: one("sda"),
                 stalled,
                 failing: one("sdb"),
+                ..Disks::default()
             };
             let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
             let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);

@@ -70,45 +70,49 @@ pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
                 context.facts.own.pods_cgroup
             ),
         ),
-        _ if is_blind(context, Resource::Memory) => {
-            Saying::unknown("memory.available cannot be read")
-        }
-        Some(cause) => low(context, "LowMemory", cause),
-        None => Saying::fine("MemoryAvailable", "no threshold on memory.available is met"),
+        cause => unless_lost(Resource::Memory, context).unwrap_or_else(|| match cause {
+            Some(cause) => low(context, "LowMemory", cause),
+            None => Saying::fine("MemoryAvailable", "no threshold on memory.available is met"),
+        }),
     };
     say(OwnCondition::MemoryLow, &saying, context, status)
 }
 
 /// Appends `PIDsLow`. A pods cgroup without a limit is not one that cannot be seen.
 pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let blind = is_blind(context, Resource::Pids);
-    let node = why(context, Resource::Pids).filter(|_| !blind);
-    let saying = match (node, why(context, Resource::PodsPids)) {
+    // Unread is no loss there: a pods cgroup without a limit has nothing to read.
+    let pods_lost = context.facts.lost.get(&Resource::PodsPids);
+    let pods_lost =
+        pods_lost.map(|lost| Saying::unknown(cannot_be_read(Resource::PodsPids, lost, context)));
+    let node_lost = unless_lost(Resource::Pids, context);
+    let node = why(context, Resource::Pids).filter(|_| node_lost.is_none());
+    let pods = why(context, Resource::PodsPids).filter(|_| pods_lost.is_none());
+    let saying = match (node, pods) {
         (Some(cause @ Cause::Below { .. }), _) | (Some(cause), None) => {
             low(context, "LowPIDs", cause)
         }
         (_, Some(cause)) => low(context, "PodsLowPIDs", cause),
-        (None, None) if blind => Saying::unknown("the tasks of the node cannot be counted"),
-        (None, None) => Saying::fine("PIDsAvailable", "no threshold on pid.available is met"),
+        (None, None) => node_lost.or(pods_lost).unwrap_or_else(|| {
+            Saying::fine("PIDsAvailable", "no threshold on pid.available is met")
+        }),
     };
     say(OwnCondition::PidsLow, &saying, context, status)
 }
 
 /// Appends `DiskSpaceLow`.
 pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let saying = match why(context, Resource::Disk) {
-        _ if is_blind(context, Resource::Disk) => {
-            Saying::unknown("nodefs.available cannot be read")
+    let saying = unless_lost(Resource::Disk, context).unwrap_or_else(|| {
+        match why(context, Resource::Disk) {
+            Some(
+                cause @ Cause::Below {
+                    signal: Signal::NodefsInodesFree | Signal::ImagefsInodesFree,
+                    ..
+                },
+            ) => low(context, "LowInodes", cause),
+            Some(cause) => low(context, "LowSpace", cause),
+            None => Saying::fine("SpaceAvailable", "no threshold on space or inodes is met"),
         }
-        Some(
-            cause @ Cause::Below {
-                signal: Signal::NodefsInodesFree | Signal::ImagefsInodesFree,
-                ..
-            },
-        ) => low(context, "LowInodes", cause),
-        Some(cause) => low(context, "LowSpace", cause),
-        None => Saying::fine("SpaceAvailable", "no threshold on space or inodes is met"),
-    };
+    });
     say(OwnCondition::DiskSpaceLow, &saying, context, status)
 }
 
@@ -208,8 +212,31 @@ fn why(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     }
 }
 
-fn is_blind(context: &Context<'_>, resource: Resource) -> bool {
-    context.facts.own.blind.contains(&resource) || context.pressure(resource) == Pressure::Unread
+/// That it cannot be known, where a source is lost; `None` where it can.
+fn unless_lost(resource: Resource, context: &Context<'_>) -> Option<Saying> {
+    let lost = context.lost(resource)?;
+    Some(Saying::unknown(cannot_be_read(resource, lost, context)))
+}
+
+/// Which sources of a resource cannot be read: `lost`, or what it is judged by where none was ever
+/// looked at.
+pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) -> String {
+    let all = match resource {
+        Resource::Memory => Signal::MemoryAvailable,
+        Resource::Disk => Signal::NodefsAvailable,
+        Resource::Pids => Signal::PidAvailable,
+        Resource::PodsPids => Signal::AllocatablePidAvailable,
+        Resource::DiskIo => return disks::cannot_be_read(&context.facts.disks),
+    };
+    // Slow disks may raise `DiskPressure` too.
+    if lost.is_empty() && context.facts.lost.contains_key(&resource) {
+        return disks::cannot_be_read(&context.facts.disks);
+    }
+    let lost = if lost.is_empty() { &[all] } else { lost };
+    let names = lost
+        .iter()
+        .map(|signal| name(*signal, &context.facts.own.pods_cgroup));
+    format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
 }
 
 /// Less than a threshold is, or was lately, available.
@@ -294,15 +321,19 @@ mod tests {
         all.find(|c| c.type_ == own.type_()).unwrap()
     }
 
-    /// Calm, but for resources that are under pressure for these causes, and blind ones.
-    fn with(causes: &[(Resource, Cause)], blind: &[Resource]) -> Facts {
+    /// Calm, but for resources that are under pressure for these causes, and those with a lost source.
+    fn with(causes: &[(Resource, Cause)], lost: &[Resource]) -> Facts {
         let mut facts = facts();
         facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Relieved)).into();
         for (resource, cause) in causes {
             facts.pressures.insert(*resource, UNDER);
             facts.own.causes.insert(*resource, *cause);
         }
-        facts.own.blind = blind.iter().copied().collect();
+        let signals = |resource| {
+            let all = Signal::ALL.into_iter();
+            all.filter(|s| s.resource() == resource).take(1).collect()
+        };
+        facts.lost = lost.iter().map(|r| (*r, signals(*r))).collect();
         facts
     }
 
@@ -323,7 +354,7 @@ mod tests {
         assert!(said.iter().all(|c| c.status == Status::False), "{said:#?}");
     }
 
-    /// Whose, why it is under pressure, what is blind, and what comes of it.
+    /// Whose, why it is under pressure, what is lost, and what comes of it.
     type Row<'a> = (
         OwnCondition,
         &'a [(Resource, Cause)],
@@ -340,7 +371,7 @@ mod tests {
         let pods_pids = below(Signal::AllocatablePidAvailable);
         let global = Cause::OomKill(Grounds::ConfirmedGlobal);
         #[rustfmt::skip]
-        let rows: [Row<'_>; 13] = [
+        let rows: [Row<'_>; 14] = [
             (MemoryLow, &[(Memory, below(Signal::MemoryAvailable))], &[], Status::True, "LowMemory"),
             (MemoryLow, &[(Memory, below(Signal::MemoryAvailable))], &[Memory], Status::Unknown, UNAVAILABLE),
             (MemoryLow, &[(Memory, Cause::Stored)], &[Memory], Status::Unknown, UNAVAILABLE),
@@ -348,21 +379,27 @@ mod tests {
             (PidsLow, &[(Pids, pids), (PodsPids, pods_pids)], &[], Status::True, "LowPIDs"),
             (PidsLow, &[(Pids, Cause::Stored), (PodsPids, pods_pids)], &[], Status::True, "PodsLowPIDs"),
             (PidsLow, &[(Pids, pids), (PodsPids, pods_pids)], &[Pids], Status::True, "PodsLowPIDs"),
-            (PidsLow, &[], &[PodsPids], Status::False, "PIDsAvailable"),
+            (PidsLow, &[], &[], Status::False, "PIDsAvailable"),
+            (PidsLow, &[], &[PodsPids], Status::Unknown, UNAVAILABLE),
             (PidsLow, &[(Pids, pids)], &[Pids], Status::Unknown, UNAVAILABLE),
             (DiskSpaceLow, &[(Disk, below(Signal::NodefsAvailable))], &[], Status::True, "LowSpace"),
             (DiskSpaceLow, &[(Disk, below(Signal::ImagefsAvailable))], &[], Status::True, "LowSpace"),
             (DiskSpaceLow, &[(Disk, below(Signal::ImagefsInodesFree))], &[], Status::True, "LowInodes"),
             (DiskSpaceLow, &[(Disk, below(Signal::NodefsInodesFree))], &[Disk], Status::Unknown, UNAVAILABLE),
         ];
-        for (own, causes, blind, status, reason) in rows {
-            let condition = one(own, &with(causes, blind));
+        for (own, causes, lost, status, reason) in rows {
+            let condition = one(own, &with(causes, lost));
             let found = (condition.status, condition.reason.as_str());
-            assert_eq!(found, (status, reason), "{causes:?} {blind:?}");
+            assert_eq!(found, (status, reason), "{causes:?} {lost:?}");
         }
         let disk = with(&[(Disk, below(Signal::NodefsInodesFree))], &[]);
         let expected = "nodefs.inodesFree has been below 100Mi within the transition period";
         assert_eq!(one(DiskSpaceLow, &disk).message, expected);
+        let mut lost = with(&[], &[]);
+        let both = vec![Signal::NodefsAvailable, Signal::NodefsInodesFree];
+        lost.lost.insert(Disk, both);
+        let expected = "nodefs.available and nodefs.inodesFree cannot be read";
+        assert_eq!(one(DiskSpaceLow, &lost).message, expected);
     }
 
     #[test]

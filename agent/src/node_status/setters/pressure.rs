@@ -1,7 +1,9 @@
 //! The kubelet's three pressure conditions. They differ in words, so the words are a table.
 //!
-//! The words are an interface: operators alert on them.
+//! The words are an interface: operators alert on them. A kubelet takes a source that it cannot read
+//! for a threshold that is not met; here the condition is Unknown then, and says which source it is.
 
+use super::own::{UNAVAILABLE, cannot_be_read};
 use super::{Context, SetterError};
 use crate::node_status::transition::{SameStatus, Verdict, stamp};
 use crate::node_status::{NodeStatus, Status};
@@ -81,7 +83,7 @@ pub fn words(type_: &str) -> Option<&'static Words> {
 }
 
 impl Words {
-    /// The words of `status`; `None` for Unknown, which is never ours to say here.
+    /// The words of `status`; `None` for Unknown, for which a kubelet has none.
     #[must_use]
     pub const fn row(&self, status: Status) -> Option<&Row> {
         match status {
@@ -117,19 +119,28 @@ fn set(
     context: &Context<'_>,
     status: &mut NodeStatus,
 ) -> Result<(), SetterError> {
-    let (value, row) = match context.pressure(resource) {
-        Pressure::UnderPressure { .. } => (Status::True, &words.under),
-        // Thresholds are evaluated before the first status is sent. What is still unread then has
-        // no source, and to the kubelet a missing observation is a threshold that is not met.
-        Pressure::Relieved | Pressure::Unread => (Status::False, &words.relieved),
+    let unavailable;
+    // Thresholds are evaluated before the first status is sent: what is still unread then has no
+    // source.
+    let (value, reason, message, same) = if let Some(lost) = context.lost(resource) {
+        unavailable = cannot_be_read(resource, lost, context);
+        // The node controller's Unknown is about something else.
+        let same = SameStatus::ReplacesWords;
+        (Status::Unknown, UNAVAILABLE, &*unavailable, same)
+    } else {
+        let (value, row) = match context.pressure(resource) {
+            Pressure::UnderPressure { .. } => (Status::True, &words.under),
+            Pressure::Relieved | Pressure::Unread => (Status::False, &words.relieved),
+        };
+        (value, row.reason, row.message, SameStatus::KeepsWords)
     };
     let verdict = Verdict {
         type_: words.type_,
         status: value,
-        reason: row.reason,
-        message: row.message,
+        reason,
+        message,
     };
-    let condition = stamp(verdict, SameStatus::KeepsWords, context.stored, context.now);
+    let condition = stamp(verdict, same, context.stored, context.now);
     status.conditions.push(condition);
     Ok(())
 }
@@ -141,6 +152,7 @@ mod tests {
     use crate::node_status::sample::{facts, now, stored, wall};
     use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, StoredNode};
+    use crate::reading::Signal;
 
     const UNDER: Pressure = Pressure::UnderPressure {
         last_over: BootNanos(1),
@@ -168,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_words_are_the_kubelets() {
-        use Pressure::{Relieved, Unread};
+        use Pressure::Relieved;
         let rows = [
             (
                 "MemoryPressure",
@@ -224,15 +236,6 @@ mod tests {
                 "kubelet has sufficient PID available",
                 "NodeHasSufficientPID",
             ),
-            (
-                "PIDPressure",
-                Resource::Pids,
-                Unread,
-                Status::False,
-                "KubeletHasSufficientPID",
-                "kubelet has sufficient PID available",
-                "NodeHasSufficientPID",
-            ),
         ];
         for (type_, resource, pressure, status, reason, message, event) in rows {
             let c = condition(type_, resource, pressure, None);
@@ -247,6 +250,61 @@ mod tests {
         }
         assert_eq!(words("Ready"), None);
         assert_eq!(words("DiskIOPressure"), None);
+    }
+
+    #[test]
+    fn without_a_source_it_is_unknown_and_neither_a_stale_true_nor_a_guessed_false() {
+        let both = vec![Signal::NodefsAvailable, Signal::NodefsInodesFree];
+        let rows = [
+            (
+                "MemoryPressure",
+                Resource::Memory,
+                vec![Signal::MemoryAvailable],
+                "memory.available cannot be read",
+            ),
+            (
+                "MemoryPressure",
+                Resource::Memory,
+                vec![Signal::AllocatableMemoryAvailable],
+                "memory.available of the pods cgroup /kubepods cannot be read",
+            ),
+            (
+                "DiskPressure",
+                Resource::Disk,
+                both,
+                "nodefs.available and nodefs.inodesFree cannot be read",
+            ),
+            (
+                "PIDPressure",
+                Resource::Pids,
+                vec![Signal::PidAvailable],
+                "pid.available cannot be read",
+            ),
+        ];
+        for (type_, resource, signals, message) in rows {
+            for pressure in [UNDER, Pressure::Unread] {
+                let mut facts = facts();
+                facts.pressures.insert(resource, pressure);
+                facts.lost.insert(resource, signals.clone());
+                // The node controller's words about a silent node do not stay.
+                let before = stored(type_, Status::Unknown, "NodeStatusUnknown", "theirs");
+                let stored = StoredNode {
+                    conditions: vec![before],
+                    ..StoredNode::default()
+                };
+                let (status, _) = compute(SETTERS, &facts, &stored, now());
+                let all = status.conditions.iter();
+                let unknown: Vec<_> = all
+                    .filter(|c| c.status == Status::Unknown)
+                    .map(|c| (&*c.type_, &*c.reason, &*c.message))
+                    .collect();
+                assert_eq!(unknown, [(type_, UNAVAILABLE, message)], "{pressure:?}");
+            }
+        }
+        let never = condition("PIDPressure", Resource::Pids, Pressure::Unread, None);
+        let found = (never.status, &*never.reason, &*never.message);
+        let expected = (Status::Unknown, UNAVAILABLE, "pid.available cannot be read");
+        assert_eq!(found, expected, "nobody has looked");
     }
 
     #[test]

@@ -134,29 +134,139 @@ fn a_missing_observation_means_not_met_and_never_a_guessed_state() {
 
     evaluator.evaluate(&missing, at(309));
     assert_eq!(memory_is(&evaluator), over(10), "held to the end");
-    let changes = evaluator.evaluate(&missing, at(310));
-    assert_eq!(memory_is(&evaluator), Pressure::Unread, "and then unknown");
+    assert_eq!(evaluator.evaluate(&missing, at(310)), []);
+    assert_eq!(memory_is(&evaluator), over(10), "not known to be below");
+    assert_eq!(evaluator.next_fall(), None, "nothing ends by the clock");
+    let changes = evaluator.evaluate(&missing, at(329));
+    assert_eq!(memory_is(&evaluator), Pressure::Unread, "lost, and unknown");
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].why, Why::Blind);
 
-    evaluator.evaluate(&[memory(500)], at(320));
+    evaluator.evaluate(&[memory(500)], at(330));
     assert_eq!(memory_is(&evaluator), Pressure::Relieved);
-    evaluator.evaluate(&missing, at(330));
-    assert_eq!(memory_is(&evaluator), Pressure::Unread, "blind again");
+    evaluator.evaluate(&missing, at(340));
+    evaluator.evaluate(&missing, at(359));
+    assert_eq!(memory_is(&evaluator), Pressure::Relieved, "for a while");
+    evaluator.evaluate(&missing, at(360));
+    assert_eq!(memory_is(&evaluator), Pressure::Unread, "lost again");
+}
+
+/// The looks at two signals of one resource, both with a threshold; then whether nothing can be said
+/// because one is lost, and the state.
+type Pair = (&'static str, Look, Look, &'static [Signal], Pressure);
+
+#[test]
+fn a_readable_source_that_is_exceeded_decides_and_otherwise_a_lost_one_does() {
+    use Signal::{ImagefsAvailable, NodefsAvailable};
+    let nodefs = |n| seen(NodefsAvailable, n);
+    let lost = Look::Missing(ImagefsAvailable);
+    let rows: [Pair; 4] = [
+        (
+            "both are well",
+            nodefs(500),
+            seen(ImagefsAvailable, 500),
+            &[],
+            Pressure::Relieved,
+        ),
+        (
+            "there is no second one",
+            nodefs(500),
+            Look::Absent(ImagefsAvailable),
+            &[],
+            Pressure::Relieved,
+        ),
+        (
+            "one is well, one is lost",
+            nodefs(500),
+            lost,
+            &[ImagefsAvailable],
+            Pressure::Unread,
+        ),
+        ("one is over, one is lost", nodefs(99), lost, &[], over(0)),
+    ];
+    for (why, first, second, expected, pressure) in rows {
+        let mut evaluator = evaluator(vec![
+            hard("nodefs.available", "100"),
+            hard("imagefs.available", "100"),
+        ]);
+        evaluator.evaluate(&[first, second], at(0));
+        let lost = evaluator.lost();
+        let lost = lost.get(&Resource::Disk).map(Vec::as_slice);
+        assert_eq!(lost.unwrap_or_default(), expected, "{why}");
+        assert_eq!(evaluator.pressure(Resource::Disk), pressure, "{why}");
+    }
 }
 
 #[test]
-fn one_signal_of_a_resource_that_can_be_read_is_enough() {
-    let mut evaluator = evaluator(vec![
-        hard("nodefs.available", "100"),
-        hard("imagefs.available", "100"),
-    ]);
-    let looks = [
-        seen(Signal::NodefsAvailable, 500),
-        Look::Missing(Signal::ImagefsAvailable),
+fn a_source_that_no_threshold_is_set_on_cannot_be_lost() {
+    let missing = [
+        Look::Missing(Signal::NodefsAvailable),
+        Look::Missing(Signal::NodefsInodesFree),
     ];
-    evaluator.evaluate(&looks, at(0));
-    assert_eq!(evaluator.pressure(Resource::Disk), Pressure::Relieved);
+    let mut all_off = evaluator(vec![]);
+    all_off.evaluate(&missing, at(0));
+    assert_eq!(all_off.pressure(Resource::Disk), Pressure::Relieved);
+    let mut inodes_off = evaluator(vec![hard("nodefs.available", "100")]);
+    inodes_off.evaluate(&missing, at(0));
+    let lost = [(Resource::Disk, vec![Signal::NodefsAvailable])];
+    assert_eq!(inodes_off.lost(), lost.into());
+}
+
+#[test]
+fn a_hold_outlasts_the_loss_of_another_source_than_its_own() {
+    let (inodes, space) = (Signal::NodefsInodesFree, Signal::NodefsAvailable);
+    for (low, is_lost) in [(space, true), (inodes, false)] {
+        let mut evaluator = evaluator(vec![
+            hard("nodefs.available", "100"),
+            hard("nodefs.inodesFree", "100"),
+        ]);
+        let look = |signal| seen(signal, if signal == low { 99 } else { 500 });
+        evaluator.evaluate(&[look(space), look(inodes)], at(0));
+        for seconds in [10, 30] {
+            let looks = [Look::Missing(space), seen(inodes, 500)];
+            evaluator.evaluate(&looks, at(seconds));
+        }
+        assert_eq!(evaluator.pressure(Resource::Disk), over(0), "{low:?}");
+        let lost = evaluator.lost().contains_key(&Resource::Disk);
+        assert_eq!(lost, is_lost, "{low:?} was low, space is lost");
+    }
+}
+
+#[test]
+fn what_was_raised_by_a_disk_that_nobody_watches_any_more_ends() {
+    let sda = ["sda".to_owned()];
+    let slow = DiskLook::Seen {
+        slow: &sda,
+        stalled: &[],
+        failing: &[],
+    };
+    let well = DiskLook::Seen {
+        slow: &[],
+        stalled: &[],
+        failing: &[],
+    };
+    for (other, expected) in [(None, Pressure::Relieved), (Some(at(70)), over(70))] {
+        let mut evaluator = Evaluator::new(Policy {
+            slow_disks: SlowDisks::RaiseDiskPressure,
+            ..policy(vec![hard("nodefs.available", "100")])
+        });
+        evaluator.evaluate(&[seen(Signal::NodefsAvailable, 500)], at(0));
+        evaluator.observe_disks(slow, at(100));
+        let ended = evaluator.unwatch_disks(other);
+        assert_eq!(ended.is_empty(), other.is_some());
+        assert!(ended.iter().all(|change| change.why == Why::Unwatched));
+        evaluator.observe_disks(well, at(110));
+        for resource in [Resource::DiskIo, Resource::Disk] {
+            assert_eq!(evaluator.pressure(resource), expected, "{resource:?}");
+        }
+    }
+    // Without any disk that is watched nothing is known, whatever is held.
+    let mut evaluator = evaluator(vec![]);
+    evaluator.observe_disks(slow, at(100));
+    evaluator.unwatch_disks(None);
+    evaluator.observe_disks(DiskLook::Blind, at(110));
+    assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unread);
+    assert!(evaluator.lost().contains_key(&Resource::DiskIo));
 }
 
 #[test]
@@ -319,7 +429,9 @@ fn a_stored_true_that_is_learnt_of_late_is_held_from_when_we_first_saw_the_resou
     // What cannot be seen in between was not well all the time.
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     evaluator.evaluate(&[memory(500)], at(100));
-    evaluator.evaluate(&[Look::Missing(Signal::MemoryAvailable)], at(200));
+    for seconds in [200, 220] {
+        evaluator.evaluate(&[Look::Missing(Signal::MemoryAvailable)], at(seconds));
+    }
     evaluator.evaluate(&[memory(500)], at(300));
     evaluator.seed(Resource::Memory, at(450));
     assert_eq!(of(&evaluator), over(300));
@@ -480,29 +592,34 @@ fn a_new_policy_judges_anew_and_keeps_what_is_held() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_blind_also_while_it_is_held() {
+fn what_is_lost_is_so_also_while_it_is_held_unless_by_a_kill() {
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
-    let blind = |evaluator: &Evaluator| evaluator.blind().contains(&Resource::Memory);
-    assert!(blind(&evaluator), "never looked at");
+    let lost = |evaluator: &Evaluator| evaluator.lost().contains_key(&Resource::Memory);
     let pods = seen(Signal::AllocatableMemoryAvailable, 500);
     let missing = Look::Missing(Signal::MemoryAvailable);
-    //  at s, looks, blind, pressure
+    //  at s, looks, lost, pressure
     let script = [
         (0, vec![memory(500), pods], false, Pressure::Relieved),
-        (10, vec![missing, pods], true, Pressure::Unread),
-        (20, vec![memory(50)], false, over(20)),
-        (30, vec![missing, pods], true, over(20)),
-        (40, vec![memory(500)], false, over(20)),
+        (10, vec![missing, pods], false, Pressure::Relieved),
+        (30, vec![missing, pods], true, Pressure::Unread),
+        (40, vec![memory(50)], false, over(40)),
+        (50, vec![missing, pods], false, over(40)),
+        (70, vec![missing, pods], true, over(40)),
+        (80, vec![memory(500)], false, over(40)),
+        (90, vec![missing, pods], false, over(40)),
+        (110, vec![missing, pods], true, over(40)),
     ];
     for (seconds, looks, expected, pressure) in script {
         evaluator.evaluate(&looks, at(seconds));
-        assert_eq!(blind(&evaluator), expected, "at {seconds} s");
+        assert_eq!(lost(&evaluator), expected, "at {seconds} s");
         assert_eq!(
             evaluator.pressure(Resource::Memory),
             pressure,
             "at {seconds} s"
         );
     }
+    evaluator.force(Resource::Memory, Grounds::ConfirmedGlobal, at(120));
+    assert!(!lost(&evaluator), "the kernel has told of it");
 }
 
 #[test]
