@@ -239,10 +239,12 @@ impl Recorder {
 
     /// From now until something can be written that cannot be written now.
     fn next_due(&self) -> Option<Duration> {
-        let paced = self.paced.filter(|_| self.backlog.len() > 0);
-        let due = match (paced, self.correlator.next_due()) {
-            (Some(paced), _) => paced,
-            (None, held) => held?,
+        let due = if self.backlog.len() > 0 {
+            self.paced?
+        } else {
+            // What the rate limit releases is paced as well.
+            let released = self.correlator.next_due()?;
+            self.paced.map_or(released, |paced| paced.max(released))
         };
         Some(due.since(self.clock.now().boot))
     }

@@ -27,6 +27,19 @@ fn start(server: &Scripted, seed: u64) -> Started {
 }
 
 fn start_with_room(server: &Scripted, seed: u64, room: usize) -> Started {
+    let (sink, recorder, deliveries) = recorder(server, seed, room);
+    Started {
+        sink,
+        deliveries,
+        task: tokio::spawn(recorder.run()),
+    }
+}
+
+fn recorder(
+    server: &Scripted,
+    seed: u64,
+    room: usize,
+) -> (EventSink, Recorder, mpsc::Receiver<Delivered>) {
     let clock = Clock::runtime(Now {
         boot: BootNanos(0),
         wall: at(0),
@@ -45,11 +58,7 @@ fn start_with_room(server: &Scripted, seed: u64, room: usize) -> Started {
         Jitter::seeded(seed),
         sender,
     );
-    Started {
-        sink,
-        deliveries,
-        task: tokio::spawn(recorder.run()),
-    }
+    (sink, recorder, deliveries)
 }
 
 impl Started {
@@ -331,6 +340,25 @@ async fn a_burst_is_cut_to_the_limit_and_still_accounted_for() {
     assert_eq!(server.body(25)["count"], 60);
     let counts = started.end().await;
     assert_eq!((counts.held, counts.delivered), (35, 60));
+}
+
+/// Otherwise the recorder would run without a pause until the server may be sent the next one.
+#[tokio::test(start_paused = true)]
+async fn what_the_limit_releases_waits_for_the_pace_too() {
+    let server = Scripted::new([]);
+    let mut recorder = recorder(&server, 0, ROOM).1;
+    for _ in 0..60 {
+        recorder.queue(input("SystemOOM", "m"));
+    }
+    while recorder.next_write(false).is_some() {}
+    let released = recorder.next_due().unwrap();
+    tokio::time::sleep(released).await;
+    assert_eq!(recorder.next_due(), Some(Duration::ZERO));
+    recorder.back(released, recorder.clock.now().boot);
+    assert!(recorder.next_write(false).is_none());
+    assert_eq!(recorder.next_due(), Some(PACE));
+    tokio::time::sleep(PACE).await;
+    assert!(recorder.next_write(false).is_some());
 }
 
 #[tokio::test(start_paused = true)]
