@@ -31,7 +31,8 @@ pub struct Outcome {
     pub unavailable: Vec<String>,
 }
 
-/// The budgets are for two slow cores with nothing built yet; all of them together are an hour.
+/// The budgets are for two slow cores with nothing built yet; all of them together are an hour. They
+/// are for comparison: a run fails only if all of it takes too long.
 pub const STAGES: &[Stage] = &[
     stage("setup", 450, &[], |repo| done(setup::all(repo))),
     stage("fmt", 30, &["setup"], fmt),
