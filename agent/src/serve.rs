@@ -9,8 +9,9 @@
 //! | `/v1/status` | control socket only: the status that should be at the API server, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //!
-//! Absent on purpose: TLS, and anything that changes something. One request a connection; whoever
-//! is slow loses the connection.
+//! Absent on purpose: TLS, and anything that changes something. One request a connection. A client
+//! that is slow loses the connection: at a limit, and earlier if newer connections need its place, so
+//! that nobody can keep a probe from an answer.
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +21,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::DuplexStream;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 mod accept;
 mod pages;
+mod queue;
 pub mod socket;
 
 use socket::Socket;
@@ -88,11 +90,20 @@ impl Site {
     }
 }
 
+/// Connections that the kernel accepts before we do. If there are more, the kernel answers none until
+/// its peer tries again, a second later: too late for a probe.
+const BACKLOG: u32 = 4096;
+
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
-    Ok((TcpListener::from_std(listener)?, address))
+    Ok((listener, address))
 }
 
 /// Whether the agent does its work.

@@ -1,5 +1,8 @@
 //! Metrics and health over HTTP: who gets what, and how little a bad client can take.
 
+use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nodepulse::metrics::CONTENT_TYPE;
@@ -9,14 +12,16 @@ use nodepulse_tests::node::{Node, in_memory, pass};
 use nodepulse_tests::openmetrics::Exposition;
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::View;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 /// How long a client may take to say what it wants.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
-/// Connections at a time.
-const CONNECTIONS: usize = 16;
+/// Less than a request waits for others' limits, and more than a busy machine takes.
+const PROBE: Duration = Duration::from_secs(4);
+/// Connections at a time that have an answer of the loop, or wait for it.
+const ANSWERED: usize = 16;
 
 #[tokio::test(start_paused = true)]
 async fn each_page_answers_what_it_is_for() {
@@ -104,41 +109,62 @@ async fn who_does_not_read_loses_the_connection_and_holds_up_nobody() {
     pass(Duration::from_secs(1)).await;
     // More than the pipe holds, and nobody takes it out.
     let mut lazy = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..ANSWERED {
         let mut visit = node.visit().await;
         let request = request("GET", "/metrics");
         visit.write_all(request.as_bytes()).await.unwrap();
         lazy.push(visit);
     }
     let began = Instant::now();
-    let answer = node.get("/livez").await;
-    assert_eq!(answer.code, Some(200));
-    assert_eq!(
-        began.elapsed().as_secs(),
-        15,
-        "until one of them is cut off"
-    );
+    assert_eq!(node.get("/livez").await.code, Some(200));
+    let scraped = node.get("/metrics").await;
+    assert_eq!(scraped.code, Some(200), "the oldest makes room");
+    Exposition::parse(&scraped.body).unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let (mut cut, mut kept) = (Vec::new(), Vec::new());
+    lazy.remove(0).read_to_end(&mut cut).await.unwrap();
+    lazy.remove(0).read_to_end(&mut kept).await.unwrap();
+    assert!(Exposition::parse(body(&cut)).is_err(), "closed in between");
+    Exposition::parse(body(&kept)).unwrap();
+}
+
+/// Of an answer as it came.
+fn body(answer: &[u8]) -> &str {
+    let (_, body) = str::from_utf8(answer)
+        .unwrap()
+        .split_once("\r\n\r\n")
+        .unwrap();
+    body
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_beyond_the_limit_wait_their_turn() {
+async fn half_open_connections_make_room_for_a_probe_and_for_a_scrape() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
-    let mut silent = Vec::new();
-    for _ in 1..CONNECTIONS {
-        silent.push(node.visit().await);
-    }
     let began = Instant::now();
-    assert_eq!(node.get("/livez").await.code, Some(200));
-    assert_eq!(
-        began.elapsed(),
-        Duration::ZERO,
-        "there is room for one more"
-    );
-
-    silent.push(node.visit().await);
-    assert_eq!(node.get("/livez").await.code, Some(200));
-    assert_eq!(began.elapsed().as_secs(), HEADER_LIMIT.as_secs());
+    let mut silent = Vec::new();
+    for n in 0..1000 {
+        let mut visit = node.visit().await;
+        if n % 2 == 0 {
+            // Fails once it is closed, as it may be.
+            let _: io::Result<()> = visit.write_all(b"GET /livez HTTP/1.1\r\nX: ").await;
+        }
+        silent.push(visit);
+        if n % 100 == 0 {
+            assert_eq!(node.get("/livez").await.code, Some(200), "beside {n}");
+            assert_eq!(node.get("/metrics").await.code, Some(200), "beside {n}");
+        }
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waited for a limit");
+    // The newest are still open: whoever is slow at a calm time keeps its seconds.
+    let mut newest = silent.pop().unwrap();
+    newest
+        .write_all(b"GET /livez HTTP/1.1\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    newest.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,6 +218,88 @@ async fn the_program_serves_where_it_is_told_to() {
     assert_eq!((ready.code, ready.body.as_str()), (Some(200), "ok"));
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+/// Keeps `count` connections half open, each opened again as soon as it is closed, until dropped.
+struct Strangers {
+    over: Arc<AtomicBool>,
+    /// How often one was opened.
+    opened: Arc<AtomicUsize>,
+}
+
+impl Strangers {
+    fn at(address: &str, count: usize) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let opened = Arc::new(AtomicUsize::new(0));
+        let (address, until, each) = (address.to_owned(), Arc::clone(&over), Arc::clone(&opened));
+        std::thread::spawn(move || {
+            let half_open = || {
+                let mut stream = std::net::TcpStream::connect(&address).ok()?;
+                stream.set_nonblocking(true).ok()?;
+                stream.write_all(b"GET /livez HTTP/1.1\r\nX: ").ok()?;
+                each.fetch_add(1, Ordering::Relaxed);
+                Some(stream)
+            };
+            let mut open: Vec<_> = (0..count).map(|_| half_open()).collect();
+            while !until.load(Ordering::Relaxed) {
+                for stream in &mut open {
+                    let is_open = stream.as_mut().is_some_and(|stream| {
+                        let read = stream.read(&mut [0; 512]);
+                        read.is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
+                    });
+                    if !is_open {
+                        *stream = half_open();
+                    }
+                }
+            }
+        });
+        Self { over, opened }
+    }
+
+    /// Waits until so many were opened.
+    async fn opened(&self, count: usize) {
+        let opened = async {
+            while self.opened.load(Ordering::Relaxed) < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, opened)
+            .await
+            .expect("they come in");
+    }
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn probes_are_answered_while_strangers_keep_connections_half_open() {
+    let agent = Process::start([
+        "run",
+        "--mode",
+        "node",
+        "--kernel-tier",
+        "files",
+        "--serve-address",
+        "127.0.0.1:0",
+    ]);
+    let address = address(&agent.says("serving address=", SOON).await);
+    agent.says("kernel line", SOON).await;
+    // The second row is more than the agent has places for, so that each is opened again and again.
+    for (count, opened) in [(64, 64), (1000, 3000)] {
+        let strangers = Strangers::at(&address, count);
+        strangers.opened(opened).await;
+        for probe in 0..20 {
+            let stream = TcpStream::connect(&address).await.unwrap();
+            let request = request("GET", "/livez");
+            let answer = tokio::time::timeout(PROBE, exchange(stream, &request)).await;
+            let code = answer.map(|answer| answer.code);
+            assert_eq!(code, Ok(Some(200)), "probe {probe} beside {count}");
+        }
+    }
 }
 
 #[tokio::test]

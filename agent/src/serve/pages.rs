@@ -13,11 +13,12 @@ use crate::metrics;
 /// The whole of an answer.
 type Answer = Response<Full<Bytes>>;
 
-/// Answers one request, whose body nobody reads.
+/// Answers one request, whose body nobody reads. `asks` is called before the loop is asked.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
     front: &Front,
+    asks: &impl Fn(Subject),
 ) -> Result<Answer, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
@@ -29,7 +30,10 @@ pub(super) async fn answer<Body>(
         return Ok(refused);
     }
     Ok(match page {
-        Page::Asked(subject) => asked(subject, front).await,
+        Page::Asked(subject) => {
+            asks(subject);
+            asked(subject, front).await
+        }
         Page::Ready => match *front.readiness.borrow() {
             Readiness::Ready => plain(StatusCode::OK, "ok"),
             Readiness::NotReady(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
