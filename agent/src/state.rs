@@ -8,15 +8,18 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
-use rustix::fs::{FlockOperation, flock};
 
 use crate::units::CgroupId;
+
+mod claim;
+
+pub use claim::Claim;
 
 const NAME: &str = "state";
 const NEW: &str = "state.new";
@@ -48,6 +51,17 @@ pub enum StateError {
     /// It is torn, too large, or somebody else's.
     #[error("the state file is not ours or not whole, and is not used")]
     Foreign,
+    /// Whoever owns it could change it, or keep us out.
+    #[error(
+        "{} belongs to user {uid}, and must belong to the agent's own user or to root: \
+         chown it, or name another directory by stateDirectory", path.display()
+    )]
+    Owner {
+        /// What.
+        path: PathBuf,
+        /// To whom it belongs.
+        uid: u32,
+    },
 }
 
 impl State {
@@ -57,6 +71,9 @@ impl State {
     ///
     /// See [`StateError`]. The file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
+        if !claim::is_ours(&directory.join(NAME)) {
+            return Err(StateError::Foreign);
+        }
         let opened = OpenOptions::new()
             .read(true)
             // A link leads elsewhere, and opening a pipe waits for its other end.
@@ -84,7 +101,7 @@ impl State {
     ///
     /// [`StateError::Io`].
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
-        make(directory)?;
+        claim::make(directory)?;
         let new = directory.join(NEW);
         match fs::remove_file(&new) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err.into()),
@@ -110,40 +127,6 @@ impl State {
         let kills = kills.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
         let lines: Vec<_> = std::iter::once(head).chain(probes).chain(kills).collect();
         lines.join("\n") + END
-    }
-}
-
-/// Makes `directory` for us alone where it is missing.
-///
-/// # Errors
-///
-/// [`StateError::Io`].
-pub fn make(directory: &Path) -> Result<(), StateError> {
-    let mut builder = DirBuilder::new();
-    Ok(builder.recursive(true).mode(0o700).create(directory)?)
-}
-
-/// The directory is ours alone for as long as this value lives.
-#[derive(Debug)]
-pub struct Claim {
-    /// Closing it gives the lock back, which is a system call less than to unlock it.
-    _locked: File,
-}
-
-impl Claim {
-    /// Claims `directory`; `None` where another process has it. The kernel gives it back at our end,
-    /// however that comes.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Io`].
-    pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
-        let locked = File::open(directory)?;
-        match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { _locked: locked })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(io::Error::from(errno).into()),
-        }
     }
 }
 
@@ -215,19 +198,6 @@ mod tests {
         symlink(&other, dir.join(NEW)).unwrap();
         State::default().save(&dir).unwrap();
         assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
-        fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn a_directory_is_claimed_by_one_at_a_time() {
-        let dir = directory();
-        assert!(Claim::take(&dir).is_err(), "there is none");
-        make(&dir).unwrap();
-        let first = Claim::take(&dir).unwrap();
-        assert!(first.is_some());
-        assert!(Claim::take(&dir).unwrap().is_none());
-        drop(first);
-        assert!(Claim::take(&dir).unwrap().is_some());
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -13,7 +13,7 @@ use crate::app::Stay;
 use crate::kernel::file_watch::{self, Files};
 use crate::notify::{self, Notify};
 use crate::serve::socket::{self, Socket};
-use crate::state::{self, Claim};
+use crate::state::{Claim, StateError};
 
 /// The service manager, where the environment names one. `Err` is one line that says what is wrong
 /// with what it wants.
@@ -35,10 +35,9 @@ pub(super) fn notify(stay: Stay) -> Result<Notify, String> {
 }
 
 /// Makes the state directory ours, and opens the control socket in it. `Err` where another process
-/// has it; without a directory, or without a socket, there is a warning.
+/// has it, or another user owns it; without a directory, or without a socket, there is a warning.
 pub(super) fn claim(directory: &Path) -> Result<(Option<Claim>, Option<Socket>), String> {
-    let claimed = state::make(directory).and_then(|()| Claim::take(directory));
-    let claim = match claimed {
+    let claim = match Claim::take(directory) {
         Ok(Some(claim)) => claim,
         Ok(None) => {
             let shown = directory.display();
@@ -49,6 +48,7 @@ pub(super) fn claim(directory: &Path) -> Result<(Option<Claim>, Option<Socket>),
                 socket::NAME
             ));
         }
+        Err(err @ StateError::Owner { .. }) => return Err(format!("stateDirectory: {err}")),
         Err(err) => {
             warn!(err = &err as &dyn std::error::Error, "nothing is kept");
             return Ok((None, None));
