@@ -151,11 +151,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         reloads: outside.reloads,
         notify: outside.notify,
         stay: outside.stay,
-        power: Power::start(
-            &outside.config,
-            outside.client.is_some() && !on_paper,
-            outside.logind,
-        ),
+        power: Power::listening_to(outside.logind),
     };
     let mut jitter = outside.jitter;
     let outlet = outside.client.map(|client| {

@@ -1,7 +1,8 @@
 //! EDGE: hears from logind that the machine goes down, and holds that up for a moment.
 //!
-//! A connection to the system bus with one subscription, which is silent until then. Where there is
-//! no bus there is one line, and nobody tries again.
+//! A connection to the system bus with one subscription, which is silent until then. If there is no
+//! bus, there is one line, and nobody tries again. If the bus ends later, it can be connected to again
+//! only without a sandbox.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -43,12 +46,41 @@ pub struct Lock {
     _descriptor: OwnedFd,
 }
 
-/// Passes on what logind says, until nobody listens. Returns where there is no bus to begin with.
-pub async fn follow(bus: PathBuf, words: mpsc::Sender<Word>) {
+/// Messages of logind that wait for the agent. If there are more, logind's next one waits too.
+const WORDS: usize = 4;
+
+/// Connects to the bus at `bus` now, since the sandbox opens no UNIX sockets, and passes on what logind
+/// says from the first turn of the runtime on. Must be called in a runtime.
+#[must_use]
+pub fn start(bus: PathBuf) -> mpsc::Receiver<Word> {
+    let (send, words) = mpsc::channel(WORDS);
+    let first = connect(&bus);
+    tokio::spawn(follow(first, bus, send));
+    words
+}
+
+/// Without waiting: a bus that has no place for us is none.
+fn connect(bus: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(bus)?)?;
+    UnixStream::from_std(socket.into())
+}
+
+/// Passes on what logind says on the connection `first`, and on others once that has ended, until
+/// nobody listens. Returns where there is no bus to begin with, and where it must not be connected to
+/// again.
+async fn follow(first: io::Result<UnixStream>, bus: PathBuf, words: mpsc::Sender<Word>) {
     let mut wait = AGAIN;
     let mut known = false;
+    let mut first = Some(first);
     while !words.is_closed() {
-        let ended = match Session::open(&bus).await {
+        let connected = first.take().unwrap_or_else(|| connect(&bus));
+        let session = match connected {
+            Ok(stream) => Session::open(stream).await,
+            Err(err) => Err(err),
+        };
+        let ended = match session {
             Ok(session) => {
                 info!("logind is heard");
                 known = true;
@@ -62,6 +94,10 @@ pub async fn follow(bus: PathBuf, words: mpsc::Sender<Word>) {
             tell_absent(&bus, &err);
             return;
         }
+        if err.kind() == io::ErrorKind::PermissionDenied {
+            tell_confined(&err);
+            return;
+        }
         tell_lost(&err);
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(SELDOM);
@@ -71,6 +107,15 @@ pub async fn follow(bus: PathBuf, words: mpsc::Sender<Word>) {
 fn tell_absent(bus: &Path, err: &io::Error) {
     let err = err as &dyn std::error::Error;
     info!(bus = %bus.display(), err, "logind is not heard: a shutdown shows as silence");
+}
+
+fn tell_confined(err: &io::Error) {
+    let err = err as &dyn std::error::Error;
+    warn!(
+        err,
+        "the sandbox does not let the agent connect to the system bus again; restart it, else a \
+         shutdown shows as silence"
+    );
 }
 
 fn tell_lost(err: &io::Error) {

@@ -12,6 +12,9 @@ use nodepulse_tests::api_server::{ApiServer, Identity};
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{UnixDatagram, UnixListener};
+use tokio::time::timeout;
 
 /// `CAP_DAC_READ_SEARCH` of `include/uapi/linux/capability.h`.
 const DAC_READ_SEARCH: u64 = 1 << 2;
@@ -95,8 +98,52 @@ async fn every_thread_holds_little_and_the_work_goes_on() {
 
     let line = agent.says("sandbox: ", SOON).await;
     assert!(line.contains("INFO") || !landlock(&line), "{line}");
+    assert!(line.contains("tried=8"), "{line}");
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+/// The bus and the service manager are connected to before no UNIX socket can be opened any more.
+#[tokio::test]
+async fn what_needs_a_unix_socket_has_it_before_there_are_none() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let host = dir.path().join("host");
+    fs::create_dir_all(host.join("run/dbus")).unwrap();
+    for of_this_node in ["proc", "sys", "etc"] {
+        let at = Path::new("/").join(of_this_node);
+        std::os::unix::fs::symlink(at, host.join(of_this_node)).unwrap();
+    }
+    let bus = UnixListener::bind(host.join("run/dbus/system_bus_socket")).unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("manager")).unwrap();
+    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
+    let text = |path: &Path| path.display().to_string();
+    let (host, kubeconfig) = (text(&host), text(&kubeconfig));
+    let files = ["--kernel-tier", "files", "--kubeconfig", &kubeconfig];
+    let args = node_mode(&files);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let socket = text(&dir.path().join("manager"));
+    let environment = [
+        ("NOTIFY_SOCKET", &socket[..]),
+        ("NODEPULSE_HOST_ROOT", &host),
+    ];
+    let agent = Process::start_in(&environment, &args);
+
+    let (mut logind, _) = timeout(SOON, bus.accept()).await.unwrap().unwrap();
+    let mut said = [0; 6];
+    timeout(SOON, logind.read_exact(&mut said))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&said, b"\0AUTH ");
+    let mut ready = [0; 64];
+    let len = timeout(SOON, manager.recv(&mut ready))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&ready[..len], b"READY=1");
+    let line = agent.says("sandbox: ", SOON).await;
+    assert!(!line.contains("can connect to UNIX sockets"), "{line}");
 }
 
 #[tokio::test]
@@ -145,11 +192,12 @@ async fn a_plugin_for_credentials_still_runs_and_its_profile_is_kept() {
     // Each token is old at once, so that each request asks for another one.
     let script = format!(
         "#!/bin/sh
-grep -E 'CapEff|Seccomp:' /proc/self/status >> {}
+grep -E 'CapEff|Seccomp:' /proc/self/status >> {runs}
+chmod 600 {runs}; echo chmod $? >> {runs}
 echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \
          \"status\": {{\"token\": \"fetched\", \"expirationTimestamp\": \"2020-01-01T00:00:00Z\"}}}}'
 ",
-        runs.display()
+        runs = runs.display()
     );
     fs::write(&plugin, script).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
@@ -165,7 +213,7 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
     view.becomes("Ready", "True", SOON).await;
     let seen = fs::read_to_string(&runs).unwrap();
     // At the start it is run with all rights, later with none.
-    assert!(seen.contains("Seccomp:\t0\n"), "{seen}");
-    let confined = "CapEff:\t0000000000000000\nSeccomp:\t2\n";
+    assert!(seen.contains("Seccomp:\t0\nchmod 0\n"), "{seen}");
+    let confined = "CapEff:\t0000000000000000\nSeccomp:\t2\nchmod 1\n";
     assert!(seen.ends_with(confined), "{seen}");
 }

@@ -63,7 +63,7 @@ pub struct Outside {
     pub notify: Notify,
     /// For how long.
     pub stay: Stay,
-    /// What logind says; `None`: the one of this node is asked.
+    /// What logind says; `None`: shutdowns of the machine are not announced.
     pub logind: Option<mpsc::Receiver<Word>>,
 }
 

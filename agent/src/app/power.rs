@@ -7,13 +7,9 @@ use super::App;
 use super::reporting::{Reporting, Why};
 use crate::api::recorder::{EventInput, Involved};
 use crate::clock::Now;
-use crate::config::{Config, Mode};
-use crate::logind::{self, Lock, Word};
+use crate::logind::{Lock, Word};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
-
-/// Words of logind that wait for the loop. When it is full logind's next word waits too.
-const WORDS: usize = 4;
 
 /// What logind says.
 pub(super) struct Power {
@@ -23,21 +19,8 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// Listens to `given`, or to the logind of this node where a status says that it goes down. Must
-    /// be called in a runtime.
-    pub(super) fn start(
-        config: &Config,
-        reports: bool,
-        given: Option<mpsc::Receiver<Word>>,
-    ) -> Self {
-        let listens = reports && config.mode == Mode::Node;
-        let words = given.or_else(|| {
-            listens.then(|| {
-                let (send, words) = mpsc::channel(WORDS);
-                tokio::spawn(logind::follow(config.host_root.join(logind::BUS), send));
-                words
-            })
-        });
+    /// Listens to `words`, if there are any.
+    pub(super) const fn listening_to(words: Option<mpsc::Receiver<Word>>) -> Self {
         Self { words, lock: None }
     }
 

@@ -18,9 +18,10 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLogging, Stay};
 use crate::clock::Clock;
-use crate::config::{Config, Ignored, Loaded, Overrides, ProbeFor, Sandbox, Tier};
+use crate::config::{Config, Ignored, Loaded, Mode, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
+use crate::logind;
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state::Claim;
 
@@ -151,6 +152,11 @@ impl Prepared {
         let kmsg = kernel_log(&config, &kernel);
         let pods = app::pods_path(&config);
         let triggers = app::triggers(&config, &pods);
+        let has_status = config.mode == Mode::Node && client.is_some();
+        let logind = (has_status && manner.writing == Writing::Sent).then(|| {
+            let _entered = runtime.enter();
+            logind::start(config.host_root.join(logind::BUS))
+        });
         confine(&config, &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
@@ -174,7 +180,7 @@ impl Prepared {
             reloads: None,
             notify,
             stay: manner.stay,
-            logind: None,
+            logind,
         };
         Ok(Self {
             runtime,

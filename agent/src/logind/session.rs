@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -46,11 +45,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects, says who we are, and subscribes.
-    pub(super) async fn open(bus: &Path) -> io::Result<Self> {
+    /// Says on a connection who we are, and subscribes.
+    pub(super) async fn open(stream: UnixStream) -> io::Result<Self> {
         let opening = async {
             let mut session = Self {
-                stream: UnixStream::connect(bus).await?,
+                stream,
                 serial: 0,
                 bytes: Vec::new(),
                 descriptors: VecDeque::new(),
@@ -123,6 +122,8 @@ impl Session {
     /// The next thing that matters.
     pub(super) async fn next(&mut self) -> io::Result<Heard> {
         loop {
+            // Anybody on the bus may send us signals, with descriptors that nobody asked for.
+            self.descriptors.clear();
             let message = match self.ahead.pop_front() {
                 Some(message) => message,
                 None => self.message().await?,

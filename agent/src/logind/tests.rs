@@ -41,14 +41,18 @@ async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
     for word in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
         assert!(call.contains(word), "{call:?}");
     }
+    with_descriptor(bus, &answer(NAME, serial)).await
+}
+
+/// Sends a message, and with it a descriptor whose other end is given.
+async fn with_descriptor(bus: &UnixStream, message: &[u8]) -> Std {
     let (ours, theirs) = Std::pair().unwrap();
-    let reply = answer(NAME, serial);
     bus.async_io(Interest::WRITABLE, || {
         let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         assert!(beside.push(SendAncillaryMessage::ScmRights(&theirs)));
-        let bytes = [std::io::IoSlice::new(&reply)];
+        let bytes = [std::io::IoSlice::new(message)];
         Ok(sendmsg(&*bus, &bytes, &mut beside, SendFlags::empty())?)
     })
     .await
@@ -72,14 +76,15 @@ fn bus(name: &str) -> (PathBuf, UnixListener) {
 async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() {
     let (path, listener) = bus("logind");
     let (send, mut words) = mpsc::channel(4);
-    tokio::spawn(follow(path.clone(), send));
+    tokio::spawn(follow(connect(&path), path.clone(), send));
     let (mut bus, lock) = subscribed(&listener).await;
     // Anybody may send us signals. Only logind is believed.
-    bus.write_all(&prepare(":1.99", true)).await.unwrap();
+    let strangers = with_descriptor(&bus, &prepare(":1.99", true)).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
     let Some(Word::ShuttingDown(Some(held))) = words.recv().await else {
         panic!("no word of it");
     };
+    assert!(is_free(&strangers), "the stranger's descriptor is closed");
     assert!(!is_free(&lock));
     drop(held);
     assert!(is_free(&lock));
@@ -105,7 +110,7 @@ async fn without_a_bus_nobody_tries_again() {
     let (path, listener) = bus("no-logind");
     drop(listener);
     let (send, mut words) = mpsc::channel(1);
-    follow(path.clone(), send).await;
+    follow(connect(&path), path.clone(), send).await;
     assert!(words.recv().await.is_none());
     std::fs::remove_file(&path).unwrap();
 }

@@ -9,16 +9,16 @@ use landlock::{
 
 use super::profile::{Plugin, Profile};
 
-/// The newest that we know to suit us; an older kernel takes what it has. The next but two limits
-/// sockets in the file system, which container runtimes and the system's manager have.
-const NEWEST: ABI = ABI::V6;
+/// The newest that we know to suit us; an older kernel takes what it has. This one also limits which
+/// UNIX sockets in the file system can be reached; those that are connected are not affected.
+const NEWEST: ABI = ABI::V9;
 
 /// Limits the calling thread; says by which version of Landlock, or that there is none.
 pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let everywhere = match profile.plugin {
         Plugin::None => read,
-        Plugin::Runs => read | AccessFs::Execute,
+        Plugin::Runs => read | AccessFs::Execute | AccessFs::ResolveUnix,
     };
     let in_directories = read
         | AccessFs::WriteFile

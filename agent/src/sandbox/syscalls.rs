@@ -174,6 +174,37 @@ const HOSTILE: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
+/// Change of owner, mode and attributes: Landlock does not cover these, and root owns most files of
+/// the node. A plugin creates its files with the mode that it wants. `io_uring` is refused because it
+/// does some of this, and opens sockets, without a system call that a filter could see.
+const ATTRIBUTES: &[i64] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_fremovexattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_lremovexattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_setxattr,
+    // By number, the same on every architecture, since not every C library's bindings name them:
+    // `fchmodat2`, `setxattrat`, `removexattrat` and `file_setattr`.
+    452,
+    463,
+    466,
+    469,
+];
+
+/// Older forms of the above, which only this architecture has.
+#[cfg(target_arch = "x86_64")]
+const ATTRIBUTES_HERE: &[i64] = &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const ATTRIBUTES_HERE: &[i64] = &[];
+
 /// Commands of `bpf` (`include/uapi/linux/bpf.h`): look up, update, delete and go through the entries
 /// of a map, and ask what a descriptor stands for.
 const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
@@ -222,8 +253,10 @@ fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
             filters.push(compile(left, refuse, allow));
         }
         Plugin::Runs => {
-            let loading = loading_programs().map_err(io::Error::other)?;
-            filters.push(compile(loading, allow, refuse));
+            let mut refused = loading_programs().map_err(io::Error::other)?;
+            refused.extend(any_arguments(ATTRIBUTES));
+            refused.extend(any_arguments(ATTRIBUTES_HERE));
+            filters.push(compile(refused, allow, refuse));
         }
     }
     let compiled: Result<_, _> = filters.into_iter().collect();
@@ -282,17 +315,17 @@ fn left() -> Result<Rules, BackendError> {
         ),
         // Asking for limits, not setting them.
         (libc::SYS_prlimit64, vec![null(2)?]),
+        // No UNIX socket, nor a pair of them: those of a container runtime and of the service manager
+        // are open to root without any capability. All that we need are open by now.
         (
             libc::SYS_socket,
             vec![
-                family(libc::AF_UNIX)?,
                 family(libc::AF_INET)?,
                 family(libc::AF_INET6)?,
                 netlink(libc::NETLINK_ROUTE)?,
                 netlink(libc::NETLINK_KOBJECT_UEVENT)?,
             ],
         ),
-        (libc::SYS_socketpair, vec![family(libc::AF_UNIX)?]),
         // How a panic ends us.
         (libc::SYS_tgkill, vec![one(0, Is::Eq, own)?]),
         (libc::SYS_tkill, vec![one(0, Is::Eq, own)?]),
@@ -338,26 +371,43 @@ fn number(value: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::{AsRawFd as _, OwnedFd};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
     use std::os::unix::process::ExitStatusExt as _;
+    use std::path::PathBuf;
     use std::process::{Command, Stdio};
     use std::thread;
 
     use nix::errno::Errno;
+    use nix::fcntl::AT_FDCWD;
     use nix::sys::prctl::set_no_new_privs;
     use nix::sys::signal::{Signal, kill};
-    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockProtocol, SockType, UnixAddr, connect, socket,
+    };
+    use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
     use nix::unistd::{Pid, chroot};
 
     use super::*;
 
     /// On a thread of its own, which takes the filters along when it ends.
     fn filtered<T: Send + 'static>(plugin: Plugin, test: fn() -> T) -> T {
+        filtered_with(plugin, (), move |()| test())
+    }
+
+    fn filtered_with<Given: Send + 'static, T: Send + 'static>(
+        plugin: Plugin,
+        given: Given,
+        test: impl FnOnce(&Given) -> T + Send + 'static,
+    ) -> T {
         let confined = thread::spawn(move || {
             set_no_new_privs().unwrap();
             restrict(plugin).unwrap();
-            test()
+            (test(&given), given)
         });
-        confined.join().unwrap()
+        // What was given may need what the thread no longer may.
+        let (got, _given) = confined.join().unwrap();
+        got
     }
 
     fn opens(
@@ -374,7 +424,17 @@ mod tests {
             let stream = |family| opens(family, SockType::Stream, None);
             let netlink = |protocol| opens(AddressFamily::Netlink, SockType::Raw, Some(protocol));
             let rows = [
-                ("unix", stream(AddressFamily::Unix), Ok(())),
+                ("unix", stream(AddressFamily::Unix), Err(Errno::EPERM)),
+                (
+                    "unix, datagrams",
+                    opens(AddressFamily::Unix, SockType::Datagram, None),
+                    Err(Errno::EPERM),
+                ),
+                (
+                    "a pair",
+                    UnixStream::pair().map(drop).map_err(|err| errno(&err)),
+                    Err(Errno::EPERM),
+                ),
                 ("inet", stream(AddressFamily::Inet), Ok(())),
                 ("inet6", stream(AddressFamily::Inet6), Ok(())),
                 ("vsock", stream(AddressFamily::Vsock), Err(Errno::EPERM)),
@@ -398,10 +458,88 @@ mod tests {
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7, "threads");
             let err = Command::new("/bin/true").status().unwrap_err();
             assert_eq!(err.raw_os_error(), Some(Errno::EPERM as i32), "processes");
-            let mode = fs::metadata("/proc/self/comm").unwrap().permissions();
-            let err = fs::set_permissions("/proc/self/comm", mode).unwrap_err();
-            assert_eq!(err.raw_os_error(), Some(Errno::EPERM as i32), "modes");
+            assert_eq!(mode_of_nothing(), Err(Errno::EPERM), "modes");
         });
+    }
+
+    fn errno(err: &io::Error) -> Errno {
+        Errno::from_raw(err.raw_os_error().unwrap())
+    }
+
+    /// Sets the mode of a file that cannot exist: `ENOENT`, where that is allowed.
+    fn mode_of_nothing() -> nix::Result<()> {
+        fchmodat(AT_FDCWD, "", Mode::S_IRWXU, FchmodatFlags::FollowSymlink)
+    }
+
+    /// What a socket that was opened before the filter can still reach: the listener of the control
+    /// socket and an open connection nothing, the service manager's other sockets for datagrams.
+    #[test]
+    fn what_is_open_reaches_no_other_stream_socket() {
+        filtered_with(Plugin::None, Sockets::open(), |sockets| {
+            let reached = |socket: &OwnedFd, to: &PathBuf| {
+                connect(socket.as_raw_fd(), &UnixAddr::new(to).unwrap())
+            };
+            let Sockets {
+                runtime,
+                listener,
+                connected,
+                datagrams,
+                journal,
+                ..
+            } = &sockets;
+            for (name, socket) in [("listener", listener), ("connected", connected)] {
+                for at in [runtime, journal] {
+                    assert!(reached(socket, at).is_err(), "{name} to {}", at.display());
+                }
+            }
+            assert_eq!(reached(datagrams, runtime), Err(Errno::EPROTOTYPE));
+            // docs/security.md names this one.
+            assert_eq!(reached(datagrams, journal), Ok(()), "before Landlock 9");
+        });
+    }
+
+    /// As the agent has them when the filters come: a listener, a connection, and a socket for
+    /// datagrams. Others of the node: a runtime's and a journal's.
+    struct Sockets {
+        runtime: PathBuf,
+        journal: PathBuf,
+        listener: OwnedFd,
+        connected: OwnedFd,
+        datagrams: OwnedFd,
+        _others: (UnixListener, UnixDatagram, UnixStream, PathsGone),
+    }
+
+    struct PathsGone(PathBuf);
+
+    impl Drop for PathsGone {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    impl Sockets {
+        fn open() -> Self {
+            let dir = std::env::temp_dir().join(format!("nodepulse-unix-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            let (runtime, journal) = (dir.join("runtime"), dir.join("journal"));
+            let listener = UnixListener::bind(dir.join("control")).unwrap();
+            let (connected, peer) = UnixStream::pair().unwrap();
+            let datagrams = UnixDatagram::unbound().unwrap();
+            let others = (
+                UnixListener::bind(&runtime).unwrap(),
+                UnixDatagram::bind(&journal).unwrap(),
+                peer,
+                PathsGone(dir),
+            );
+            Self {
+                runtime,
+                journal,
+                listener: listener.into(),
+                connected: connected.into(),
+                datagrams: datagrams.into(),
+                _others: others,
+            }
+        }
     }
 
     #[test]
@@ -413,6 +551,13 @@ mod tests {
                 command.status().unwrap()
             };
             assert!(run("/bin/true", &[]).success());
+            assert_eq!(mode_of_nothing(), Err(Errno::EPERM), "modes");
+            for refused in ["chmod 600 /dev/null", "chown 0 /dev/null"] {
+                let words: Vec<&str> = refused.split(' ').collect();
+                assert_eq!(run(words[0], &words[1..]).code(), Some(1), "{refused}");
+            }
+            // A plugin may have to ask a service of the node.
+            assert_eq!(opens(AddressFamily::Unix, SockType::Stream, None), Ok(()));
             let killed = run("unshare", &["--user", "true"]);
             assert_eq!(killed.signal(), Some(Signal::SIGSYS as i32), "{killed}");
         });

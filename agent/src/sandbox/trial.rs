@@ -5,8 +5,10 @@ use std::fs::OpenOptions;
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
 use nix::sys::signal::kill;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{Pid, execve};
 
 use super::profile::{Plugin, Profile};
@@ -20,7 +22,7 @@ struct Trial {
     gets_through: fn() -> bool,
 }
 
-const TRIALS: [Trial; 6] = [
+const TRIALS: [Trial; 8] = [
     Trial {
         what: "load eBPF programs",
         beside_a_plugin: true,
@@ -46,6 +48,27 @@ const TRIALS: [Trial; 6] = [
         gets_through: || {
             let flags = SockFlag::SOCK_CLOEXEC;
             socket(AddressFamily::Packet, SockType::Raw, flags, None).is_ok()
+        },
+    },
+    Trial {
+        what: "change modes of files",
+        beside_a_plugin: true,
+        // No file has this name: whoever may change modes gets that as the answer.
+        gets_through: || {
+            let mode = Mode::S_IRUSR;
+            let err = fchmodat(AT_FDCWD, "", mode, FchmodatFlags::FollowSymlink);
+            err != Err(Errno::EPERM)
+        },
+    },
+    Trial {
+        what: "connect to UNIX sockets",
+        beside_a_plugin: false,
+        // Without a socket there is no connection, whatever its name.
+        gets_through: || {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            [SockType::Stream, SockType::Datagram, SockType::SeqPacket]
+                .iter()
+                .any(|kind| socket(AddressFamily::Unix, *kind, flags, None).is_ok())
         },
     },
     Trial {
@@ -86,11 +109,13 @@ mod tests {
             files: Vec::new(),
         };
         let (tried, through) = run(&profile(Plugin::None));
-        assert_eq!(tried, 6);
+        assert_eq!(tried, 8);
         assert!(through.contains(&"write files"), "{through:?}");
         assert!(through.contains(&"run programs"), "{through:?}");
+        assert!(through.contains(&"connect to UNIX sockets"), "{through:?}");
+        assert!(through.contains(&"change modes of files"), "{through:?}");
         let (tried, through) = run(&profile(Plugin::Runs));
-        assert_eq!(tried, 4);
+        assert_eq!(tried, 5);
         assert!(!through.contains(&"run programs"), "{through:?}");
     }
 }
