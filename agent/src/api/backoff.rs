@@ -1,6 +1,8 @@
 //! Delays between tries, as values: who waits is somebody else.
 
 #![forbid(unsafe_code)]
+// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::time::Duration;
 
@@ -75,10 +77,27 @@ impl Jitter {
         Self(self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// `period`, made longer by up to `share` of it.
+    /// `period`, made longer by up to `share` of it; at most the longest duration.
     pub fn stretch(&mut self, period: Duration, share: f64) -> Duration {
-        period.mul_f64(1.0 + share * self.fraction())
+        period.saturating_add(multiplied(period, share * self.fraction()))
     }
+
+    /// A random part of `period`, less than all of it.
+    pub fn part(&mut self, period: Duration) -> Duration {
+        multiplied(period, self.fraction())
+    }
+}
+
+/// `period` times `factor`. The one place that multiplies a duration by a fraction, since
+/// `Duration::mul_f64` panics if the product does not fit: here that is the longest duration, and
+/// a factor below zero or without a value gives none.
+fn multiplied(period: Duration, factor: f64) -> Duration {
+    let seconds = period.as_secs_f64() * factor;
+    Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 {
+        Duration::MAX
+    } else {
+        Duration::ZERO
+    })
 }
 
 #[cfg(test)]
@@ -112,6 +131,25 @@ mod tests {
     }
 
     #[test]
+    fn no_period_is_too_long_to_be_stretched() {
+        for seed in 1..=20 {
+            let mut jitter = Jitter::seeded(seed);
+            let stretched = jitter.stretch(Duration::MAX, 0.5);
+            assert_eq!(stretched, Duration::MAX, "seed {seed}");
+        }
+        let second = Duration::from_secs(1);
+        let rows = [
+            (0.5, Duration::from_millis(500)),
+            (-0.5, Duration::ZERO),
+            (f64::NAN, Duration::ZERO),
+            (f64::INFINITY, Duration::MAX),
+        ];
+        for (factor, expected) in rows {
+            assert_eq!(multiplied(second, factor), expected, "{factor}");
+        }
+    }
+
+    #[test]
     fn jitter_stays_within_its_share_and_differs_by_seed() {
         let period = Duration::from_secs(10);
         let mut firsts = std::collections::BTreeSet::new();
@@ -120,7 +158,7 @@ mod tests {
             firsts.insert(jitter.stretch(period, 0.04));
             for _ in 0..50 {
                 let got = jitter.stretch(period, 0.04);
-                assert!(period <= got && got < period.mul_f64(1.04), "{got:?}");
+                assert!(period <= got && got < period * 26 / 25, "{got:?}");
             }
         }
         assert!(firsts.len() > 190, "{}", firsts.len());

@@ -1,6 +1,8 @@
 //! Who we are to the API server, and where it is: checked whole before the first request.
 
 #![forbid(unsafe_code)]
+// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -108,7 +110,9 @@ pub(super) async fn access(source: Source<'_>) -> Result<Access, ApiError> {
 fn renewal(issued: &Issued) -> Option<Instant> {
     let left = issued.ends?.duration_since(Clock::kernel().now().wall);
     let left = left.unwrap_or_default();
-    Some(Instant::now() + left - MARGIN.min(left / 5))
+    let wait = left.saturating_sub(MARGIN.min(left.checked_div(5).unwrap_or_default()));
+    // An end beyond what the clock can count is none.
+    Instant::now().checked_add(wait)
 }
 
 fn auth_info(issued: Issued) -> Result<AuthInfo, ApiError> {

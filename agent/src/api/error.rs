@@ -1,6 +1,8 @@
 //! What can go wrong with the API server, and what to do about it.
 
 #![forbid(unsafe_code)]
+// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +14,9 @@ use tower::BoxError;
 
 /// The longest part of a server's message that is kept: it ends in log lines.
 const MESSAGE_LIMIT: usize = 512;
+
+/// The longest wait that a server can ask for. Every caller waits less: at most a deadline.
+const LONGEST_WAIT: u64 = 3600;
 
 /// One request, as errors and log lines name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +112,7 @@ pub enum ApiError {
         refusal: Refusal,
         /// The server's words, shortened.
         message: String,
-        /// When the server wants to be asked again.
+        /// When the server wants to be asked again: at least a second, at most an hour.
         retry_after: Option<Duration>,
     },
     /// Every try of one round failed; the next round comes by itself.
@@ -233,17 +238,18 @@ impl ApiError {
             Some(message) => printable(message),
             None => printable(&String::from_utf8_lossy(body)),
         };
-        let said = headers
+        let seconds = headers
             .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-            .or_else(|| status.pointer("/details/retryAfterSeconds")?.as_u64())
-            .filter(|seconds| *seconds > 0);
+            .and_then(|value| header_seconds(value.to_str().ok()?))
+            .or_else(|| body_seconds(status.pointer("/details/retryAfterSeconds")?))
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| seconds.min(LONGEST_WAIT));
         Self::Refused {
             call,
             code,
             refusal: Refusal::new(code, text("/reason")),
             message,
-            retry_after: said.map(Duration::from_secs),
+            retry_after: seconds.map(Duration::from_secs),
         }
     }
 }
@@ -288,6 +294,20 @@ impl Refusal {
             (Self::Forbidden | Self::Invalid | Self::Other, _) => Disposition::GiveUp,
         }
     }
+}
+
+/// Seconds in a `Retry-After` header, which may have more digits than any number type. A date is
+/// ignored: an API server sends none.
+fn header_seconds(text: &str) -> Option<u64> {
+    let digits = text.trim();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// Seconds in a `Status`. A number that is larger than its type is read as a float.
+fn body_seconds(value: &Value) -> Option<u64> {
+    let is_large = value.as_f64().is_some_and(|seconds| seconds > 1e18);
+    value.as_u64().or(is_large.then_some(u64::MAX))
 }
 
 /// One line of at most [`MESSAGE_LIMIT`] characters, without control characters.
@@ -360,6 +380,43 @@ mod tests {
         let err = ApiError::refused(call, 504, &HeaderMap::new(), body);
         let wait = Disposition::RetryAfter(Duration::from_secs(1));
         assert_eq!(err.disposition(), wait);
+    }
+
+    #[test]
+    fn a_wait_that_the_server_asks_for_is_at_most_an_hour_and_zero_is_none() {
+        //  header, body, seconds
+        let rows = [
+            ("0", "null", None),
+            ("18446744073709551615", "null", Some(3600)),
+            ("99999999999999999999999999", "null", Some(3600)),
+            ("3601", "null", Some(3600)),
+            ("3600", "null", Some(3600)),
+            ("3599", "null", Some(3599)),
+            ("-1", "null", None),
+            ("+1", "null", None),
+            ("1.5", "null", None),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", "null", None),
+            ("", "18446744073709551615", Some(3600)),
+            ("", "1e300", Some(3600)),
+            ("", "-1", None),
+            ("", "0.5", None),
+            ("", "\"9\"", None),
+            ("7", "9", Some(7)),
+        ];
+        for (header, body, seconds) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, header.parse().unwrap());
+            let call = Call {
+                verb: "PUT".to_owned(),
+                object: "lease worker-1".to_owned(),
+            };
+            let body = format!(r#"{{"details":{{"retryAfterSeconds":{body}}}}}"#);
+            let err = ApiError::refused(call, 429, &headers, body.as_bytes());
+            let expected = seconds.map_or(Disposition::Retry, |seconds| {
+                Disposition::RetryAfter(Duration::from_secs(seconds))
+            });
+            assert_eq!(err.disposition(), expected, "{header:?} {body}");
+        }
     }
 
     #[test]

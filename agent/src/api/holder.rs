@@ -5,6 +5,8 @@
 //! `spec.renewTime`, after the first word of its user agent.
 
 #![forbid(unsafe_code)]
+// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -16,6 +18,10 @@ use super::{ApiError, Client, Place, Refusal, transport};
 
 /// How long a Lease is good for that does not say so: the kubelet's default.
 const USUAL_DURATION: u64 = 40;
+
+/// The longest that a Lease is good for, whatever it says: a node agent renews four times in that
+/// time, so one that has been silent for an hour is gone.
+const LONGEST_DURATION: u64 = 3600;
 
 /// Who keeps a Lease alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +66,12 @@ pub async fn look(
 }
 
 /// Whoever renewed `lease`; `None` where it has run out.
-fn holder(lease: &Value, now: SystemTime) -> Option<Holder> {
+pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<Holder> {
     let spec = lease.get("spec")?;
     let renewed: Timestamp = spec.get("renewTime")?.as_str()?.parse().ok()?;
     let seconds = spec.get("leaseDurationSeconds").and_then(Value::as_u64);
-    let good_for = Duration::from_secs(seconds.unwrap_or(USUAL_DURATION));
+    let seconds = seconds.unwrap_or(USUAL_DURATION).min(LONGEST_DURATION);
+    let good_for = Duration::from_secs(seconds);
     // A time ahead of our clock was written just now by another one.
     let ago = now
         .duration_since(SystemTime::from(renewed))
@@ -122,6 +129,8 @@ mod tests {
         const OLD: &str = "2026-01-01T00:00:20.000000Z";
         const AHEAD: &str = "2026-01-01T00:02:00.000000Z";
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let mut forever = lease("worker-1", "2025-12-31T23:00:00Z", Some("kubelet"));
+        forever["spec"]["leaseDurationSeconds"] = json!(u64::MAX);
         let rows = [
             ("a kubelet", lease("worker-1", FRESH, Some("kubelet")), true),
             (
@@ -160,6 +169,7 @@ mod tests {
                 false,
             ),
             ("nonsense", json!({"spec": {"renewTime": "soon"}}), false),
+            ("one for ever", forever, false),
         ];
         for (name, lease, other) in rows {
             let holder = holder(&lease, now.into()).filter(|holder| !is_us(holder, "worker-1"));

@@ -419,7 +419,7 @@ impl Reporting {
     /// The moment for periodic work: one period from now, stretched at random, or together with
     /// the `other` work where that falls within the stretch.
     fn next(&mut self, now: BootNanos, period: Duration, other: BootNanos) -> BootNanos {
-        let (first, last) = (now.plus(period), now.plus(period.mul_f64(1.0 + JITTER)));
+        let (first, last) = (now.plus(period), now.plus(period * 26 / 25));
         if (first..=last).contains(&other) {
             return other;
         }

@@ -96,6 +96,6 @@ fn uptime() -> io::Result<Duration> {
         .next()
         .and_then(|seconds| seconds.parse().ok());
     seconds
-        .map(Duration::from_secs_f64)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| io::Error::other(text.clone()))
 }

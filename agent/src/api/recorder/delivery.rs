@@ -102,10 +102,10 @@ impl Delivery {
                 });
             }
             let wait = match err.refusal() {
-                None if unanswered == 1 => RECONNECT.mul_f64(self.jitter.fraction()),
-                None if ignored <= 1 => AFTER_OTHERS + SPREAD.mul_f64(self.jitter.fraction()),
+                None if unanswered == 1 => self.jitter.part(RECONNECT),
+                None if ignored <= 1 => AFTER_OTHERS + self.jitter.part(SPREAD),
                 // Each such try costs a connection, and others use it too.
-                None => RETRY_WAIT + SPREAD.mul_f64(self.jitter.fraction()),
+                None => RETRY_WAIT + self.jitter.part(SPREAD),
                 Some(_) => self.wait(&err, failed == 1),
             };
             self.sleep(wait).await;
@@ -116,7 +116,7 @@ impl Delivery {
     fn wait(&mut self, err: &ApiError, first: bool) -> Duration {
         match err.disposition() {
             Disposition::RetryAfter(wait) => self.client.spread(wait),
-            _ if first => RETRY_WAIT.mul_f64(self.jitter.fraction()),
+            _ if first => self.jitter.part(RETRY_WAIT),
             _ => RETRY_WAIT,
         }
     }
