@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 pub mod access;
 pub mod backoff;
+mod body;
 pub mod convert;
 pub mod credentials;
 pub mod error;
@@ -47,7 +48,7 @@ use backoff::Jitter;
 use credentials::Access;
 pub use error::{ApiError, Call, Disposition, Refusal};
 pub use generation::Generation;
-use generation::{Answer, Failure, Payload};
+use generation::{Failure, Payload};
 use paper::{Paper, Reads, Tell};
 pub use place::Place;
 pub use presence::Sign;
@@ -312,13 +313,17 @@ impl Client {
             }
         })?;
         let limit = self.0.deadline;
-        let ended = tokio::time::timeout(limit, generation.exchange(request)).await;
+        let exchange = generation.exchange(request, place.limit());
+        let ended = tokio::time::timeout(limit, exchange).await;
         let counts = generation.counts();
         counts.ended(verb, place.resource, generation::end(&ended));
         let answer = match ended {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Credentials(source))) => {
                 return Err(ApiError::Credentials { call, source });
+            }
+            Ok(Err(Failure::TooLarge(limit))) => {
+                return Err(ApiError::TooLarge { call, limit });
             }
             Ok(Err(Failure::Connection(source))) => {
                 self.replace_connection(generation.number());
@@ -336,18 +341,14 @@ impl Client {
             code = answer.code.as_u16(),
             "answered"
         );
-        self.read(call, &answer, generation.number())
-    }
-
-    fn read(&self, call: Call, answer: &Answer, number: u64) -> Result<Value, ApiError> {
         let code = answer.code.as_u16();
         if !answer.code.is_success() {
             return Err(ApiError::refused(call, code, &answer.headers, &answer.body));
         }
-        serde_json::from_slice(&answer.body).map_err(|source| {
+        body::parse(&answer.body, place.limit()).map_err(|source| {
             // Half an answer under a status of success: what is between us and the server is at
             // fault, so look for another way to it.
-            self.replace_connection(number);
+            self.replace_connection(generation.number());
             ApiError::Garbled { call, code, source }
         })
     }

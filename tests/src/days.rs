@@ -104,7 +104,7 @@ fn bad_days(requests: &[Recorded]) -> Vec<Day<'_>> {
 }
 
 /// What a request can meet on a faulty day.
-static MISHAPS: [Effect; 10] = [
+pub static MISHAPS: [Effect; 17] = [
     Effect::Status(500),
     Effect::ResetAfterwards,
     Effect::TooManyRequests(1),
@@ -115,6 +115,13 @@ static MISHAPS: [Effect; 10] = [
     Effect::Reset,
     Effect::Garbage,
     Effect::GoAway,
+    Effect::HugeRetryAfter,
+    Effect::EndlessError,
+    Effect::EndlessLine,
+    Effect::ManyMembers,
+    Effect::LargeHeaders,
+    Effect::Empty,
+    Effect::Drip,
 ];
 
 impl fmt::Display for Day<'_> {
@@ -167,7 +174,10 @@ impl Day<'_> {
         match self {
             Self::Good | Self::Late(_) => PROMPT,
             Self::From { effect, times, .. } => match (effect, times) {
-                (Effect::Hang | Effect::HangAfterwards, _) => HELD_UP,
+                (
+                    Effect::Hang | Effect::HangAfterwards | Effect::Drip | Effect::HugeRetryAfter,
+                    _,
+                ) => HELD_UP,
                 (_, 1) => PROMPT,
                 (_, _) => HELD_UP,
             },

@@ -12,6 +12,8 @@ use http::header::RETRY_AFTER;
 use serde_json::Value;
 use tower::BoxError;
 
+use super::body::{self, Limit};
+
 /// The longest part of a server's message that is kept: it ends in log lines.
 const MESSAGE_LIMIT: usize = 512;
 
@@ -89,6 +91,14 @@ pub enum ApiError {
         /// Why.
         #[source]
         source: BoxError,
+    },
+    /// The body is over its limit, and was not read to its end.
+    #[error("{call}: an answer of more than {limit} bytes")]
+    TooLarge {
+        /// The request.
+        call: Call,
+        /// In bytes.
+        limit: usize,
     },
     /// The status says success and the body is no JSON.
     #[error("{call}: {code} with a body that is no JSON object")]
@@ -181,6 +191,7 @@ impl ApiError {
             Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
+            | Self::TooLarge { .. }
             | Self::Garbled { .. } => Disposition::Retry,
             Self::Refused {
                 refusal,
@@ -203,6 +214,7 @@ impl ApiError {
             | Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
+            | Self::TooLarge { .. }
             | Self::Garbled { .. } => None,
         }
     }
@@ -215,6 +227,7 @@ impl ApiError {
             Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
+            | Self::TooLarge { .. }
             | Self::Garbled { .. } => true,
             Self::Refused { refusal, .. } => matches!(
                 refusal,
@@ -232,12 +245,8 @@ impl ApiError {
 
     /// From an answer that is no success.
     pub(super) fn refused(call: Call, code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
-        let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
-        let message = match text("/message") {
-            Some(message) => printable(message),
-            None => printable(&String::from_utf8_lossy(body)),
-        };
+        let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
+        let reason = status.pointer("/reason").and_then(Value::as_str);
         let seconds = headers
             .get(RETRY_AFTER)
             .and_then(|value| header_seconds(value.to_str().ok()?))
@@ -247,15 +256,15 @@ impl ApiError {
         Self::Refused {
             call,
             code,
-            refusal: Refusal::new(code, text("/reason")),
-            message,
+            refusal: Refusal::new(code, reason),
+            message: message_of(&status, body),
             retry_after: seconds.map(Duration::from_secs),
         }
     }
 }
 
 impl Refusal {
-    fn new(code: u16, reason: Option<&str>) -> Self {
+    pub(super) fn new(code: u16, reason: Option<&str>) -> Self {
         match (code, reason) {
             (401, _) => Self::Unauthorized,
             (403, _) => Self::Forbidden,
@@ -296,6 +305,19 @@ impl Refusal {
     }
 }
 
+/// What the body of a refusal says, in one line.
+pub(super) fn message(body: &[u8]) -> String {
+    let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
+    message_of(&status, body)
+}
+
+fn message_of(status: &Value, body: &[u8]) -> String {
+    match status.pointer("/message").and_then(Value::as_str) {
+        Some(message) => printable(message),
+        None => printable(&String::from_utf8_lossy(body)),
+    }
+}
+
 /// Seconds in a `Retry-After` header, which may have more digits than any number type. A date is
 /// ignored: an API server sends none.
 fn header_seconds(text: &str) -> Option<u64> {
@@ -310,11 +332,16 @@ fn body_seconds(value: &Value) -> Option<u64> {
     value.as_u64().or(is_large.then_some(u64::MAX))
 }
 
-/// One line of at most [`MESSAGE_LIMIT`] characters, without control characters.
+/// One line of at most [`MESSAGE_LIMIT`] characters, without control characters and without those
+/// that begin a line or turn the direction of reading.
 fn printable(text: &str) -> String {
+    let is_plain = |c: char| {
+        !c.is_control()
+            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     text.chars()
         .take(MESSAGE_LIMIT)
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_plain(c) { c } else { ' ' })
         .collect::<String>()
         .trim()
         .to_owned()

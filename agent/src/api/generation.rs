@@ -2,28 +2,28 @@
 
 #![forbid(unsafe_code)]
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::Stream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
-use kube::core::WatchEvent;
+use kube::client::Body;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::BoxError;
+use tracing::{debug, warn};
 
 use super::Place;
+use super::body::{self, BodyError, Limit};
 use super::presence::Presence;
 use super::tally::{End, Tally};
 
-/// The largest answer that is read: an object of the API cannot be larger than what etcd takes,
-/// 1.5 MiB, but its JSON form can.
-const ANSWER_LIMIT: usize = 8 << 20;
+/// How long a watch may take to be answered. A server that has to fill its own memory first, after
+/// a restart, takes longer than for another request.
+const WATCH_LIMIT: Duration = Duration::from_secs(30);
 /// How long a request waits for the first answer on a new connection to somebody else's.
 pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 
@@ -97,33 +97,34 @@ impl Generation {
         &self.counts
     }
 
-    /// For streams, which have no deadline and must start anew on the next generation.
-    #[must_use]
-    pub fn client(&self) -> &kube::Client {
-        &self.client
-    }
-
-    /// Opens a watch on `resource`. Nothing ends it but the server or the connection.
+    /// Sends the request for a watch on `resource`. Gives what the server answers, whatever its
+    /// status; `None` if there is no answer.
     pub(super) async fn watch(
         &self,
         resource: &'static str,
-        request: http::Request<Vec<u8>>,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, kube::Error>> + use<>, kube::Error>
-    {
+        request: http::Request<Body>,
+    ) -> Option<http::Response<Body>> {
         let turn = self.opening.turn().await;
-        let opened = self.client.request_events(request).await;
-        let end = match &opened {
-            Ok(_) => End::Answered(StatusCode::OK.as_u16()),
-            Err(kube::Error::Api(status)) => End::answered(status.code),
-            Err(kube::Error::Auth(_)) => End::Credentials,
-            Err(_) => End::Unreachable,
+        let answered = tokio::time::timeout(WATCH_LIMIT, self.send(request)).await;
+        let end = match &answered {
+            Ok(Ok(response)) => End::answered(response.status().as_u16()),
+            Ok(Err(Failure::Credentials(_))) => End::Credentials,
+            Ok(Err(Failure::Connection(_) | Failure::TooLarge(_))) => End::Unreachable,
+            Err(_) => End::Deadline,
         };
         if let End::Answered(_) = end {
             self.opening.answered.store(true, Ordering::Relaxed);
         }
         drop(turn);
         self.counts.ended("WATCH", resource, end);
-        opened
+        match answered {
+            Ok(Ok(response)) => Some(response),
+            Ok(Err(Failure::Credentials(err) | Failure::Connection(err))) => {
+                debug!(resource, err = err.as_ref() as &dyn Error, "no watch");
+                None
+            }
+            Ok(Err(Failure::TooLarge(_))) | Err(_) => None,
+        }
     }
 
     /// Counts the connections that were given up.
@@ -150,13 +151,15 @@ pub(super) enum Payload<'a> {
 pub(super) struct Answer {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+    pub(super) body: Vec<u8>,
 }
 
 /// Why there is no answer.
 pub(super) enum Failure {
     Credentials(BoxError),
     Connection(BoxError),
+    /// The answer has more bytes than this.
+    TooLarge(usize),
 }
 
 pub(super) fn end(ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>) -> End {
@@ -164,14 +167,21 @@ pub(super) fn end(ended: &Result<Result<Answer, Failure>, tokio::time::error::El
         Ok(Ok(answer)) => End::answered(answer.code.as_u16()),
         Ok(Err(Failure::Credentials(_))) => End::Credentials,
         Ok(Err(Failure::Connection(_))) => End::Unreachable,
+        Ok(Err(Failure::TooLarge(_))) => End::TooLarge,
         Err(_) => End::Deadline,
     }
 }
 
 impl Counts {
     pub(super) fn ended(&self, verb: &'static str, resource: &'static str, end: End) {
-        self.tally.count(verb, resource, end);
+        let before = self.tally.count(verb, resource, end);
         match end {
+            End::TooLarge => {
+                if before == 0 {
+                    warn!(verb, resource, "the API server's answer is too large");
+                }
+                self.presence.answered();
+            }
             End::Answered(_) => self.presence.answered(),
             End::Deadline | End::Unreachable | End::Credentials => self.presence.unanswered(),
         }
@@ -181,18 +191,23 @@ impl Counts {
 impl Generation {
     pub(super) async fn exchange(
         &self,
-        request: http::Request<kube::client::Body>,
+        request: http::Request<Body>,
+        limit: Limit,
     ) -> Result<Answer, Failure> {
         let turn = self.opening.turn().await;
         let response = self.send(request).await?;
         self.opening.answered.store(true, Ordering::Relaxed);
         drop(turn);
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_LIMIT)
-            .collect()
-            .await
-            .map_err(Failure::Connection)?
-            .to_bytes();
+        let body = if head.status.is_success() {
+            body::whole(body, limit).await
+        } else {
+            body::start(body, Limit::REFUSAL).await
+        };
+        let body = body.map_err(|err| match err {
+            BodyError::TooLarge { limit } => Failure::TooLarge(limit),
+            err @ (BodyError::TooSlow | BodyError::Broken(_)) => Failure::Connection(err.into()),
+        })?;
         Ok(Answer {
             code: head.status,
             headers: head.headers,
@@ -200,10 +215,7 @@ impl Generation {
         })
     }
 
-    async fn send(
-        &self,
-        request: http::Request<kube::client::Body>,
-    ) -> Result<http::Response<kube::client::Body>, Failure> {
+    async fn send(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Failure> {
         self.client.send(request).await.map_err(|err| match err {
             kube::Error::Auth(_) => Failure::Credentials(err.into()),
             // Everything else that `send` gives comes from below HTTP.
@@ -216,13 +228,13 @@ pub(super) fn request(
     method: Method,
     place: &Place,
     payload: &Payload<'_>,
-) -> Result<http::Request<kube::client::Body>, http::Error> {
+) -> Result<http::Request<Body>, http::Error> {
     let builder = http::Request::builder()
         .method(method)
         .uri(&place.path)
         .header(ACCEPT, "application/json");
     match payload {
-        Payload::None => builder.body(kube::client::Body::empty()),
+        Payload::None => builder.body(Body::empty()),
         Payload::Object(object) => builder
             .header(CONTENT_TYPE, "application/json")
             .body(object.to_string().into_bytes().into()),

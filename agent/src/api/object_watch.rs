@@ -1,22 +1,43 @@
-//! One watch: opened in turn with other requests, read event by event, and why it ended.
+//! One watch: opened in turn with other requests, read event by event, and why it ended. And how
+//! watches follow each other.
 
 #![forbid(unsafe_code)]
+// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-use std::pin::Pin;
+use std::error::Error;
 use std::time::Duration;
 
-use futures_util::{Stream, TryStreamExt};
-use http::header::ACCEPT;
-use kube::core::WatchEvent;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use kube::client::Body;
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::Generation;
+use super::backoff::{Backoff, Jitter};
+use super::body::{self, BodyError, Limit, Lines};
 use super::convert::text;
+use super::tally;
+use super::{Generation, Refusal};
 
 /// The server ends a watch after this time, and up to twice that: at most twelve an hour, and never
 /// those of all nodes at once.
 pub const TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How much later than it was asked to the server may end a watch.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// How long the body of an error may take.
+const REFUSAL_TIME: Duration = Duration::from_secs(10);
+
+/// A watch that was open for so long is one that works, whatever it brought: longer than the first
+/// pauses between watches, and shorter than proxies let an idle stream live, which is a minute and
+/// more.
+const LIVED: Duration = Duration::from_secs(30);
+
+/// The longest `resourceVersion`: one is a number of at most 20 digits, of which we know only that
+/// it is short and can be part of a query.
+const VERSION_LIMIT: usize = 64;
 
 /// What to watch.
 #[derive(Debug)]
@@ -68,10 +89,66 @@ pub enum End {
     Broken,
 }
 
+/// How one watch follows another, the same for all of them: after any end, also the one that was
+/// asked for, there is a pause, 0.8 to 1.6 s at first and 30 to 60 s at last. The pauses begin anew
+/// after a watch that was open for [`LIVED`] or brought anything.
+#[derive(Debug)]
+pub struct Pace {
+    backoff: Backoff,
+    jitter: Jitter,
+    opened: Instant,
+    brought: bool,
+}
+
+impl Pace {
+    /// Spread by `jitter`, since a server that ends has many such watches, and not all are to come
+    /// back at once.
+    #[must_use]
+    pub fn new(jitter: Jitter) -> Self {
+        Self {
+            backoff: Backoff::WATCH,
+            jitter,
+            opened: Instant::now(),
+            brought: false,
+        }
+    }
+
+    /// A watch is opened. Gives how long it is to be open.
+    pub fn begin(&mut self) -> Duration {
+        self.opened = Instant::now();
+        self.brought = false;
+        self.jitter.stretch(TIMEOUT, 1.0)
+    }
+
+    /// The watch has brought an event or a bookmark.
+    pub fn brought(&mut self) {
+        self.brought = true;
+    }
+
+    /// Waits before the next watch.
+    pub async fn pause(&mut self) {
+        if std::mem::take(&mut self.brought) || LIVED <= self.opened.elapsed() {
+            self.backoff.reset();
+        }
+        let wait = self.backoff.advance();
+        tokio::time::sleep(self.jitter.stretch(wait, 1.0)).await;
+        // What failed before a watch was opened is no watch that lived.
+        self.opened = Instant::now();
+    }
+
+    /// Waits as long as a watch would be open: whoever may not watch is not allowed to soon.
+    pub async fn rest(&mut self) {
+        tokio::time::sleep(self.jitter.stretch(TIMEOUT, 1.0)).await;
+    }
+}
+
 /// An open watch.
 pub struct Watch {
     resource: &'static str,
-    events: Pin<Box<dyn Stream<Item = Result<WatchEvent<Value>, kube::Error>> + Send>>,
+    generation: Generation,
+    lines: Lines,
+    /// When it is given up.
+    end: Instant,
 }
 
 impl std::fmt::Debug for Watch {
@@ -95,60 +172,126 @@ impl Watch {
         from: &str,
         timeout: Duration,
     ) -> Result<Self, End> {
-        let Subject {
-            resource,
-            path,
-            fields,
-            accept,
-        } = subject;
-        let uri = format!(
-            "{path}?watch=true&allowWatchBookmarks=true&fieldSelector={fields}\
-             &resourceVersion={from}&timeoutSeconds={}",
-            timeout.as_secs()
-        );
-        let request = http::Request::get(uri).header(ACCEPT, *accept);
-        let request = request.body(Vec::new()).map_err(|err| {
-            debug!(
-                resource,
-                err = &err as &dyn std::error::Error,
-                "no such path"
-            );
+        let resource = subject.resource;
+        let request = request(subject, from, timeout).map_err(|err| {
+            debug!(resource, err = &err as &dyn Error, "no such path");
             End::Broken
         })?;
-        match generation.watch(resource, request).await {
-            Ok(events) => Ok(Self {
-                resource,
-                events: Box::pin(events),
-            }),
-            Err(err) => Err(ended(resource, &err)),
+        let response = generation.watch(resource, request).await;
+        let (head, body) = response.ok_or(End::Broken)?.into_parts();
+        let code = head.status.as_u16();
+        if !head.status.is_success() {
+            log_refusal(resource, code, body).await;
+            return Err(End::refused(code));
         }
+        let open = timeout.saturating_add(MARGIN);
+        let now = Instant::now();
+        Ok(Self {
+            resource,
+            generation: generation.clone(),
+            lines: Lines::new(body, Limit::OBJECT),
+            end: now.checked_add(open).unwrap_or(now),
+        })
     }
 
-    /// The next event.
+    /// The next event. Can be cancelled without loss.
     ///
     /// # Errors
     ///
     /// The end.
     pub async fn next(&mut self) -> Result<News, End> {
-        let event = self.events.try_next().await;
-        let event = event.map_err(|err| ended(self.resource, &err))?;
-        let (change, object) = match event.ok_or(End::Regular)? {
-            WatchEvent::Added(object) => (Change::Added, object),
-            WatchEvent::Modified(object) => (Change::Modified, object),
-            WatchEvent::Deleted(object) => (Change::Deleted, object),
-            WatchEvent::Bookmark(bookmark) => {
-                return Ok(News {
-                    change: Change::Bookmark,
-                    object: Value::Null,
-                    version: bookmark.metadata.resource_version,
-                });
-            }
-            WatchEvent::Error(status) => {
-                return Err(ended(self.resource, &kube::Error::Api(status)));
+        let resource = self.resource;
+        let line = match timeout_at(self.end, self.lines.next()).await {
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => return Err(End::Regular),
+            Ok(Err(err)) => return Err(self.broken(&err)),
+            Err(_) => {
+                debug!(resource, "watch not ended in time");
+                return Err(End::Broken);
             }
         };
-        let version = text(&object, "/metadata/resourceVersion");
-        Ok(News {
+        let event = body::parse(&line, Limit::OBJECT);
+        let event = event.map_err(|err| {
+            debug!(resource, err = &err as &dyn Error, "event not read");
+            End::Broken
+        })?;
+        News::of(event).inspect_err(|end| debug!(resource, ?end, "watch ended by an event"))
+    }
+
+    fn broken(&self, err: &BodyError) -> End {
+        let resource = self.resource;
+        debug!(resource, err = err as &dyn Error, "watch ended");
+        if let BodyError::TooLarge { .. } = err {
+            let counts = self.generation.counts();
+            counts.ended("WATCH", resource, tally::End::TooLarge);
+        }
+        if err.is_end_of_stream() {
+            End::Regular
+        } else {
+            End::Broken
+        }
+    }
+}
+
+fn request(
+    subject: &Subject,
+    from: &str,
+    timeout: Duration,
+) -> Result<http::Request<Body>, http::Error> {
+    let Subject { path, fields, .. } = subject;
+    let uri = format!(
+        "{path}?watch=true&allowWatchBookmarks=true&fieldSelector={fields}\
+         &resourceVersion={from}&timeoutSeconds={}",
+        timeout.as_secs()
+    );
+    http::Request::get(uri)
+        .header(ACCEPT, subject.accept)
+        .header(ACCEPT_ENCODING, "identity")
+        .body(Body::empty())
+}
+
+async fn log_refusal(resource: &str, code: u16, body: Body) {
+    let body = tokio::time::timeout(REFUSAL_TIME, body::start(body, Limit::REFUSAL)).await;
+    let body = body.map_or_else(|_| Vec::new(), Result::unwrap_or_default);
+    let message = super::error::message(&body);
+    debug!(resource, code, message, "watch refused");
+}
+
+impl End {
+    fn refused(code: u16) -> Self {
+        match Refusal::new(code, None) {
+            Refusal::Forbidden => Self::Refused,
+            Refusal::Expired => Self::Expired,
+            // The version is none that this server knows: it was restored from a backup.
+            _ if matches!(code, 400 | 504) => Self::Expired,
+            _ => Self::Broken,
+        }
+    }
+}
+
+impl News {
+    /// From one line of a watch.
+    ///
+    /// # Errors
+    ///
+    /// The end that it says, or that follows from its not being an event.
+    pub fn of(mut event: Value) -> Result<Self, End> {
+        let change = match text(&event, "/type").as_str() {
+            "ADDED" => Change::Added,
+            "MODIFIED" => Change::Modified,
+            "DELETED" => Change::Deleted,
+            "BOOKMARK" => Change::Bookmark,
+            "ERROR" => return Err(End::of_error(event.get("object"))),
+            _ => return Err(End::Broken),
+        };
+        let object = event.get_mut("object").map(Value::take);
+        let object = object.filter(Value::is_object).ok_or(End::Broken)?;
+        let version = version(&object).ok_or(End::Expired)?;
+        let object = match change {
+            Change::Bookmark => Value::Null,
+            Change::Added | Change::Modified | Change::Deleted => object,
+        };
+        Ok(Self {
             change,
             object,
             version,
@@ -156,14 +299,135 @@ impl Watch {
     }
 }
 
-fn ended(resource: &str, err: &kube::Error) -> End {
-    debug!(resource, err = err as &dyn std::error::Error, "watch ended");
-    match err {
-        kube::Error::Api(status) => match status.code {
-            403 => End::Refused,
-            410 => End::Expired,
-            _ => End::Broken,
-        },
-        _ => End::Broken,
+impl End {
+    fn of_error(status: Option<&Value>) -> Self {
+        let code = status.and_then(|status| status.get("code")?.as_u64());
+        code.and_then(|code| u16::try_from(code).ok())
+            .map_or(Self::Broken, Self::refused)
+    }
+}
+
+/// The version of an object; empty if it has none. `None` for one that cannot be sent back.
+pub(super) fn version(object: &Value) -> Option<String> {
+    let version = object.pointer("/metadata/resourceVersion");
+    let version = version.and_then(Value::as_str).unwrap_or_default();
+    let fits = version.len() <= VERSION_LIMIT;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    (fits && version.bytes().all(plain)).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_event_or_the_end() {
+        let object = json!({ "metadata": { "resourceVersion": "7" } });
+        let long = "7".repeat(65);
+        let rows = [
+            (
+                "added",
+                json!({ "type": "ADDED", "object": object }),
+                Ok((Change::Added, "7")),
+            ),
+            (
+                "a bookmark",
+                json!({ "type": "BOOKMARK", "object": object }),
+                Ok((Change::Bookmark, "7")),
+            ),
+            (
+                "without a version",
+                json!({ "type": "MODIFIED", "object": {} }),
+                Ok((Change::Modified, "")),
+            ),
+            (
+                "another type",
+                json!({ "type": "ADDEDX", "object": object }),
+                Err(End::Broken),
+            ),
+            ("no object", json!({ "type": "DELETED" }), Err(End::Broken)),
+            (
+                "no map",
+                json!({ "type": "DELETED", "object": [] }),
+                Err(End::Broken),
+            ),
+            ("no event", json!(7), Err(End::Broken)),
+            (
+                "expired",
+                json!({ "type": "ERROR", "object": { "code": 410 } }),
+                Err(End::Expired),
+            ),
+            (
+                "forbidden",
+                json!({ "type": "ERROR", "object": { "code": 403 } }),
+                Err(End::Refused),
+            ),
+            (
+                "a large code",
+                json!({ "type": "ERROR", "object": { "code": 65_946 } }),
+                Err(End::Broken),
+            ),
+            (
+                "an error without a code",
+                json!({ "type": "ERROR" }),
+                Err(End::Broken),
+            ),
+            (
+                "a version that is a query",
+                json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": "1&x=" } } }),
+                Err(End::Expired),
+            ),
+            (
+                "a long version",
+                json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": long } } }),
+                Err(End::Expired),
+            ),
+        ];
+        for (name, event, expected) in rows {
+            let read = News::of(event);
+            let read = read
+                .as_ref()
+                .map(|news| (news.change, news.version.as_str()));
+            assert_eq!(read, expected.as_ref().map(|known| *known), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_a_pause_after_any_end_and_it_grows_until_a_watch_works() {
+        //  open for s, brought something, pause in ms
+        let rows = [
+            (0, false, 800),
+            (0, false, 1600),
+            (29, false, 3200),
+            (30, false, 800),
+            (1, false, 1600),
+            (0, true, 800),
+            (0, true, 800),
+            (0, false, 1600),
+        ];
+        let mut pace = Pace::new(Jitter::NONE);
+        for (n, (open, brought, pause)) in rows.into_iter().enumerate() {
+            pace.begin();
+            tokio::time::sleep(Duration::from_secs(open)).await;
+            if brought {
+                pace.brought();
+            }
+            let ended = Instant::now();
+            pace.pause().await;
+            assert_eq!(ended.elapsed(), Duration::from_millis(pause), "number {n}");
+        }
+        let mut failing = Pace::new(Jitter::seeded(7));
+        let mut last = Duration::ZERO;
+        for _ in 0..20 {
+            let before = Instant::now();
+            failing.pause().await;
+            last = before.elapsed();
+        }
+        assert!(
+            Duration::from_secs(30) <= last && last < Duration::from_mins(1),
+            "{last:?}"
+        );
     }
 }

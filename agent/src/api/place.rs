@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use super::body::Limit;
+
 /// One object, or one collection to create in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -13,6 +15,17 @@ pub struct Place {
 }
 
 impl Place {
+    /// What an answer may take.
+    pub(super) fn limit(&self) -> Limit {
+        if self.path.contains("?limit=") {
+            Limit::PAGE
+        } else if self.resource == "pods" {
+            Limit::POD
+        } else {
+            Limit::OBJECT
+        }
+    }
+
     /// Where Nodes are created; `name` is the one to be.
     #[must_use]
     pub fn new_node(name: &str) -> Self {

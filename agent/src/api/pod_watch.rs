@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::backoff::{Backoff, Jitter};
+use super::backoff::Jitter;
 use super::convert::text;
-use super::object_watch::{Change, End, Subject, TIMEOUT, Watch};
+use super::object_watch::{Change, End, Pace, Subject, Watch};
 use super::{Client, Generation};
 use crate::pods::Pod;
 
@@ -64,7 +64,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
         version: None,
         heard: false,
         changes,
-        jitter,
+        pace: Pace::new(jitter),
     };
     tokio::select! {
         () = listener.closed() => {}
@@ -79,39 +79,31 @@ struct Pods {
     /// This watch had a bookmark: it was one that works.
     heard: bool,
     changes: mpsc::Sender<PodChange>,
-    jitter: Jitter,
+    pace: Pace,
 }
 
 impl Pods {
     async fn run(&mut self, client: &Client) {
         let mut generations = client.generations();
-        let mut backoff = Backoff::WATCH;
         let mut told = false;
         loop {
-            let timeout = self.jitter.stretch(TIMEOUT, 1.0);
             let generation = generations.borrow_and_update().clone();
             self.heard = false;
             let end = tokio::select! {
-                end = self.stream(&generation, timeout) => end,
+                end = self.stream(&generation) => end,
                 // The old connection is dead: nothing will come over it any more.
-                _ = generations.changed() => continue,
+                _ = generations.changed() => End::Broken,
             };
-            if self.heard {
-                backoff.reset();
-            }
-            let wait = match end {
-                // After a regular end too: no server makes us ask without a pause.
-                End::Regular | End::Broken => backoff.advance(),
-                End::Expired => {
-                    self.version = None;
-                    backoff.advance()
-                }
+            match end {
+                End::Regular | End::Broken => {}
+                End::Expired => self.version = None,
                 End::Refused => {
                     self.refused(&mut told).await;
-                    TIMEOUT
+                    self.pace.rest().await;
+                    continue;
                 }
-            };
-            tokio::time::sleep(self.jitter.stretch(wait, 1.0)).await;
+            }
+            self.pace.pause().await;
         }
     }
 
@@ -127,7 +119,8 @@ impl Pods {
         drop(self.changes.send(PodChange::Refused).await);
     }
 
-    async fn stream(&mut self, generation: &Generation, timeout: Duration) -> End {
+    async fn stream(&mut self, generation: &Generation) -> End {
+        let timeout = self.pace.begin();
         let from = self.version.as_deref().unwrap_or(ANY);
         let mut watch = match Watch::open(generation, &self.subject, from, timeout).await {
             Ok(watch) => watch,
@@ -156,6 +149,7 @@ impl Pods {
                 Ok(news) => news,
                 Err(end) => return end,
             };
+            self.pace.brought();
             self.heard |= news.change == Change::Bookmark;
             listing &= !self.heard;
             if listing && news.change == Change::Added {
@@ -176,7 +170,7 @@ impl Pods {
     }
 }
 
-fn pod(object: &Value) -> Option<Pod> {
+pub(super) fn pod(object: &Value) -> Option<Pod> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let hash = text(MIRROR).and_then(|_| text(CONFIG_HASH));
     Pod::new(

@@ -30,6 +30,8 @@ pub enum End {
     Unreachable,
     /// Nothing to say who we are.
     Credentials,
+    /// An answer, or a line of a watch, that is over its limit.
+    TooLarge,
 }
 
 impl End {
@@ -48,6 +50,7 @@ impl fmt::Display for End {
             Self::Deadline => f.write_str("deadline"),
             Self::Unreachable => f.write_str("unreachable"),
             Self::Credentials => f.write_str("credentials"),
+            Self::TooLarge => f.write_str("too_large"),
         }
     }
 }
@@ -58,14 +61,18 @@ impl fmt::Display for End {
 pub(super) struct Tally(Mutex<BTreeMap<Request, u64>>);
 
 impl Tally {
-    pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: End) {
+    /// Counts one; gives how many there were before.
+    pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: End) -> u64 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request {
             verb,
             resource,
             end,
         };
-        *counts.entry(request).or_default() += 1;
+        let count = counts.entry(request).or_default();
+        let before = *count;
+        *count = before.saturating_add(1);
+        before
     }
 
     pub(super) fn all(&self) -> Vec<(Request, u64)> {

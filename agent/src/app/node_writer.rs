@@ -20,8 +20,8 @@ use crate::node_status::{Registration, StoredNode};
 use crate::reading::Resource;
 
 /// States of the Node that wait for the writer while it waits for an answer. When it is full the
-/// watch waits too.
-const NODE_EVENTS: usize = 4;
+/// watch waits too. Each is a whole Node, so there is one.
+const NODE_EVENTS: usize = 1;
 
 /// Registers the Node, then writes its status when asked to.
 pub(super) struct NodeWriter {

@@ -3,13 +3,15 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::{Control, Mode};
 use super::failure::Failure;
@@ -21,7 +23,37 @@ pub(super) enum Answer {
     /// Ends when the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),
     Broken(Broken),
+    /// The same over and over again.
+    Endless(Bytes),
+    Drip(Drip),
 }
+
+/// The bytes of an answer, one a second.
+#[derive(Debug)]
+pub(super) struct Drip {
+    pub(super) bytes: Bytes,
+    pub(super) next: Pin<Box<Sleep>>,
+}
+
+impl Drip {
+    pub(super) fn new(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            next: Box::pin(sleep(A_DROP)),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.bytes.is_empty() {
+            return Poll::Ready(None);
+        }
+        ready!(self.next.as_mut().poll(cx));
+        self.next.as_mut().reset(Instant::now() + A_DROP);
+        Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(1)))))
+    }
+}
+
+const A_DROP: Duration = Duration::from_secs(1);
 
 /// Announces `length` bytes, sends `start`, and then ends in an error, or resets the connection.
 #[derive(Debug)]
@@ -67,6 +99,8 @@ impl Body for Answer {
                 .poll_recv(cx)
                 .map(|line| line.map(|line| Ok(Frame::data(line)))),
             Self::Broken(broken) => broken.poll(cx),
+            Self::Endless(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.clone())))),
+            Self::Drip(drip) => drip.poll(cx),
         }
     }
 
@@ -79,7 +113,7 @@ impl Body for Answer {
             Self::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Endless(_) | Self::Drip(_) => SizeHint::default(),
             Self::Broken(broken) => SizeHint::with_exact(broken.length),
         }
     }
@@ -101,6 +135,45 @@ pub(super) fn json_answer(code: u16, body: &Value) -> Response<Answer> {
 
 pub(super) fn whole(code: u16, bytes: Bytes) -> Response<Answer> {
     typed(code, Answer::Whole(Some(bytes)), "application/json")
+}
+
+/// A body that never ends, of these bytes over and over again.
+pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<Answer> {
+    typed(
+        code,
+        Answer::Endless(Bytes::from_static(bytes)),
+        "application/json",
+    )
+}
+
+/// Maps of one member each: 140 KB that take 15 MB once they are parsed.
+pub(super) fn many_members() -> Response<Answer> {
+    const MEMBERS: usize = 20_000;
+    let maps = r#"{"":0},"#.repeat(MEMBERS);
+    let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":[{maps}0]}}}}\n");
+    whole(200, Bytes::from(event))
+}
+
+/// A header for each KiB of one megabyte.
+pub(super) fn large_headers() -> Response<Answer> {
+    let mut response = whole(200, Bytes::from_static(b"{}"));
+    for n in 0..1024 {
+        let name = header::HeaderName::try_from(format!("x-{n}")).expect("a name");
+        let value = header::HeaderValue::try_from("x".repeat(1024)).expect("a value");
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// 429, with a wait that no duration can be multiplied by anything.
+pub(super) fn huge_retry_after() -> Response<Answer> {
+    let mut status = Failure::scripted(429, None).status();
+    status["details"]["retryAfterSeconds"] = Value::from(u64::MAX);
+    let mut response = json_answer(429, &status);
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, u64::MAX.into());
+    response
 }
 
 pub(super) fn plain(text: &'static str) -> Response<Answer> {

@@ -15,6 +15,20 @@ pub enum Effect {
     Status(u16),
     /// 429 with `Retry-After`, in seconds.
     TooManyRequests(u32),
+    /// 429 that asks for a wait beyond all durations, in the header and in the body.
+    HugeRetryAfter,
+    /// 500 with a body that never ends.
+    EndlessError,
+    /// 200 with a line that never ends.
+    EndlessLine,
+    /// 200 with a body that would take hundreds of times its size in memory.
+    ManyMembers,
+    /// 200 with headers of a megabyte.
+    LargeHeaders,
+    /// 200 without a body: a watch that is over at once.
+    Empty,
+    /// The request is carried out, and its answer comes one byte a second.
+    Drip,
     /// No answer; the connection stays.
     Hang,
     /// The request is carried out, and then there is no answer.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use super::answer::{Answer, Broken, json_answer, plain, refuse, typed, whole};
+use super::answer::{self, Answer, Broken, Drip, json_answer, plain, refuse, typed, whole};
 use super::auth::{Access, Identity};
 use super::connection::{Control, Mode};
 use super::discovery;
@@ -128,6 +128,13 @@ async fn suffer(
             Effect::TooManyRequests(seconds) => {
                 return refuse(&Failure::scripted(429, Some(seconds)));
             }
+            Effect::HugeRetryAfter => return answer::huge_retry_after(),
+            Effect::EndlessError => return answer::endless(500, &[b'x'; 4096]),
+            Effect::EndlessLine => return answer::endless(200, &[b'['; 4096]),
+            Effect::ManyMembers => return answer::many_members(),
+            Effect::LargeHeaders => return answer::large_headers(),
+            Effect::Empty => return whole(200, Bytes::new()),
+            Effect::Drip => return dripping(answer()).await,
             Effect::Hang => return pending().await,
             Effect::HangAfterwards => {
                 drop(answer());
@@ -165,14 +172,23 @@ async fn suffer(
     answer()
 }
 
+async fn dripping(response: Response<Answer>) -> Response<Answer> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, Answer::Drip(Drip::new(first_bytes(body).await)))
+}
+
+/// All of a body; of a watch its first line, which may be long in coming.
+async fn first_bytes(body: Answer) -> Bytes {
+    match body {
+        Answer::Whole(bytes) => bytes.unwrap_or_default(),
+        Answer::Stream(mut lines) => lines.recv().await.unwrap_or_default(),
+        Answer::Broken(_) | Answer::Endless(_) | Answer::Drip(_) => Bytes::new(),
+    }
+}
+
 async fn broken(response: Response<Answer>, reset: Option<Arc<Control>>) -> Response<Answer> {
     let (head, body) = response.into_parts();
-    let bytes = match body {
-        Answer::Whole(bytes) => bytes.unwrap_or_default(),
-        // The first line of a watch, which may be long in coming.
-        Answer::Stream(mut lines) => lines.recv().await.unwrap_or_default(),
-        Answer::Broken(_) => Bytes::new(),
-    };
+    let bytes = first_bytes(body).await;
     let body = Broken {
         length: bytes.len() as u64,
         start: Some(bytes.slice(..bytes.len() / 2)),
