@@ -170,8 +170,8 @@ impl Client {
         source: credentials::Source<'_>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let access = credentials::access(source).await?;
         let renewal = Renewal::of(source);
+        let access = renewal.first(source).await?;
         Self::with(access, Some(renewal), deadline)
     }
 
@@ -277,8 +277,7 @@ impl Client {
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
         if self.access().is_ending() {
-            let number = self.0.current.borrow().number();
-            self.renew(number).await;
+            self.renew_ahead();
         }
         let generation = self.0.current.borrow().clone();
         let result = self.attempt(&generation, &method, place, &payload).await;

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 mod plugin;
 
 use plugin::Issued;
+pub(super) use plugin::Running;
 
 /// How long the program that a kubeconfig names may take.
 pub(super) const PLUGIN_LIMIT: Duration = Duration::from_secs(10);
@@ -49,7 +50,7 @@ pub(super) struct Access {
     pub(super) plugin: bool,
     /// Equal for equal credentials: nobody keeps two copies of a key to compare them.
     pub(super) print: u64,
-    renew_at: Option<Instant>,
+    pub(super) renew_at: Option<Instant>,
 }
 
 impl Access {
@@ -76,18 +77,19 @@ impl Access {
 }
 
 /// Reads credentials and puts them to use; runs the program that may issue them, within
-/// [`PLUGIN_LIMIT`]. Blocks, and is done when first polled. Sends nothing.
+/// [`PLUGIN_LIMIT`], and kills it if `running` is ended before. Blocks, and is done when first
+/// polled. Sends nothing.
 ///
 /// # Errors
 ///
 /// As [`load`], and what is wrong with certificates, keys and the program.
-pub(super) async fn access(source: Source<'_>) -> Result<Access, ApiError> {
+pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Access, ApiError> {
     let mut config = load(source).await?;
     let exec = config.auth_info.exec.take();
     let plugin = exec.is_some();
     let mut renew_at = None;
     if let Some(exec) = exec {
-        let run = plugin::run(&exec, PLUGIN_LIMIT);
+        let run = plugin::run(&exec, PLUGIN_LIMIT, running);
         let issued = run.map_err(|why| ApiError::Setup {
             what: "users[].user.exec",
             source: why.into(),

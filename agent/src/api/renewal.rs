@@ -1,7 +1,7 @@
 //! Credentials that changed since they were read.
 //!
-//! They are read anew after a 401, shortly before they end where that is known, and now and then
-//! while no connection can be opened, since the server's own certificate may be signed by another
+//! They are read anew after a 401, which waits for it; shortly before they end, if that is known,
+//! while requests go on with those that are still good; and now and then while no connection can be opened, since the server's own certificate may be signed by another
 //! authority. Nobody watches the files: a server that still takes the old ones loses nothing by it,
 //! and one that does not says so with the first request, which is then sent again.
 
@@ -16,10 +16,10 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
-use super::credentials::{self, Access, Source};
+use super::credentials::{self, Access, Running, Source};
 use super::{ApiError, Client, lock};
 
-/// Between two looks while the server refuses what we have.
+/// From the end of one reading to the next while the server refuses what we have.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Between two looks while there is no connection.
 const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
@@ -32,8 +32,17 @@ type Read = Arc<dyn Fn() -> Result<Access, ApiError> + Send + Sync>;
 /// How to read them again.
 pub(super) struct Renewal {
     read: Read,
-    /// When that was last begun; held until it is done, so that one does it for all.
-    begun: tokio::sync::Mutex<Option<Instant>>,
+    /// The program that may issue them, while it runs.
+    running: Running,
+    /// When that was last done, well or not; locked while it is done, so that one does it for all.
+    /// From its end, since a program may take longer than the pause.
+    done: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.running.end();
+    }
 }
 
 impl fmt::Debug for Renewal {
@@ -49,21 +58,33 @@ impl Renewal {
             Source::Kubeconfig(path) => Some(path.to_owned()),
             Source::InCluster => None,
         };
-        Self::by(move || read(path.as_ref()))
+        let running = Running::default();
+        let mut renewal = Self::by({
+            let running = running.clone();
+            move || read(path.as_ref(), &running)
+        });
+        renewal.running = running;
+        renewal
+    }
+
+    /// Reads them the first time, on this thread.
+    pub(super) async fn first(&self, source: Source<'_>) -> Result<Access, ApiError> {
+        credentials::access(source, &self.running).await
     }
 
     /// By a function.
     pub(super) fn by(read: impl Fn() -> Result<Access, ApiError> + Send + Sync + 'static) -> Self {
         Self {
             read: Arc::new(read),
-            begun: tokio::sync::Mutex::default(),
+            running: Running::default(),
+            done: tokio::sync::Mutex::default(),
         }
     }
 }
 
-fn read(kubeconfig: Option<&PathBuf>) -> Result<Access, ApiError> {
+fn read(kubeconfig: Option<&PathBuf>, running: &Running) -> Result<Access, ApiError> {
     let source = kubeconfig.map_or(Source::InCluster, |path| Source::Kubeconfig(path));
-    let reading = credentials::access(source).now_or_never();
+    let reading = credentials::access(source, running).now_or_never();
     reading.unwrap_or_else(|| {
         Err(ApiError::Setup {
             what: "the credentials",
@@ -79,16 +100,17 @@ impl Client {
         let Some(renewal) = &self.0.renewal else {
             return false;
         };
-        let mut begun = renewal.begun.lock().await;
+        let mut done = renewal.done.lock().await;
         if self.0.current.borrow().number() != number {
             return true;
         }
-        if begun.is_some_and(|begun| begun.elapsed() < PAUSE) {
+        if done.is_some_and(|done| done.elapsed() < PAUSE) {
             return false;
         }
-        *begun = Some(Instant::now());
         let read = Arc::clone(&renewal.read);
-        let access = match timeout(LIMIT, tokio::task::spawn_blocking(move || read())).await {
+        let read = timeout(LIMIT, tokio::task::spawn_blocking(move || read())).await;
+        *done = Some(Instant::now());
+        let access = match read {
             Ok(Ok(Ok(access))) => access,
             Ok(Ok(Err(err))) => {
                 warn!(err = err.as_dyn(), "credentials not read anew");
@@ -112,29 +134,44 @@ impl Client {
         changed
     }
 
-    /// The same for later, while no connection can be opened. A program is not run for that.
+    /// The same beside the requests, which go on with what there is: it ends soon, or the program
+    /// that would issue another hangs, and a lease must not wait for either.
+    pub(super) fn renew_ahead(&self) {
+        self.renew_beside(PAUSE);
+    }
+
+    /// The same while no connection can be opened. A program is not run for that.
     pub(super) fn renew_in_passing(&self) {
+        if !self.runs_a_plugin() {
+            self.renew_beside(PAUSE_UNREACHABLE);
+        }
+    }
+
+    fn renew_beside(&self, pause: Duration) {
         let Some(renewal) = &self.0.renewal else {
             return;
         };
-        let Ok(begun) = renewal.begun.try_lock() else {
+        // Locked: it is being done.
+        let Ok(done) = renewal.done.try_lock() else {
             return;
         };
-        let lately = begun.is_some_and(|begun| begun.elapsed() < PAUSE_UNREACHABLE);
-        if lately || self.runs_a_plugin() {
+        if done.is_some_and(|done| done.elapsed() < pause) {
             return;
         }
+        drop(done);
         let client = self.clone();
         tokio::spawn(async move {
             let number = client.0.current.borrow().number();
             let renewed = client.renew(number).await;
-            debug!(renewed, "credentials read while there is no connection");
+            debug!(renewed, "credentials read beside requests");
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use serde_json::json;
 
     use super::*;
@@ -205,6 +242,66 @@ mod tests {
         tokio::time::sleep(PAUSE).await;
         client.get(&place).await.unwrap();
         assert_eq!(client.generations().borrow().number(), 1);
+    }
+
+    /// What reads credentials: each reading waits for a message, which says whether there are any.
+    fn slow_reading() -> (
+        std::sync::mpsc::Sender<bool>,
+        Arc<AtomicU32>,
+        impl Fn() -> bool,
+    ) {
+        let (finish, finished) = std::sync::mpsc::channel();
+        let finished = std::sync::Mutex::new(finished);
+        let readings = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&readings);
+        let read = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            finished.lock().unwrap().recv().unwrap()
+        };
+        (finish, readings, read)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_does_not_wait_for_a_program_while_its_credentials_are_accepted() {
+        let server = Scripted::new(vec![Reply::json(200, json!({})); 3]);
+        let (finish, readings, read) = slow_reading();
+        let client = server.client_with_ending_credentials(read);
+        // The program never ends by itself: nobody lets it.
+        for n in 1..=3 {
+            let before = Instant::now();
+            client.get(&node()).await.unwrap();
+            assert_eq!(before.elapsed(), Duration::ZERO, "request {n}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            while readings.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(readings.load(Ordering::Relaxed), 1, "one at a time");
+        finish.send(false).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_between_readings_counts_from_the_end_of_one() {
+        let server = Scripted::new(vec![refusal(401, "Unauthorized"); 3]);
+        let (finish, readings, read) = slow_reading();
+        let client = server.client_with_ending_credentials(read);
+        // Longer than the pause, and shorter than the limit.
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { client.get(&node()).await.is_ok() }
+        });
+        while readings.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(Duration::from_secs(11)).await;
+        finish.send(false).unwrap();
+        assert!(!first.await.unwrap());
+        assert!(client.get(&node()).await.is_err());
+        assert_eq!(readings.load(Ordering::Relaxed), 1, "at once");
+        tokio::time::advance(PAUSE).await;
+        finish.send(false).unwrap();
+        assert!(client.get(&node()).await.is_err());
+        assert_eq!(readings.load(Ordering::Relaxed), 2, "after the pause");
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::credentials::Access;
 use super::renewal::Renewal;
@@ -129,6 +130,27 @@ impl Scripted {
             let next = prints.lock().unwrap().next().flatten();
             next.map(&access).ok_or(ApiError::InCluster {
                 why: "beyond the script".to_owned(),
+            })
+        });
+        Client::with(first, Some(renewal), DEADLINE).unwrap()
+    }
+
+    /// One whose credentials end, and are read anew by `read`, which gives whether there were any.
+    pub fn client_with_ending_credentials(
+        &self,
+        read: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Client {
+        let connector = self.connector.clone();
+        let access = move || {
+            let mut access = Access::fixed(config(), connector.clone());
+            access.renew_at = Some(Instant::now());
+            access
+        };
+        let first = access();
+        let renewal = Renewal::by(move || {
+            let renewed = read().then(&access);
+            renewed.ok_or(ApiError::InCluster {
+                why: "there are none".to_owned(),
             })
         });
         Client::with(first, Some(renewal), DEADLINE).unwrap()

@@ -1,25 +1,40 @@
 //! A program that the kubeconfig names, which prints credentials: client-go's exec plugins.
 //!
 //! kube would run it on whatever thread builds a client, without a limit, and up to three times.
+//!
+//! It runs in a process group of its own, which is killed when it has ended, when its time is over,
+//! when it prints too much and when the agent ends. What it starts in yet another group or session
+//! is out of reach.
 
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::debug;
 
+use crate::api::body::{self, Limit};
 use crate::api::convert::parse_time;
+use crate::api::lock;
 
 /// The longest answer: certificates and keys of a few KiB.
 const LONGEST: usize = 256 << 10;
-/// How often to look whether it has ended, once it has closed its output.
+/// How often it is checked whether it has ended, in milliseconds.
 const LOOK: u16 = 10;
+/// How long it may take to die. One that waits for a dead file server does not.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What it printed.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,33 +56,169 @@ pub(super) fn refused(exec: &ExecConfig) -> Option<&'static str> {
     None
 }
 
-/// Runs it; kills it after `limit`.
-pub(super) fn run(exec: &ExecConfig, limit: Duration) -> Result<Issued, String> {
-    let end = Instant::now() + limit;
+/// The group that runs now. Behind a mutex, since the thread that runs it waits for it, and whoever
+/// ends the agent must not wait for that thread.
+#[derive(Debug, Clone, Default)]
+pub(in crate::api) struct Running(Arc<Mutex<State>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Idle,
+    Group(Pid),
+    /// No other is started.
+    Ended,
+}
+
+impl Running {
+    /// Kills the group that runs, and lets no other start.
+    pub(in crate::api) fn end(&self) {
+        let mut state = lock(&self.0);
+        if let State::Group(group) = *state {
+            kill(group);
+        }
+        *state = State::Ended;
+    }
+
+    /// Starts `command`, unless the agent ends.
+    fn start(&self, command: &mut Command) -> io::Result<Group<'_>> {
+        let mut state = lock(&self.0);
+        if *state == State::Ended {
+            return Err(io::Error::other("the agent ends"));
+        }
+        let child = command.spawn()?;
+        let id = i32::try_from(child.id()).map_err(io::Error::other)?;
+        *state = State::Group(Pid::from_raw(id));
+        Ok(Group {
+            child,
+            id: Pid::from_raw(id),
+            running: self,
+        })
+    }
+}
+
+fn kill(group: Pid) {
+    if let Err(err) = killpg(group, Signal::SIGKILL) {
+        debug!(err = &err as &dyn std::error::Error, "nobody left to kill");
+    }
+}
+
+/// Waits for a moment.
+fn wait() -> io::Result<()> {
+    match poll(&mut [], PollTimeout::from(LOOK)) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// Runs it, within `limit`.
+pub(super) fn run(exec: &ExecConfig, limit: Duration, running: &Running) -> Result<Issued, String> {
+    let begun = Instant::now();
     let command = exec.command.as_deref().unwrap_or_default();
-    let mut child = spawn(command, exec).map_err(|err| format!("cannot run {command:?}: {err}"))?;
-    let printed = child.stdout.take().map(|out| read(out, end));
-    let status = wait(&mut child, end).map_err(|err| format!("{command:?}: {err}"))?;
-    let Some(status) = status else {
+    let mut group = running
+        .start(&mut program(command, exec))
+        .map_err(|err| format!("cannot run {command:?}: {err}"))?;
+    let printed = group.read(begun, limit);
+    let status = group.end();
+    let printed = printed.map_err(|err| format!("{command:?}: {err}"))?;
+    let Some(printed) = printed else {
         return Err(format!("{command:?} was not done within {limit:?}"));
     };
-    let printed = printed.unwrap_or_else(|| Ok(Vec::new()));
-    let printed = printed.map_err(|err| format!("{command:?}: {err}"))?;
+    let status = status.map_err(|err| format!("{command:?}: {err}"))?;
     if !status.success() {
         return Err(format!("{command:?} failed: {status}"));
     }
-    let printed: Value = serde_json::from_slice(&printed)
-        // Not what stands there, which may be half a secret.
-        .map_err(|err| {
-            format!(
-                "{command:?} printed no ExecCredential: {:?}",
-                err.classify()
-            )
-        })?;
-    issued(&printed).ok_or_else(|| format!("{command:?} printed neither token nor certificate"))
+    parse(&printed).map_err(|err| format!("{command:?} printed {err}"))
 }
 
-fn spawn(command: &str, exec: &ExecConfig) -> io::Result<Child> {
+/// From what it printed, of which no error shows anything: that may be half a secret.
+fn parse(printed: &[u8]) -> Result<Issued, String> {
+    let printed = body::parse(printed, Limit::OBJECT)
+        .map_err(|err| format!("no ExecCredential: {:?}", err.classify()))?;
+    issued(&printed).ok_or_else(|| "neither token nor certificate".to_owned())
+}
+
+/// The program and all that it has started, unless that is in another group.
+struct Group<'a> {
+    child: Child,
+    id: Pid,
+    running: &'a Running,
+}
+
+impl Group<'_> {
+    /// All that it prints until it has ended: what it has started may have the output open for
+    /// longer. `None` if it has not ended within `limit`.
+    fn read(&mut self, begun: Instant, limit: Duration) -> io::Result<Option<Vec<u8>>> {
+        let mut out = self.child.stdout.take();
+        let mut all = Vec::new();
+        loop {
+            // In this order: all that it printed before it ended can be read once it has.
+            let ended = self.has_ended()?;
+            while let Some(open) = &mut out
+                && is_readable(open, 0)?
+            {
+                let mut part = [0; 4096];
+                let read = open.read(&mut part)?;
+                all.extend(part.iter().take(read));
+                if read == 0 {
+                    out = None;
+                }
+                if all.len() > LONGEST {
+                    return Err(io::Error::other("it prints too much"));
+                }
+            }
+            if ended {
+                return Ok(Some(all));
+            }
+            if limit <= begun.elapsed() {
+                return Ok(None);
+            }
+            match &out {
+                Some(open) => {
+                    is_readable(open, LOOK)?;
+                }
+                None => wait()?,
+            }
+        }
+    }
+
+    /// Whether the program has ended. Its number stays its own until [`Group::end`].
+    fn has_ended(&self) -> io::Result<bool> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        Ok(waitid(Id::Pid(self.id), flags)? != WaitStatus::StillAlive)
+    }
+
+    /// Kills what is left of it. Gives the program's own status, which is that of the kill unless it
+    /// had ended before.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        kill(self.id);
+        let killed = Instant::now();
+        while !self.has_ended()? {
+            if KILLED_WITHIN <= killed.elapsed() {
+                return Err(io::Error::other("it cannot be killed"));
+            }
+            wait()?;
+        }
+        // From here on the number may be another's.
+        let mut state = lock(&self.running.0);
+        if *state == State::Group(self.id) {
+            *state = State::Idle;
+        }
+        self.child.wait()
+    }
+}
+
+/// Whether there is something to read, or the end, within so many milliseconds.
+fn is_readable(out: &ChildStdout, wait: u16) -> io::Result<bool> {
+    let mut waiting = [PollFd::new(out.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut waiting, PollTimeout::from(wait)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(err) => Err(err.into()),
+    }
+}
+
+fn program(command: &str, exec: &ExecConfig) -> Command {
     let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
     let mut spec = json!({ "interactive": false });
     if let (Some(cluster), Some(spec)) = (cluster, spec.as_object_mut()) {
@@ -78,53 +229,15 @@ fn spawn(command: &str, exec: &ExecConfig) -> io::Result<Child> {
         let name = variable.get("name")?;
         Some((name, variable.get("value")?))
     });
-    Command::new(command)
+    let mut program = Command::new(command);
+    program
         .args(exec.args.iter().flatten())
         .envs(variables)
         .env("KUBERNETES_EXEC_INFO", asked.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .spawn()
-}
-
-/// All that it prints, until it closes its output.
-fn read(mut out: ChildStdout, end: Instant) -> io::Result<Vec<u8>> {
-    let mut all = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        let mut waiting = [PollFd::new(out.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut waiting, left(end))? == 0 {
-            return Ok(all); // Too late. Whoever waits for its end says so.
-        }
-        let read = out.read(&mut part)?;
-        all.extend(part.iter().take(read));
-        if read == 0 {
-            return Ok(all);
-        }
-        if all.len() > LONGEST {
-            return Err(io::Error::other("it prints too much"));
-        }
-    }
-}
-
-/// Its status; `None` where it had to be killed.
-fn wait(child: &mut Child, end: Instant) -> io::Result<Option<std::process::ExitStatus>> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if end <= Instant::now() {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        poll(&mut [], PollTimeout::from(LOOK))?;
-    }
-}
-
-fn left(end: Instant) -> PollTimeout {
-    let left = end.saturating_duration_since(Instant::now());
-    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        .process_group(0);
+    program
 }
 
 fn issued(printed: &Value) -> Option<Issued> {
@@ -159,12 +272,15 @@ mod tests {
         let limit = Duration::from_secs(10);
         let good =
             r#"echo '{"status":{"token":"'$SAID'","expirationTimestamp":"2026-01-01T00:00:00Z"}}'"#;
-        let issued = run(&shell(good), limit).unwrap();
+        let issued = run(&shell(good), limit, &Running::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("secret"));
         let ends = SystemTime::UNIX_EPOCH + Duration::from_hours(490_896);
         assert_eq!(issued.ends, Some(ends));
         let asked = r#"printf '{"status":{"token":"%s"}}' "$(echo $KUBERNETES_EXEC_INFO | tr -cd a-z/0-9)""#;
-        let token = run(&shell(asked), limit).unwrap().token.unwrap();
+        let token = run(&shell(asked), limit, &Running::default())
+            .unwrap()
+            .token
+            .unwrap();
         assert!(
             token.contains("client.authentication.k8s.io/v1".replace('.', "").as_str()),
             "{token}"
@@ -177,22 +293,93 @@ mod tests {
             ("yes", "prints too much"),
         ];
         for (script, expected) in rows {
-            let err = run(&shell(script), limit).unwrap_err();
+            let err = run(&shell(script), limit, &Running::default()).unwrap_err();
             assert!(err.contains(expected), "{script}: {err}");
             assert!(!err.contains("half-a-secret"), "{err}");
         }
         let missing: ExecConfig = serde_json::from_value(json!({ "command": "/no/such" })).unwrap();
-        let err = run(&missing, limit).unwrap_err();
+        let err = run(&missing, limit, &Running::default()).unwrap_err();
         assert!(err.contains("cannot run \"/no/such\""), "{err}");
     }
 
-    #[test]
-    fn one_that_hangs_is_killed() {
-        for script in ["sleep 60", "exec >&-; sleep 60"] {
-            let before = Instant::now();
-            let err = run(&shell(script), Duration::from_millis(100)).unwrap_err();
-            assert!(err.contains("not done within 100ms"), "{script}: {err}");
-            assert!(before.elapsed() < Duration::from_secs(30), "{script}");
+    /// A script that starts another process, which outlives it and has its output open, and then does
+    /// `more`. The name of the file in which that one's number is.
+    fn forking(name: &str, more: &str) -> (ExecConfig, std::path::PathBuf) {
+        let dir = std::env::temp_dir().join(format!("nodepulse-plugin-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join(name);
+        let script = format!("sleep 600 & echo $! > {}; {more}", file.display());
+        (shell(&script), file)
+    }
+
+    /// Waits until the process whose number is in `file` is gone.
+    fn is_killed(file: &std::path::Path) {
+        let number = std::fs::read_to_string(file).unwrap();
+        let stat = format!("/proc/{}/stat", number.trim());
+        let before = Instant::now();
+        // Gone, or dead and not waited for by whoever has adopted it.
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(
+                before.elapsed() < Duration::from_secs(30),
+                "{number} still runs"
+            );
+            poll(&mut [], PollTimeout::from(LOOK)).unwrap();
         }
+    }
+
+    #[test]
+    fn one_that_hangs_is_killed_with_all_that_it_has_started() {
+        for (name, more) in [("open", "sleep 60"), ("closed", "exec >&-; sleep 60")] {
+            let (exec, file) = forking(name, more);
+            let before = Instant::now();
+            let err = run(&exec, Duration::from_millis(500), &Running::default()).unwrap_err();
+            assert!(err.contains("not done within 500ms"), "{more}: {err}");
+            assert!(before.elapsed() < Duration::from_secs(30), "{more}");
+            is_killed(&file);
+        }
+    }
+
+    #[test]
+    fn one_that_is_done_is_not_waited_for_as_long_as_its_children_have_its_output() {
+        let (exec, file) = forking("done", r#"echo '{"status":{"token":"t"}}'"#);
+        let before = Instant::now();
+        let issued = run(&exec, Duration::from_mins(1), &Running::default()).unwrap();
+        assert_eq!(issued.token.as_deref(), Some("t"));
+        assert!(before.elapsed() < Duration::from_secs(30));
+        is_killed(&file);
+    }
+
+    #[test]
+    fn one_that_prints_too_much_is_killed_at_once() {
+        let (exec, file) = forking(
+            "much",
+            "trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done",
+        );
+        let before = Instant::now();
+        let err = run(&exec, Duration::from_mins(1), &Running::default()).unwrap_err();
+        assert!(err.contains("prints too much"), "{err}");
+        assert!(before.elapsed() < Duration::from_secs(30));
+        is_killed(&file);
+    }
+
+    #[test]
+    fn one_that_runs_when_the_agent_ends_is_killed_and_none_is_started_after() {
+        let (exec, file) = forking("end", "sleep 60");
+        let running = Running::default();
+        let thread = std::thread::spawn({
+            let (exec, running) = (exec.clone(), running.clone());
+            move || run(&exec, Duration::from_mins(1), &running)
+        });
+        let before = Instant::now();
+        while !std::fs::read_to_string(&file).is_ok_and(|number| number.ends_with('\n')) {
+            assert!(before.elapsed() < Duration::from_secs(30), "not started");
+            poll(&mut [], PollTimeout::from(LOOK)).unwrap();
+        }
+        running.end();
+        is_killed(&file);
+        let err = thread.join().unwrap().unwrap_err();
+        assert!(err.contains("failed: signal: 9"), "{err}");
+        let err = run(&exec, Duration::from_mins(1), &running).unwrap_err();
+        assert!(err.contains("the agent ends"), "{err}");
     }
 }
