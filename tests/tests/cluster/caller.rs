@@ -97,12 +97,47 @@ impl Caller {
         answer
     }
 
-    /// Changes it, which must work.
+    /// Changes it, which must work, also while others write to it.
     pub async fn change(&self, path: &str, media: &str, patch: &Value) -> Value {
-        let (status, answer) = self.patch(path, media, patch).await;
+        let end = Instant::now() + SOON;
+        loop {
+            let (status, answer) = self.patch(path, media, patch).await;
+            if status.is_success() {
+                return answer;
+            }
+            let late = status == StatusCode::CONFLICT && Instant::now() < end;
+            assert!(late, "PATCH {path}: {status} {answer}");
+        }
+    }
+
+    /// A merge patch that depends on what is there, and on nobody else writing in between.
+    pub async fn patch_locked(&self, path: &str, patch: impl Fn(&Value) -> Value) -> Answer {
+        decided(async || {
+            let (status, object) = self.get(path).await;
+            if !status.is_success() {
+                return (status, object);
+            }
+            let mut patch = patch(&object);
+            patch["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+            self.patch(path, MERGE, &patch).await
+        })
+        .await
+    }
+
+    /// The same, which must work.
+    pub async fn change_locked(&self, path: &str, patch: impl Fn(&Value) -> Value) -> Value {
+        let (status, answer) = self.patch_locked(path, patch).await;
         assert!(status.is_success(), "PATCH {path}: {status} {answer}");
         answer
     }
+}
+
+/// Tries again while somebody else was quicker.
+pub async fn decided(mut tried: impl AsyncFnMut() -> Answer) -> Answer {
+    until("nobody writes in between", async || {
+        Some(tried().await).filter(|(status, _)| *status != StatusCode::CONFLICT)
+    })
+    .await
 }
 
 /// Asks again until it is so.
@@ -129,6 +164,13 @@ pub fn array(value: &Value) -> Vec<Value> {
 pub fn condition(node: &Value, type_: &str) -> Value {
     let mut all = array(&node["status"]["conditions"]).into_iter();
     all.find(|c| c["type"] == type_).unwrap_or_default()
+}
+
+/// The Node's taints and this one, as a patch.
+pub fn with_taint(node: &Value, taint: &Value) -> Value {
+    let mut taints = array(&node["spec"]["taints"]);
+    taints.push(taint.clone());
+    json!({"spec": {"taints": taints}})
 }
 
 pub fn taint_keys(node: &Value) -> Vec<String> {

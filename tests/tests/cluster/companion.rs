@@ -3,12 +3,16 @@
 use nodepulse::node_status::own::OwnCondition;
 use serde_json::{Value, json};
 
-use super::caller::{Caller, MERGE, NODES, STRATEGIC, array, condition, taint_keys, text, until};
+use super::caller::{
+    Caller, MERGE, NODES, STRATEGIC, array, condition, taint_keys, text, until, with_taint,
+};
+use super::neighbours::KEPT_BY_KUBELET;
 use super::running::{Scribbler, done, stop};
-use super::stage::{NAMESPACE, Stage, alone, scenario};
+use super::stage::{Stage, alone, scenario};
 
 const LOW: &str = "evictionHard: {pid.available: 99.9%}\n";
 const TAINT: &str = "taints: {PIDsLow: NoSchedule}\n";
+const PREFIX: &str = "nodepulse.dev/";
 const OURS: &str = "nodepulse.dev/pids-low";
 const THEIRS: &str = "example.com/dedicated";
 
@@ -24,17 +28,18 @@ fn says(type_: &str, status: &str, message: &str) -> Value {
 async fn kubelets_node(admin: &Caller, name: &str) -> Value {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"example.com/n": "0"}},
+        "metadata": {
+            "name": name,
+            "labels": {"example.com/n": "0"},
+            "annotations": {KEPT_BY_KUBELET: "yes"},
+        },
         "spec": {"taints": [{"key": THEIRS, "value": "v", "effect": "NoExecute"}]},
+        "status": {"conditions": [
+            says("Ready", "True", "m"),
+            says("KernelDeadlock", "False", "0"),
+        ]},
     });
-    admin.make(NODES, &node).await;
-    let conditions = [
-        says("Ready", "True", "m"),
-        says("KernelDeadlock", "False", "0"),
-    ];
-    let status = json!({"status": {"conditions": conditions}});
-    let path = format!("{NODES}/{name}/status");
-    admin.change(&path, STRATEGIC, &status).await
+    admin.make(NODES, &node).await
 }
 
 fn own(node: &Value) -> usize {
@@ -111,8 +116,8 @@ async fn kills(stage: &Stage) {
     const NOBODYS: &str = "kubepods/pod00000000-0000-4000-8000-00000000000d";
 
     kubelets_node(&stage.admin, stage.name()).await;
-    let pod = stage.further("cart");
-    let cgroup = format!("kubepods/pod{}", stage.pod(&pod).await);
+    let pod = stage.pod(&stage.further("cart")).await;
+    let cgroup = format!("kubepods/pod{pod}");
     stage
         .host
         .oom(&cgroup, 2, 2)
@@ -121,13 +126,15 @@ async fn kills(stage: &Stage) {
     let agent = stage.run("companion", &stage.companion_file().await, "");
     stage.node_is("all conditions are there", has_all).await;
 
+    // Their Events about the same objects come first.
+    stage.neighbours_write().await;
     stage
         .host
         .oom(&cgroup, 5, 5)
         .oom(NOBODYS, 1, 1)
         .pods_oom(0, 6);
     let told = until("the pod's kills are told of it", async || {
-        stage.events(NAMESPACE, &pod).await.pop()
+        stage.pod_events(&pod).await.pop()
     });
     let told = told.await;
     assert_eq!(told["reason"], "OOMKilled", "{told:#}");
@@ -135,14 +142,10 @@ async fn kills(stage: &Stage) {
         text(&told, "message").starts_with("3 processes were killed"),
         "{told:#}"
     );
-    assert_eq!(
-        told["source"],
-        json!({"component": "nodepulse", "host": stage.name()})
-    );
     let node = stage.node_event("OOMKilled").await;
     assert!(text(&node, "message").contains(NOBODYS), "{node:#}");
     stop(agent).await;
-    assert_eq!(stage.events(NAMESPACE, &pod).await.len(), 1, "told once");
+    assert_eq!(stage.pod_events(&pod).await.len(), 1, "told once");
 }
 
 #[tokio::test]
@@ -196,12 +199,9 @@ async fn cleaned(stage: &Stage) {
             .admin
             .change(&format!("{path}/status"), STRATEGIC, &ours)
             .await;
-        let mut taints = array(&stage.admin.object(&path).await["spec"]["taints"]);
-        taints.push(json!({"key": OURS, "effect": "NoSchedule"}));
-        stage
-            .admin
-            .change(&path, MERGE, &json!({"spec": {"taints": taints}}))
-            .await;
+        let taint = json!({"key": OURS, "effect": "NoSchedule"});
+        let tainted = |node: &Value| with_taint(node, &taint);
+        stage.admin.change_locked(&path, tainted).await;
     }
     let left = async || {
         let mut left = Vec::new();
@@ -216,13 +216,16 @@ async fn cleaned(stage: &Stage) {
     done(None, &args, &[]).await;
     assert_eq!(left().await, [(0, false), (1, true), (1, true)]);
 
-    // It would reach every Node there is, and those of other people are not ours to try it on.
-    let all = stage.admin.items(NODES).await;
-    let strange = |node: &&Value| !text(&node["metadata"], "name").starts_with("nodepulse-e2e-");
-    if let Some(strange) = all.iter().find(strange) {
+    // It reaches every Node there is, and agents of other people would lose what is theirs.
+    kubelets_node(&stage.admin, &stage.further("d")).await;
+    let mut strange = stage.admin.items(NODES).await;
+    strange.retain(|node| !names.iter().any(|name| node["metadata"]["name"] == *name));
+    let others_agent =
+        |node: &&Value| 0 < own(node) || taint_keys(node).iter().any(|key| key.starts_with(PREFIX));
+    if let Some(kept) = strange.iter().find(others_agent) {
         println!(
-            "skipped: cleanup --all-nodes, since there is the Node {}",
-            strange["metadata"]["name"]
+            "skipped: cleanup --all-nodes, since an agent keeps the Node {}",
+            kept["metadata"]["name"]
         );
         return;
     }
@@ -230,6 +233,14 @@ async fn cleaned(stage: &Stage) {
     let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig].map(str::to_owned);
     done(None, &args, &[]).await;
     assert_eq!(left().await, [(0, false); 3]);
+    for node in strange {
+        let path = format!("{NODES}/{}", text(&node["metadata"], "name"));
+        let node = stage.admin.object(&path).await;
+        assert!(
+            !stage.was_written(&node),
+            "nothing of ours was on it: {node:#}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -238,22 +249,24 @@ async fn what_is_tried_writes_nothing_and_what_is_done_once_is_there() {
 }
 
 async fn once(stage: &Stage) {
-    let before = kubelets_node(&stage.admin, stage.name()).await;
+    kubelets_node(&stage.admin, stage.name()).await;
     stage.configure("");
     let args = stage.args("run", "companion", &stage.companion_file().await);
     let dry = done(None, &args, &["--once", "--dry-run"]).await;
+    stage.neighbours_write().await;
     let patch = format!("PATCH {}", stage.status_path());
     assert!(dry.stdout.contains(&patch), "{dry:?}");
     let node = stage.node().await;
     assert_eq!(
-        node["metadata"]["resourceVersion"],
-        before["metadata"]["resourceVersion"]
+        (own(&node), stage.was_written(&node)),
+        (0, false),
+        "{node:#}"
     );
-    assert!(stage.events("default", stage.name()).await.is_empty());
+    assert_eq!(stage.node_events().await, Vec::<Value>::new());
 
     done(None, &args, &["--once"]).await;
     let node = stage.node().await;
-    assert!(has_all(&node), "{node:#}");
+    assert!(has_all(&node) && stage.was_written(&node), "{node:#}");
     let lease = stage.lease().await;
     assert!(lease.is_null(), "a kubelet's: {lease}");
 }

@@ -6,12 +6,17 @@
 //! is believed to do, the real one is seen to do. `policy` runs on a real one alone, since the
 //! embedded one has no admission policies.
 //!
+//! Others write there too: [`neighbours`] do what a control plane, a kubelet and
+//! node-problem-detector do to a scenario's objects, on both servers. What a scenario expects is
+//! therefore about what the agent writes, or what the scenario itself does.
+//!
 //! Everything made there has `nodepulse-e2e` in its name and is deleted afterwards; the objects of
 //! `deploy/kustomize` that are not about a node become as shipped, and stay.
 
 mod answers;
 mod caller;
 mod companion;
+mod neighbours;
 mod node;
 mod policy;
 mod running;

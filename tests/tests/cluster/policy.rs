@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::caller::{Answer, Caller, MERGE, NODES, STRATEGIC, array, until};
-use super::stage::{NAMESPACE, Stage, alone};
+use super::caller::{Answer, Caller, MERGE, NODES, STRATEGIC, decided, until, with_taint};
+use super::stage::{NAMESPACE, RUN, Stage, alone};
 
 const OF_PODS: &str = "/api/v1/namespaces/nodepulse/events";
 const OF_NODES: &str = "/api/v1/namespaces/default/events";
 
 fn event(host: &str, involved: &Value) -> Value {
     json!({
-        "metadata": {"generateName": "nodepulse-e2e-"},
+        "metadata": {"generateName": format!("{}-policy-", *RUN)},
         "involvedObject": involved,
         "reason": "OOMKilled", "message": "m", "type": "Warning",
         "source": {"component": "nodepulse", "host": host},
     })
 }
 
-fn says(type_: &str) -> Value {
-    json!({"status": {"conditions": [{"type": type_, "status": "True"}]}})
+fn says(type_: &str, status: &str) -> Value {
+    json!({"status": {"conditions": [{"type": type_, "status": status}]}})
 }
 
 /// What was tried, what came of it, and whether it is allowed.
@@ -49,18 +49,17 @@ async fn an_agent_reaches_what_is_its_own_and_nothing_else() {
 async fn refused(stage: &Stage) {
     let (own, beside) = (stage.name(), stage.further("b"));
     for name in [own, &beside] {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-        stage.admin.make(NODES, &node).await;
+        stage.make_node(name).await;
     }
     let file = stage.companion_file().await;
     let agent = Caller::from_file(&file).await;
     let patch_status = async |node: &str, body: Value| {
         let path = format!("{NODES}/{node}/status");
-        agent.patch(&path, STRATEGIC, &body).await
+        decided(async || agent.patch(&path, STRATEGIC, &body).await).await
     };
     let patch = async |node: &str, body: Value| {
         let path = format!("{NODES}/{node}");
-        agent.patch(&path, MERGE, &body).await
+        decided(async || agent.patch(&path, MERGE, &body).await).await
     };
     let of_pod = async |host: &str| {
         let pod = json!({"kind": "Pod", "name": "web-0", "namespace": NAMESPACE});
@@ -71,7 +70,7 @@ async fn refused(stage: &Stage) {
         agent.post(OF_NODES, &event(own, &node)).await
     };
     known("nodepulse-nodes", async || {
-        patch_status(&beside, says("MemoryLow")).await
+        patch_status(&beside, says("MemoryLow", "True")).await
     })
     .await;
     known("nodepulse-events", async || of_pod(&beside).await).await;
@@ -82,12 +81,12 @@ async fn refused(stage: &Stage) {
     judge(&[
         (
             "a condition of ours",
-            patch_status(own, says("MemoryLow")).await,
+            patch_status(own, says("MemoryLow", "True")).await,
             true,
         ),
         (
             "a kubelet's condition",
-            patch_status(own, says("Ready")).await,
+            patch_status(own, says("Ready", "False")).await,
             false,
         ),
         ("the capacity", patch_status(own, capacity).await, false),
@@ -105,27 +104,25 @@ async fn refused(stage: &Stage) {
 
     // With the right to patch Nodes the policy is what is left.
     stage.may_taint(&file).await;
-    let taints = array(&stage.node().await["spec"]["taints"]);
-    let taint = |key: &str| {
-        let new = [json!({"key": key, "effect": "NoSchedule"})];
-        let all = [&taints[..], &new].concat();
-        json!({"spec": {"taints": all}})
+    // Under a lock: a patch that undoes a taint of somebody else in between would be refused for that.
+    let taint = async |node: &str, key: &str| {
+        let taint = json!({"key": key, "effect": "NoSchedule"});
+        let tainted = |node: &Value| with_taint(node, &taint);
+        agent
+            .patch_locked(&format!("{NODES}/{node}"), tainted)
+            .await
     };
     judge(&[
-        (
-            "a taint of ours",
-            patch(own, taint("nodepulse.dev/a")).await,
-            true,
-        ),
+        ("a taint of ours", taint(own, "nodepulse.dev/a").await, true),
         (
             "a taint of others'",
-            patch(own, taint("example.com/a")).await,
+            taint(own, "example.com/a").await,
             false,
         ),
         ("the spec", patch(own, cordon).await, false),
         (
             "another Node's taints",
-            patch(&beside, taint("nodepulse.dev/a")).await,
+            taint(&beside, "nodepulse.dev/a").await,
             false,
         ),
     ]);

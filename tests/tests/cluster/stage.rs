@@ -1,6 +1,8 @@
 //! What a scenario has: a server, a name of its own on it, a made-up machine, and credentials.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use futures_util::FutureExt as _;
 use nodepulse_tests::api_server::{ApiServer, Identity};
@@ -10,7 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::RwLock;
 
-use super::caller::{Caller, LEASES, MERGE, NODES, text, until};
+use super::caller::{Caller, LEASES, MERGE, NODES, array, text, until};
+use super::neighbours::Neighbours;
 use super::shipped::{collection, grant, shipped};
 
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
@@ -25,9 +28,16 @@ pub struct Stage {
     pub host: MadeUpHost,
     admin_file: PathBuf,
     double: Option<ApiServer>,
+    neighbours: Neighbours,
     name: String,
     dir: TempDir,
 }
+
+/// What all names of this run begin with. The cluster may be another run's too.
+pub static RUN: LazyLock<String> = LazyLock::new(|| {
+    let number = RandomState::new().hash_one(std::process::id());
+    format!("nodepulse-e2e-{:08x}", number >> 32)
+});
 
 /// Runs a scenario under a name of its own, and takes away what it made, however it ends.
 pub async fn scenario(name: &str, body: impl AsyncFnOnce(&Stage)) {
@@ -63,12 +73,15 @@ impl Stage {
                 (Some(server), file)
             }
         };
+        let admin = Caller::from_file(&admin_file).await;
+        let name = format!("{}-{name}", *RUN);
         let stage = Self {
-            admin: Caller::from_file(&admin_file).await,
+            neighbours: Neighbours::start(&admin, &name),
+            admin,
             host: MadeUpHost::calm(),
             admin_file,
             double,
-            name: format!("nodepulse-e2e-{}-{name}", std::process::id()),
+            name,
             dir,
         };
         stage.host.pid_max(10_000);
@@ -78,11 +91,13 @@ impl Stage {
         stage
     }
 
-    async fn play(self, body: impl AsyncFnOnce(&Stage)) {
+    async fn play(mut self, body: impl AsyncFnOnce(&Stage)) {
         let body = std::panic::AssertUnwindSafe(body(&self));
         let ended = body.catch_unwind().await;
-        self.clear().await;
-        if let Err(panic) = ended {
+        let beside = self.neighbours.stop().await;
+        let left = until("nothing is left of it", async || self.clear().await);
+        let cleared = std::panic::AssertUnwindSafe(left).catch_unwind().await;
+        if let Err(panic) = ended.and(beside).and(cleared) {
             std::panic::resume_unwind(panic);
         }
     }
@@ -113,18 +128,36 @@ impl Stage {
         }
     }
 
-    async fn clear(&self) {
+    /// Deletes what has its name. `Some` when there was nothing.
+    async fn clear(&self) -> Option<()> {
         let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
         let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-        let places = [PODS, LEASES, NODES, bindings, roles];
-        let places = &places[..if self.double.is_some() { 3 } else { 5 }];
+        let events = ["default", NAMESPACE].map(|of| format!("/api/v1/namespaces/{of}/events"));
+        let [of_nodes, of_pods] = &events;
+        let places = [PODS, LEASES, NODES, of_nodes, of_pods, bindings, roles];
+        let places = &places[..if self.double.is_some() { 5 } else { 7 }];
+        let mut found = 0;
         for place in places {
             for object in self.admin.items(place).await {
                 let name = text(&object["metadata"], "name");
-                if name.strip_prefix(&self.name).is_some_and(is_further) {
+                if is_of(name, &self.name) {
+                    found += 1;
                     self.admin.delete(&format!("{place}/{name}")).await;
                 }
             }
+        }
+        (found == 0).then_some(())
+    }
+
+    /// Waits until the neighbours have written to the Node and its Lease that are there now.
+    pub async fn neighbours_write(&self) {
+        let before = [self.node().await, self.lease().await];
+        self.neighbours.a_turn().await;
+        let after = [self.node().await, self.lease().await];
+        for (before, after) in before.iter().zip(&after) {
+            let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+            let moved = version(before) != version(after);
+            assert!(before.is_null() || moved, "nobody else wrote: {after:#}");
         }
     }
 
@@ -158,34 +191,75 @@ impl Stage {
         self.admin.object(&self.lease_path()).await
     }
 
+    /// Makes a Node that is ready, so that no controller of a cloud takes it for one that is gone.
+    pub async fn make_node(&self, name: &str) -> Value {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.admin.make(NODES, &node).await
+    }
+
     /// Waits until the Node is as `wanted`; gives it.
     pub async fn node_is(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         until(what, async || Some(self.node().await).filter(&wanted)).await
     }
 
-    /// Events about something of this name.
-    pub async fn events(&self, namespace: &str, name: &str) -> Vec<Value> {
-        let selector = format!("?fieldSelector=involvedObject.name={name}");
-        let path = format!("/api/v1/namespaces/{namespace}/events{selector}");
-        self.admin.items(&path).await
+    /// The agent's Events about the Node.
+    pub async fn node_events(&self) -> Vec<Value> {
+        let selector = format!("involvedObject.name={}", self.name);
+        self.events("default", &selector).await
     }
 
-    /// Waits for an Event about the Node with this reason.
+    /// The agent's Events about the pod of this uid.
+    pub async fn pod_events(&self, uid: &str) -> Vec<Value> {
+        let selector = format!("involvedObject.uid={uid}");
+        self.events(NAMESPACE, &selector).await
+    }
+
+    async fn events(&self, namespace: &str, selector: &str) -> Vec<Value> {
+        let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector={selector}");
+        let source = json!({"component": "nodepulse", "host": self.name});
+        let mut events = self.admin.items(&path).await;
+        events.retain(|event| event["source"] == source);
+        events
+    }
+
+    /// Waits for an Event of the agent about the Node with this reason.
     pub async fn node_event(&self, reason: &str) -> Value {
-        let look = async || {
-            let events = self.events("default", &self.name).await;
+        let search = async || {
+            let events = self.node_events().await;
             events.into_iter().find(|event| event["reason"] == reason)
         };
-        until(&format!("an event {reason}"), look).await
+        until(&format!("an event {reason}"), search).await
     }
 
-    /// A pod on the Node, which a kubelet has not heard of; gives its uid.
+    /// Whether the agent has written to this object: by the server's own record of requests, or by
+    /// the managers of fields that a real one notes.
+    pub fn was_written(&self, object: &Value) -> bool {
+        let Some(server) = &self.double else {
+            let managers = array(&object["metadata"]["managedFields"]);
+            return managers.iter().any(|entry| entry["manager"] == "nodepulse");
+        };
+        let name = text(&object["metadata"], "name");
+        let agents = server.requests_where(|request| {
+            let of_agent = request.headers.get("user-agent");
+            of_agent.is_some_and(|agent| agent.starts_with("nodepulse/"))
+                && request.method != "GET"
+                && request.path.split('/').any(|part| part == name)
+        });
+        !agents.is_empty()
+    }
+
+    /// A pod on the Node, which a kubelet has not heard of; gives its uid. As a DaemonSet's, it is
+    /// not evicted from where it is.
     pub async fn pod(&self, name: &str) -> String {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name},
             "spec": {
                 "nodeName": self.name, "serviceAccountName": "nodepulse",
+                "tolerations": [{"operator": "Exists"}],
                 "containers": [{"name": "agent", "image": "none.invalid/none"}],
             },
         });
@@ -360,7 +434,8 @@ async fn may_patch(file: &Path, subresource: &str) {
     .await;
 }
 
-/// Whether this is the whole name, or that of something beside it.
-fn is_further(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with('-')
+/// Whether a name is a scenario's whole name, that of something beside it, or of an Event.
+pub fn is_of(name: &str, scenario: &str) -> bool {
+    let rest = name.strip_prefix(scenario);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
 }
