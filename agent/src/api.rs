@@ -279,6 +279,7 @@ impl Client {
         if self.access().is_ending() {
             self.renew_ahead();
         }
+        self.refresh_token();
         let generation = self.0.current.borrow().clone();
         let result = self.attempt(&generation, &method, place, &payload).await;
         match &result {

@@ -26,11 +26,12 @@ pub mod volumes;
 pub(crate) mod scratch;
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+
+use crate::file::{self, FileError, Links};
 
 /// Bytes of one small file that we read. The largest of them, `memory.stat`, has about 2 KiB.
 pub const SMALL_FILE: u64 = 64 * 1024;
@@ -216,19 +217,16 @@ impl HostFile {
 }
 
 fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> {
-    buf.clear();
-    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(buf));
-    match read {
-        Ok(len) if u64::try_from(len).is_ok_and(|len| len <= limit) => Ok(()),
-        Ok(_) => Err(HostError::TooLarge {
+    file::read_into(path, limit, Links::Followed, buf).map_err(|err| match err {
+        FileError::TooLarge(limit) => HostError::TooLarge {
             path: path.to_owned(),
             limit,
-        }),
-        Err(source) => Err(HostError::Read {
+        },
+        FileError::Io(_) | FileError::NotRegular(_) | FileError::NotText => HostError::Read {
             path: path.to_owned(),
-            source,
-        }),
-    }
+            source: err.into(),
+        },
+    })
 }
 
 /// `None` where the file is not there; any other error stays one.

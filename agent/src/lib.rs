@@ -18,6 +18,8 @@ macro_rules! domain {
 // What every room speaks.
 pub mod clock;
 pub mod fd;
+pub mod file;
+pub mod lane;
 pub mod reading;
 pub mod units;
 

@@ -9,12 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
-
+use crate::file::{self, FileError, Links};
 use crate::units::CgroupId;
 
 mod claim;
@@ -74,23 +73,17 @@ impl State {
         if !claim::is_ours(&directory.join(NAME)) {
             return Err(StateError::Foreign);
         }
-        let opened = OpenOptions::new()
-            .read(true)
-            // A link leads elsewhere, and opening a pipe waits for its other end.
-            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
-            .open(directory.join(NAME));
-        let file = match opened {
-            Ok(file) => file,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(err) => return Err(err.into()),
-        };
-        if !file.metadata()?.is_file() {
-            return Err(StateError::Foreign);
-        }
         let mut bytes = Vec::new();
-        file.take(MOST + 1).read_to_end(&mut bytes)?;
-        let whole = u64::try_from(bytes.len()).is_ok_and(|len| len <= MOST);
-        let text = str::from_utf8(&bytes).ok().filter(|_| whole);
+        // A link leads elsewhere.
+        match file::read_into(&directory.join(NAME), MOST, Links::Refused, &mut bytes) {
+            Ok(()) => {}
+            Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(FileError::Io(err)) => return Err(err.into()),
+            Err(FileError::NotRegular(_) | FileError::TooLarge(_) | FileError::NotText) => {
+                return Err(StateError::Foreign);
+            }
+        }
+        let text = str::from_utf8(&bytes).ok();
         text.and_then(parse).map(Some).ok_or(StateError::Foreign)
     }
 

@@ -20,6 +20,7 @@ pub mod demo;
 pub mod fuzzing;
 pub mod host_root;
 pub mod http1;
+pub mod hung_files;
 pub mod loaded;
 pub mod logged;
 pub mod made_up;

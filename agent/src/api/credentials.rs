@@ -9,20 +9,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{ApiError, Connector, transport};
 use crate::clock::Clock;
 
+mod bearer;
+mod files;
 mod plugin;
 
+pub(super) use bearer::Bearer;
+use files::{Inlined, TokenFile};
 use plugin::Issued;
 pub(super) use plugin::Running;
 
 /// How long the program that a kubeconfig names may take.
 pub(super) const PLUGIN_LIMIT: Duration = Duration::from_secs(10);
+/// What the kubelet says of the API server to every container.
+const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
 /// What was issued for a limited time is renewed so long before its end.
 const MARGIN: Duration = Duration::from_mins(1);
 
@@ -50,6 +56,8 @@ pub(super) struct Access {
     pub(super) plugin: bool,
     /// Equal for equal credentials: nobody keeps two copies of a key to compare them.
     pub(super) print: u64,
+    /// Where the token is in a file.
+    pub(super) bearer: Option<Bearer>,
     pub(super) renew_at: Option<Instant>,
 }
 
@@ -61,13 +69,19 @@ impl Access {
             connector,
             plugin: false,
             print: 0,
+            bearer: None,
             renew_at: None,
         }
     }
 
+    /// Whether both stand for the same credentials.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        self.print == other.print && self.bearer == other.bearer
+    }
+
     /// Opens nothing yet. Must be called in a runtime.
     pub(super) fn connect(&self) -> Result<kube::Client, ApiError> {
-        transport::connect(&self.config, self.connector.clone())
+        transport::connect(&self.config, self.connector.clone(), self.bearer.clone())
     }
 
     /// Whether they end soon, or have ended.
@@ -82,9 +96,9 @@ impl Access {
 ///
 /// # Errors
 ///
-/// As [`load`], and what is wrong with certificates, keys and the program.
+/// As [`read`], and what is wrong with certificates, keys and the program.
 pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Access, ApiError> {
-    let mut config = load(source).await?;
+    let (mut config, token) = read(source).await?;
     let exec = config.auth_info.exec.take();
     let plugin = exec.is_some();
     let mut renew_at = None;
@@ -98,12 +112,18 @@ pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Acce
         config.auth_info = auth_info(issued)?;
     }
     let connector = transport::tcp_tls(&config)?;
+    let bearer = token.map(Bearer::new).transpose();
+    let bearer = bearer.map_err(|source| ApiError::Setup {
+        what: "the token",
+        source: source.into(),
+    })?;
     let print = print(&config);
     Ok(Access {
         config,
         connector,
         plugin,
         print,
+        bearer,
         renew_at,
     })
 }
@@ -139,7 +159,7 @@ fn auth_info(issued: Issued) -> Result<AuthInfo, ApiError> {
     })
 }
 
-/// Of all that is sent or checked, contents of files included.
+/// Of all that is sent or checked, but a token that is in a file.
 fn print(config: &kube::Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     let user = &config.auth_info;
@@ -149,34 +169,53 @@ fn print(config: &kube::Config) -> u64 {
     serde_json::to_string(user)
         .unwrap_or_default()
         .hash(&mut hasher);
-    for path in [&user.token_file, &user.client_certificate, &user.client_key] {
-        let content = path.as_ref().map(std::fs::read);
-        content.and_then(Result::ok).hash(&mut hasher);
-    }
     hasher.finish()
 }
 
-/// Reads credentials. Sends nothing, and runs nothing.
+/// Reads credentials, and all files that they are in. Sends nothing, and runs nothing.
 ///
 /// # Errors
 ///
 /// [`ApiError::Kubeconfig`] and [`ApiError::InCluster`], with what is missing or malformed.
-pub async fn load(source: Source<'_>) -> Result<kube::Config, ApiError> {
+async fn read(source: Source<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     match source {
         Source::Kubeconfig(path) => kubeconfig(path).await,
-        Source::InCluster => kube::Config::incluster().map_err(|err| ApiError::InCluster {
-            why: one_line(&err.to_string()),
-        }),
+        Source::InCluster => in_cluster().await,
     }
 }
 
-async fn kubeconfig(path: &Path) -> Result<kube::Config, ApiError> {
+async fn in_cluster() -> Result<(kube::Config, Option<TokenFile>), ApiError> {
+    let wrong = |why: String| ApiError::InCluster {
+        why: one_line(&why),
+    };
+    let [host, port] = SERVER.map(|name| variable(name).ok_or(name));
+    let unset = |name| wrong(format!("{name} is not set"));
+    let (host, port) = (host.map_err(unset)?, port.map_err(unset)?);
+    let dir = Path::new(files::SERVICE_ACCOUNT);
+    let Inlined { kubeconfig, token } = files::service_account(dir, &host, &port).map_err(wrong)?;
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.map_err(|err| wrong(err.to_string()))?;
+    // A proxy of the environment is for what is outside.
+    config.proxy_url = None;
+    Ok((config, token))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "where the API server is within a pod is said by the kubelet alone"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     let wrong = |why: String| ApiError::Kubeconfig {
         path: path.display().to_string(),
         why: one_line(&why),
     };
-    let file = Kubeconfig::read_from(path).map_err(|err| wrong(err.to_string()))?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+    let Inlined { kubeconfig, token } = files::kubeconfig(path).map_err(wrong)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|err| wrong(err.to_string()))?;
     // `10.0.0.1:6443` alone is a valid URI too, and would fail at the first request.
@@ -200,7 +239,7 @@ async fn kubeconfig(path: &Path) -> Result<kube::Config, ApiError> {
             "a proxy ({proxy}) is set there or in HTTPS_PROXY, and proxies are not supported"
         )));
     }
-    Ok(config)
+    Ok((config, token))
 }
 
 /// Parsers of YAML draw pictures over several lines.
@@ -225,7 +264,9 @@ users: [{name: u, user: {token: t}}]
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join(name);
         std::fs::write(&path, text).unwrap();
-        load(Source::Kubeconfig(&path)).await
+        read(Source::Kubeconfig(&path))
+            .await
+            .map(|(config, _)| config)
     }
 
     #[tokio::test]
@@ -291,7 +332,7 @@ users: [{name: u, user: {token: t}}]
     #[tokio::test]
     async fn a_missing_kubeconfig_is_named() {
         let source = Source::Kubeconfig(Path::new("/no/such/kubeconfig"));
-        let err = load(source).await.unwrap_err().to_string();
+        let err = read(source).await.err().unwrap().to_string();
         assert!(err.contains("kubeconfig /no/such/kubeconfig"), "{err}");
         assert!(err.contains("No such file"), "{err}");
     }

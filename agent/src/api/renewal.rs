@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::credentials::{self, Access, Running, Source};
 use super::{ApiError, Client, lock};
+use crate::lane::{Lane, Purpose};
 
 /// From the end of one reading to the next while the server refuses what we have.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -34,6 +35,8 @@ pub(super) struct Renewal {
     read: Read,
     /// The program that may issue them, while it runs.
     running: Running,
+    /// The thread on which they are read.
+    lane: Lane,
     /// When that was last done, well or not; locked while it is done, so that one does it for all.
     /// From its end, since a program may take longer than the pause.
     done: tokio::sync::Mutex<Option<Instant>>,
@@ -77,6 +80,7 @@ impl Renewal {
         Self {
             read: Arc::new(read),
             running: Running::default(),
+            lane: Lane::new(Purpose::Credentials),
             done: tokio::sync::Mutex::default(),
         }
     }
@@ -108,22 +112,25 @@ impl Client {
             return false;
         }
         let read = Arc::clone(&renewal.read);
-        let read = timeout(LIMIT, tokio::task::spawn_blocking(move || read())).await;
+        let read = renewal.lane.run(LIMIT, move || read()).await;
         *done = Some(Instant::now());
         let access = match read {
-            Ok(Ok(Ok(access))) => access,
-            Ok(Ok(Err(err))) => {
+            Ok(Ok(access)) => access,
+            Ok(Err(err)) => {
                 warn!(err = err.as_dyn(), "credentials not read anew");
                 return false;
             }
-            Ok(Err(_)) | Err(_) => {
-                warn!(limit = ?LIMIT, "credentials not read anew in time");
+            Err(err) => {
+                warn!(
+                    err = &err as &dyn std::error::Error,
+                    "credentials not read anew"
+                );
                 return false;
             }
         };
         let changed = {
             let mut known = lock(&self.0.access);
-            let changed = known.print != access.print;
+            let changed = !known.is_as(&access);
             *known = access;
             changed
         };
@@ -165,6 +172,37 @@ impl Client {
             let renewed = client.renew(number).await;
             debug!(renewed, "credentials read beside requests");
         });
+    }
+}
+
+impl Client {
+    /// Reads a token that is in a file again, now and then, while requests go on with the old one.
+    pub(super) fn refresh_token(&self) {
+        let bearer = self.access().bearer.clone();
+        let (Some(renewal), Some(bearer)) = (&self.0.renewal, bearer) else {
+            return;
+        };
+        if !bearer.is_stale() {
+            return;
+        }
+        let lane = renewal.lane.clone();
+        tokio::spawn(async move {
+            match lane.run(LIMIT, move || bearer.refresh()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => debug!(why, "the last token stays"),
+                Err(err) => {
+                    let err = &err as &dyn std::error::Error;
+                    debug!(err, "the last token stays");
+                }
+            }
+        });
+    }
+
+    /// The thread on which credentials are read; `None` where they never change.
+    #[must_use]
+    pub fn lane(&self) -> Option<Lane> {
+        let renewal = self.0.renewal.as_ref()?;
+        Some(renewal.lane.clone())
     }
 }
 

@@ -21,10 +21,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::ConfigExt;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tower::util::BoxCloneSyncService;
+use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
+use super::credentials::Bearer;
 
 /// Opens a stream to the API server: TCP and TLS in the field, memory in a simulation.
 pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
@@ -228,6 +229,7 @@ where
 pub(super) fn connect(
     config: &kube::Config,
     connector: Connector,
+    bearer: Option<Bearer>,
 ) -> Result<kube::Client, ApiError> {
     let setup = |what| {
         move |source: kube::Error| ApiError::Setup {
@@ -257,6 +259,11 @@ pub(super) fn connect(
                 .auth_layer()
                 .map_err(setup("the user's credentials"))?,
         )
+        .option_layer(bearer.map(|bearer| {
+            MapRequestLayer::new(move |request: http::Request<kube::client::Body>| {
+                bearer.sign(request)
+            })
+        }))
         .layer(
             config
                 .extra_headers_layer()

@@ -1,5 +1,6 @@
 //! The configuration, as every command takes it: flags, environment, files.
 
+use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +11,19 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
 use crate::config::{self, Config, Loaded, Mode, Overrides};
+use crate::file::{self, FileError};
 use crate::host::{HostRoot, escape, machine};
 use crate::kernel::file_watch::Files;
 use crate::node_status::capacity;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
+
+/// Bytes of all files of the configuration together.
+const ALL_FILES: u64 = 4 * file::LIMIT;
+
+/// Files that [`config::directory`] may hold.
+const PARTS: usize = 256;
 
 /// What the names of files in [`config::directory`] end in.
 const PART: &str = "yaml";
@@ -189,6 +197,8 @@ pub(super) fn configuration(overrides: &Overrides) -> Result<Loaded, String> {
         parts,
         ..overrides.clone()
     };
+    let left = Cell::new(ALL_FILES);
+    let read = |path: &Path| read(path, &left);
     config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
 }
 
@@ -232,12 +242,28 @@ pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option
     client.map(Some).map_err(|err| err.to_string())
 }
 
-/// `-` is standard input.
-fn read(path: &Path) -> io::Result<String> {
-    if path == Path::new("-") {
-        return io::read_to_string(io::stdin());
-    }
-    std::fs::read_to_string(path)
+/// `-` is standard input. `left`: how many bytes there may be from here on.
+fn read(path: &Path, left: &Cell<u64>) -> io::Result<String> {
+    let text = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        file::up_to(io::stdin(), file::LIMIT, &mut bytes)?;
+        String::from_utf8(bytes).map_err(|_| FileError::NotText)?
+    } else {
+        file::text(path).map_err(|err| match err {
+            // As a shell hands over what another command prints.
+            FileError::NotRegular("FIFO") => io::Error::other(format!(
+                "{err}; what another command prints is read from standard input: --config -"
+            )),
+            err => err.into(),
+        })?
+    };
+    let rest = u64::try_from(text.len()).map_or(None, |len| left.get().checked_sub(len));
+    left.set(rest.ok_or_else(|| {
+        io::Error::other(format!(
+            "with the files before it, it is more than {ALL_FILES} bytes, the limit for all together"
+        ))
+    })?);
+    Ok(text)
 }
 
 /// `*.yaml` in a directory that may be missing, by name. Names that begin with a dot are not for us:
@@ -255,6 +281,11 @@ fn parts(directory: &Path) -> io::Result<Vec<PathBuf>> {
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         if !hidden && path.extension().is_some_and(|end| end == PART) {
+            if parts.len() == PARTS {
+                return Err(io::Error::other(format!(
+                    "it holds more than {PARTS} files"
+                )));
+            }
             parts.push(path);
         }
     }

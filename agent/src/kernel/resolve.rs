@@ -1,12 +1,12 @@
 //! The running kernel's BTF → [`KernelOffsets`], and which probes it is enough for.
 
-use std::fs;
 use std::path::Path;
 
 use agent_common::KernelOffsets;
 
 use super::btf::Btf;
 use super::support::{Missing, Probe};
+use crate::file::{self, Links};
 
 /// Every name that is looked up below.
 const NAMES: &[&str] = &[
@@ -29,6 +29,9 @@ const NAMES: &[&str] = &[
     "gendisk",
     "btf_trace_mark_victim",
 ];
+
+/// Bytes of the kernel's types. Distributions have 5 to 15 MiB.
+const MOST: u64 = 64 << 20;
 
 /// Size of a pointer, and so of one slot of `css_set.subsys`.
 const POINTER: u32 = 8;
@@ -56,7 +59,9 @@ pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
         path: path.to_owned(),
         why,
     };
-    let data = fs::read(path).map_err(|err| unusable(err.to_string()))?;
+    let mut data = Vec::new();
+    let read = file::read_into(path, MOST, Links::Followed, &mut data);
+    read.map_err(|err| unusable(err.to_string()))?;
     let btf = Btf::parse(data, NAMES).map_err(|err| unusable(err.to_string()))?;
     Ok(Resolved {
         offsets: offsets(&btf),

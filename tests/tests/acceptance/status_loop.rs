@@ -10,6 +10,7 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::hung_files::HungDirectory;
 use nodepulse_tests::node::{in_memory, pass};
 use nodepulse_tests::view::{NODES, View, gaps, moments};
 use serde_json::{Value, json};
@@ -579,7 +580,7 @@ async fn a039_a_request_that_hangs_is_given_up() {
 }
 
 /// A node that comes up is told to be ready within 300 ms of the end of what was in its way. In ours
-/// only the size of its storage can come late: here a volume's file does not answer at first.
+/// only the size of its storage can come late: here a volume's directory does not answer at first.
 #[tokio::test(start_paused = true)]
 async fn a040_ready_is_told_at_once_while_the_node_comes_up() {
     const VOLUME: &str = "var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/1a";
@@ -588,8 +589,13 @@ async fn a040_ready_is_told_at_once_while_the_node_comes_up() {
     let data = volume.join("vol_data.json");
     host.mount(&format!("/{VOLUME}/globalmount"));
     fs::create_dir_all(volume.join("globalmount")).unwrap();
-    // Whoever reads it waits for a writer, and simulated time stands still for whoever waits.
-    nix::unistd::mkfifo(&data, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::write(
+        &data,
+        r#"{"driverName": "d.example.com", "volumeHandle": "vol-a"}"#,
+    )
+    .unwrap();
+    // Simulated time stands still for whoever waits.
+    let hung = HungDirectory::over(&volume);
     let stage = Stage::on(&in_memory(), Arc::new(host), |node| node);
     let view = stage.view();
     // What does not answer within five seconds is missing at first.
@@ -597,17 +603,12 @@ async fn a040_ready_is_told_at_once_while_the_node_comes_up() {
     while view.status("Ready").is_empty() && stage.api.now() < unheard {
         advance(Duration::from_millis(10)).await;
     }
-    let written = fs::OpenOptions::new().write(true).open(&data).unwrap();
     let condition = view.condition("Ready");
     let expected = "missing node capacity for resources: ephemeral-storage";
     assert_eq!(condition["message"], expected, "{condition}");
 
-    stage.host.write(
-        &format!("{VOLUME}/vol_data.json"),
-        r#"{"driverName": "d.example.com", "volumeHandle": "vol-a"}"#,
-    );
     let answered = stage.api.now();
-    drop(written);
+    hung.answers();
     let (_, at) = view.becomes("Ready", "True", SOON).await;
     let late = at - answered;
     assert!(late <= Duration::from_millis(300), "{late:?} after it");

@@ -56,6 +56,12 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["reading", "units"]),
         &["aya", "kube", "tracing"],
     ),
+    room(
+        "file",
+        Rooms::Only(&[]),
+        &["aya", "kube", "tokio", "tracing"],
+    ),
+    room("lane", Rooms::Only(&[]), &["aya", "kube"]),
     // Edges.
     room(
         "kernel",
@@ -64,10 +70,10 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "host",
-        Rooms::Only(&["clock", "reading", "units"]),
+        Rooms::Only(&["clock", "file", "reading", "units"]),
         &["aya", "kube"],
     ),
-    room("state", Rooms::Only(&["units"]), &["aya", "kube"]),
+    room("state", Rooms::Only(&["file", "units"]), &["aya", "kube"]),
     room(
         "runtime",
         Rooms::Only(&["clock", "reading", "units"]),
@@ -115,7 +121,7 @@ const ROOMS: &[Room] = &[
     room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
     room(
         "serve",
-        Rooms::Only(&["metrics", "units"]),
+        Rooms::Only(&["lane", "metrics", "units"]),
         &["aya", "kube"],
     ),
     room("notify", Rooms::Only(&[]), &["aya", "kube", "tokio"]),
@@ -127,7 +133,17 @@ const CRATES: &[(&str, &[&str])] = &[
     ("agent-ebpf/src/", &["alloc", "std", "anyhow"]),
     ("agent/src/main.rs", &[]),
     ("agent/src/bin/", &[]),
-    ("agent/src/", &["anyhow"]),
+    // Files from outside are read whole through `file`, which knows limits.
+    (
+        "agent/src/",
+        &[
+            "anyhow",
+            "fs::read",
+            "fs::read_to_string",
+            "std::fs::read",
+            "std::fs::read_to_string",
+        ],
+    ),
 ];
 
 /// Files that may hold unsafe code, or must let a module below them do so.

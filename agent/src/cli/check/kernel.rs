@@ -42,7 +42,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let tier = config.tier;
     items.extend(probes(&tried(config), tier));
     items.push(capabilities());
-    let lockdown = fs::read_to_string(root.path("sys/kernel/security/lockdown"));
+    let lockdown = root.read_string("sys/kernel/security/lockdown");
     items.push(lockdown_item(lockdown.as_deref().ok()));
     items
 }

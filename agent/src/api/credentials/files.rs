@@ -1,0 +1,166 @@
+//! The files that hold credentials: read here, within a limit, and given to kube as data.
+//!
+//! kube reads files of any kind and length by itself, and reads a token's file and the certificate
+//! authority of a service account again whenever it sends, on the one thread that everything runs on.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::ByteString;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use serde_json::{Map, Value, json};
+
+use crate::file;
+
+/// Of the user in a kubeconfig: the key that names a file, and the one for its content.
+const OF_USER: [(&str, &str); 2] = [
+    ("client-certificate", "client-certificate-data"),
+    ("client-key", "client-key-data"),
+];
+
+/// Where Kubernetes mounts the service account of a pod.
+pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A kubeconfig that names no file any more.
+pub(super) struct Inlined {
+    pub(super) kubeconfig: Kubeconfig,
+    pub(super) token: Option<TokenFile>,
+}
+
+/// A token that is in a file, and may be replaced there while it is in use.
+pub(super) struct TokenFile {
+    pub(super) path: PathBuf,
+    pub(super) token: String,
+}
+
+/// Reads `path`, and the files that its current context names.
+///
+/// # Errors
+///
+/// What is wrong with it, or with which of those files.
+pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
+    let text = file::text(path).map_err(|err| err.to_string())?;
+    // Some editors begin every file with the mark of an encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|err| err.to_string())?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let current = kubeconfig.current_context.clone();
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|named| Some(&named.name) == current.as_ref())
+        .and_then(|named| named.context.clone());
+    let mut token = None;
+    if let Some(context) = context {
+        let mut clusters = kubeconfig.clusters.iter_mut();
+        let cluster = clusters.find(|named| named.name == context.cluster);
+        if let Some(cluster) = cluster.and_then(|named| named.cluster.as_mut()) {
+            inline_authority(cluster, dir)?;
+        }
+        let mut users = kubeconfig.auth_infos.iter_mut();
+        let user = users.find(|named| Some(&named.name) == context.user.as_ref());
+        if let Some(user) = user.and_then(|named| named.auth_info.as_mut()) {
+            token = inline_user(user, dir)?;
+        }
+    }
+    Ok(Inlined { kubeconfig, token })
+}
+
+/// The same for the service account in `dir`, of the server at `host` and `port`.
+///
+/// # Errors
+///
+/// What is missing.
+pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inlined, String> {
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("the port of the API server is {port:?}"))?;
+    let host = match host.parse() {
+        Ok(std::net::IpAddr::V6(ip)) => format!("[{ip}]"),
+        Ok(std::net::IpAddr::V4(_)) | Err(_) => host.to_owned(),
+    };
+    let authority = data("the certificate authority", &dir.join("ca.crt"))?;
+    let token = read_token(&dir.join("token"))?;
+    let kubeconfig = json!({
+        "current-context": "pod",
+        "contexts": [{"name": "pod", "context": {"cluster": "here", "user": "account"}}],
+        "clusters": [{"name": "here", "cluster": {
+            "server": format!("https://{host}:{port}"),
+            "certificate-authority-data": authority,
+        }}],
+        "users": [{"name": "account", "user": {}}],
+    });
+    Ok(Inlined {
+        kubeconfig: serde_json::from_value(kubeconfig).map_err(|err| err.to_string())?,
+        token: Some(token),
+    })
+}
+
+/// The token in a file.
+///
+/// # Errors
+///
+/// Why there is none.
+pub(super) fn read_token(path: &Path) -> Result<TokenFile, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("token {}: {why}", path.display());
+    let text = file::text(path).map_err(|err| wrong(&err))?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(wrong(&"it is empty"));
+    }
+    Ok(TokenFile {
+        path: path.to_owned(),
+        token: token.to_owned(),
+    })
+}
+
+fn inline_authority(cluster: &mut Cluster, dir: &Path) -> Result<(), String> {
+    if let Some(path) = cluster.certificate_authority.take()
+        && cluster.certificate_authority_data.is_none()
+    {
+        let data = data("certificate-authority", &dir.join(path))?;
+        cluster.certificate_authority_data = data.as_str().map(str::to_owned);
+    }
+    Ok(())
+}
+
+fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, String> {
+    let read = |err: serde_json::Error| err.to_string();
+    let Value::Object(mut keys) = serde_json::to_value(&*user).map_err(read)? else {
+        return Ok(None);
+    };
+    for (path_key, data_key) in OF_USER {
+        if let Some(path) = taken(&mut keys, path_key)
+            && keys.get(data_key).is_none_or(Value::is_null)
+        {
+            keys.insert(data_key.to_owned(), data(path_key, &dir.join(path))?);
+        }
+    }
+    let token_file = taken(&mut keys, "tokenFile");
+    *user = serde_json::from_value(Value::Object(keys)).map_err(read)?;
+    if let Some(exec) = &mut user.exec
+        && let Some(command) = &mut exec.command
+        && command.contains('/')
+    {
+        *command = dir.join(&*command).display().to_string();
+    }
+    // In the order in which kube decides.
+    let has_password = user.username.is_some() && user.password.is_some();
+    match token_file {
+        Some(path) if !has_password && user.token.is_none() && user.exec.is_none() => {
+            read_token(&dir.join(path)).map(Some)
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn taken(keys: &mut Map<String, Value>, key: &str) -> Option<String> {
+    keys.remove(key)?.as_str().map(str::to_owned)
+}
+
+/// The content of a file, in base 64.
+fn data(key: &str, path: &Path) -> Result<Value, String> {
+    let bytes = file::read(path).map_err(|err| format!("{key} {}: {err}", path.display()))?;
+    Ok(json!(ByteString(bytes)))
+}

@@ -1,0 +1,226 @@
+//! EDGE: files from outside, read whole: only regular files, only up to a limit, and without waiting
+//! for a writer.
+//!
+//! A FIFO keeps whoever opens it until somebody writes, a device never ends, and a file of a gigabyte
+//! becomes a gigabyte of memory. None of them is a configuration, a token or a counter.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+/// Bytes of one file of the configuration, kubeconfig, certificate, key or token. The largest that is
+/// known, a bundle of all public certificate authorities, has 220 KiB.
+pub const LIMIT: u64 = 1 << 20;
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// As the kernel says.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It may never end, or never begin.
+    #[error("it is a {0}, and only regular files are read")]
+    NotRegular(&'static str),
+    /// It is longer than what is read of such a file.
+    #[error("it has more than {0} bytes, the limit for such a file")]
+    TooLarge(u64),
+    /// It is not UTF-8.
+    #[error("it is not UTF-8 text")]
+    NotText,
+}
+
+impl From<FileError> for io::Error {
+    fn from(err: FileError) -> Self {
+        match err {
+            FileError::Io(err) => err,
+            FileError::NotRegular(_) | FileError::TooLarge(_) | FileError::NotText => {
+                Self::new(io::ErrorKind::InvalidData, err)
+            }
+        }
+    }
+}
+
+/// Whether a symbolic link at the end of the path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// Usual: Kubernetes mounts every file of a `Secret` behind two of them.
+    Followed,
+    /// For a file that only this program writes.
+    Refused,
+}
+
+/// The whole file, of at most [`LIMIT`] bytes.
+///
+/// # Errors
+///
+/// See [`FileError`].
+pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    let mut bytes = Vec::new();
+    read_into(path, LIMIT, Links::Followed, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same as text.
+///
+/// # Errors
+///
+/// See [`FileError`].
+pub fn text(path: &Path) -> Result<String, FileError> {
+    String::from_utf8(read(path)?).map_err(|_| FileError::NotText)
+}
+
+/// Fills `buf` with the whole file, of at most `limit` bytes. The old content of `buf` is gone, also
+/// on an error.
+///
+/// # Errors
+///
+/// See [`FileError`].
+pub fn read_into(
+    path: &Path,
+    limit: u64,
+    links: Links,
+    buf: &mut Vec<u8>,
+) -> Result<(), FileError> {
+    buf.clear();
+    let (file, len) = open(path, limit, links)?;
+    // Files of /proc have no length.
+    let len = usize::try_from(len).unwrap_or_default();
+    buf.try_reserve_exact(len).map_err(io::Error::from)?;
+    up_to(file, limit, buf)
+}
+
+/// Reads `from` to its end into `buf`, at most `limit` bytes.
+///
+/// # Errors
+///
+/// [`FileError::Io`] and [`FileError::TooLarge`].
+pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), FileError> {
+    let len = from.take(limit.saturating_add(1)).read_to_end(buf)?;
+    if u64::try_from(len).is_ok_and(|len| len <= limit) {
+        Ok(())
+    } else {
+        Err(FileError::TooLarge(limit))
+    }
+}
+
+fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError> {
+    // With O_NONBLOCK a FIFO opens at once, whether or not anybody writes to it.
+    let flags = match links {
+        Links::Followed => O_NONBLOCK,
+        Links::Refused => O_NONBLOCK | O_NOFOLLOW,
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    // Of what was opened: the path may lead to something else by now.
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(FileError::NotRegular(kind(metadata.file_type())));
+    }
+    let len = metadata.len();
+    if limit < len {
+        return Err(FileError::TooLarge(limit));
+    }
+    Ok((file, len))
+}
+
+fn kind(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "directory"
+    } else if kind.is_fifo() {
+        "FIFO"
+    } else if kind.is_socket() {
+        "socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "device"
+    } else {
+        "special file"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    fn refused(path: &Path) -> String {
+        let mut buf = b"old".to_vec();
+        let err = read_into(path, 16, Links::Followed, &mut buf).unwrap_err();
+        assert!(!buf.starts_with(b"old"), "{path:?}");
+        err.to_string()
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_only_up_to_the_limit() {
+        let dir = Scratch::new();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("whole"), "0123456789abcdef").unwrap();
+        fs::write(at("longer"), "0123456789abcdef!").unwrap();
+        File::create(at("sparse"))
+            .unwrap()
+            .set_len(1 << 30)
+            .unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        fs::create_dir(at("dir")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+
+        let mut buf = Vec::new();
+        read_into(&at("whole"), 16, Links::Followed, &mut buf).unwrap();
+        assert_eq!(buf, b"0123456789abcdef");
+        let rows = [
+            ("longer", "more than 16 bytes"),
+            ("sparse", "more than 16 bytes"),
+            ("fifo", "it is a FIFO"),
+            ("zero", "it is a device"),
+            ("dir", "it is a directory"),
+            ("none", "No such file"),
+        ];
+        for (name, expected) in rows {
+            let err = refused(&at(name));
+            assert!(err.contains(expected), "{name}: {err}");
+        }
+        // The kernel refuses to open one.
+        assert!(read(&at("socket")).is_err());
+    }
+
+    #[test]
+    fn files_of_the_kernel_which_have_no_size_are_limited_too() {
+        let path = Path::new("/proc/self/status");
+        assert_eq!(fs::metadata(path).unwrap().len(), 0);
+        assert!(refused(path).contains("more than 16 bytes"));
+        assert!(text(path).unwrap().contains("VmRSS:"));
+    }
+
+    #[test]
+    fn a_link_is_followed_unless_it_is_refused() {
+        let dir = Scratch::new();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "text").unwrap();
+        symlink(&file, &link).unwrap();
+        assert_eq!(text(&link).unwrap(), "text");
+        let mut buf = Vec::new();
+        assert!(read_into(&link, 16, Links::Refused, &mut buf).is_err());
+    }
+
+    #[test]
+    fn what_is_not_text_is_said_to_be_none() {
+        let dir = Scratch::new();
+        let file = dir.path().join("file");
+        // The mark of UTF-16 and half a character.
+        fs::write(&file, b"\xff\xfe\x41").unwrap();
+        assert!(matches!(text(&file), Err(FileError::NotText)));
+    }
+}

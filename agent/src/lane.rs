@@ -1,0 +1,270 @@
+//! EDGE: calls that can wait for a disk for ever, each purpose on a thread of its own.
+//!
+//! A thread that hangs in the kernel cannot be taken back. So a purpose has one thread at most: while
+//! its call hangs, that purpose does without, and every other one goes on. When the call returns, the
+//! purpose works again.
+
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+use tracing::{info, warn};
+
+/// What a blocking call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Reads the configuration.
+    Configuration,
+    /// Reads kubeconfig, certificates and tokens, or runs the program that issues them.
+    Credentials,
+    /// Asks the file system of the root directory for its space.
+    Nodefs,
+    /// Reads the counters of disks.
+    Disks,
+    /// Reads and writes the state file, and the cgroups' counters that are kept there.
+    State,
+}
+
+impl Purpose {
+    /// All of them: so many threads there can be.
+    pub const ALL: [Self; 5] = [
+        Self::Configuration,
+        Self::Credentials,
+        Self::Nodefs,
+        Self::Disks,
+        Self::State,
+    ];
+
+    /// As metrics and messages name it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Credentials => "credentials",
+            Self::Nodefs => "nodefs",
+            Self::Disks => "disks",
+            Self::State => "state",
+        }
+    }
+}
+
+/// There is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// Not within the limit; the thread still waits.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// An earlier call for the same purpose has not returned, so that nothing was asked.
+    #[error("an earlier call has not returned")]
+    Blocked,
+    /// The call ended without one, which is a fault of ours.
+    #[error("the call ended early")]
+    Ended,
+}
+
+/// The calls for one purpose, one at a time. Clones are the same lane.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    purpose: Purpose,
+    one: Arc<Semaphore>,
+    late: Arc<Mutex<Late>>,
+}
+
+/// The call that runs.
+#[derive(Debug, Default)]
+struct Late {
+    /// When it counts as one that hangs; `None`: nothing runs.
+    at: Option<Instant>,
+    /// That was logged.
+    logged: bool,
+}
+
+impl Lane {
+    /// One on which nothing runs.
+    #[must_use]
+    pub fn new(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            one: Arc::new(Semaphore::new(1)),
+            late: Arc::default(),
+        }
+    }
+
+    /// What its calls are for.
+    #[must_use]
+    pub const fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Whether a call has not returned within its limit, and still runs.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        let late = lock(&self.late);
+        late.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Runs `call` on a thread of its own and waits for it, both for `limit` at most. Waits for
+    /// another call that is in time. Must be called in a runtime with a thread for each purpose.
+    ///
+    /// # Errors
+    ///
+    /// See [`NoAnswer`].
+    pub async fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        if self.is_blocked() {
+            return Err(NoAnswer::Blocked);
+        }
+        let run = async {
+            let permit = Arc::clone(&self.one).acquire_owned().await;
+            let running = Running::start(self, permit.map_err(|_| NoAnswer::Ended)?, limit);
+            let call = tokio::task::spawn_blocking(move || {
+                let answer = call();
+                drop(running);
+                answer
+            });
+            call.await.map_err(|_| NoAnswer::Ended)
+        };
+        match timeout(limit, run).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.log_late(limit);
+                Err(NoAnswer::Late(limit))
+            }
+        }
+    }
+
+    /// Waits until no call runs.
+    pub async fn free(&self) {
+        // Never closed.
+        drop(self.one.acquire().await);
+    }
+
+    fn log_late(&self, limit: Duration) {
+        let mut late = lock(&self.late);
+        if late.at.is_some() && !late.logged {
+            late.logged = true;
+            warn!(
+                purpose = self.purpose.as_str(),
+                limit_s = limit.as_secs(),
+                "a file system does not answer; until it does, nothing more is asked for this purpose"
+            );
+        }
+    }
+}
+
+/// A call that runs, wherever its caller went.
+struct Running {
+    lane: Lane,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Running {
+    fn start(lane: &Lane, permit: OwnedSemaphorePermit, limit: Duration) -> Self {
+        *lock(&lane.late) = Late {
+            at: Instant::now().checked_add(limit),
+            logged: false,
+        };
+        Self {
+            lane: lane.clone(),
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let was = std::mem::take(&mut *lock(&self.lane.late));
+        if was.logged {
+            let purpose = self.lane.purpose.as_str();
+            info!(purpose, "the file system has answered");
+        }
+    }
+}
+
+/// A panic elsewhere leaves nothing half done here.
+fn lock(late: &Mutex<Late>) -> MutexGuard<'_, Late> {
+    late.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    /// A call that hangs until the sender is dropped.
+    fn hanging() -> (mpsc::Sender<()>, impl FnOnce() -> u32 + Send + 'static) {
+        let (end, ended) = mpsc::channel::<()>();
+        let call = move || {
+            let _closed = ended.recv();
+            7
+        };
+        (end, call)
+    }
+
+    /// Simulated time does not pass by itself while a thread is at work.
+    async fn late(lane: &Lane, call: impl FnOnce() -> u32 + Send + 'static) {
+        let (running, ()) = tokio::join!(lane.run(LIMIT, call), async {
+            tokio::task::yield_now().await;
+            tokio::time::advance(LIMIT).await;
+        });
+        assert_eq!(running, Err(NoAnswer::Late(LIMIT)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_blocks_its_purpose_alone_and_only_until_it_returns() {
+        let (stuck, other) = (Lane::new(Purpose::Nodefs), Lane::new(Purpose::Disks));
+        let (end, call) = hanging();
+        late(&stuck, call).await;
+        assert!(stuck.is_blocked() && !other.is_blocked());
+        // No second thread, however often somebody asks.
+        for _ in 0..100 {
+            let asked = stuck.run(LIMIT, || panic!("a second thread")).await;
+            assert_eq!(asked, Err::<(), _>(NoAnswer::Blocked));
+        }
+        assert_eq!(other.run(LIMIT, || 3).await, Ok(3));
+
+        drop(end);
+        stuck.free().await;
+        assert!(!stuck.is_blocked());
+        assert_eq!(stuck.run(LIMIT, || 4).await, Ok(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_goes_away_leaves_the_purpose_with_the_one_call() {
+        let lane = Lane::new(Purpose::Credentials);
+        let (end, call) = hanging();
+        {
+            let running = lane.run(LIMIT, call);
+            tokio::pin!(running);
+            tokio::select! {
+                biased;
+                _ = &mut running => panic!("it hangs"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert!(!lane.is_blocked(), "it is still in time");
+        tokio::time::advance(LIMIT).await;
+        assert!(lane.is_blocked());
+        drop(end);
+        lane.free().await;
+        assert!(!lane.is_blocked());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_panics_blocks_nothing() {
+        let lane = Lane::new(Purpose::State);
+        let ended = lane.run(LIMIT, || panic!("a fault")).await;
+        assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
+        assert!(!lane.is_blocked());
+        assert_eq!(lane.run(LIMIT, || 4).await, Ok(4));
+    }
+}

@@ -1,0 +1,50 @@
+//! A directory whose file system never answers, as a dead NFS server's: FUSE without a server. As root.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// Whoever looks into the directory waits until this value is gone; what was there before is there
+/// again then.
+#[derive(Debug)]
+pub struct HungDirectory {
+    path: PathBuf,
+    /// The server's side, which nobody reads; closing it ends every call with an error.
+    server: Option<File>,
+}
+
+impl HungDirectory {
+    /// Hides what is in `path`, which must exist.
+    ///
+    /// # Panics
+    ///
+    /// Where this user may not mount, or the kernel has no FUSE.
+    #[must_use]
+    pub fn over(path: &Path) -> Self {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let server = device.expect("/dev/fuse, as root, with the module fuse");
+        let fd = server.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("hung"), path, Some("fuse"), flags, Some(&*options)).expect("mount, as root");
+        Self {
+            path: path.to_owned(),
+            server: Some(server),
+        }
+    }
+
+    /// Lets every call return, which is what dropping it does.
+    pub fn answers(self) {}
+}
+
+impl Drop for HungDirectory {
+    fn drop(&mut self) {
+        // First: the mount cannot go while calls hang in it.
+        drop(self.server.take());
+        if let Err(err) = umount2(&self.path, MntFlags::MNT_DETACH) {
+            eprintln!("{} stays mounted: {err}", self.path.display());
+        }
+    }
+}
