@@ -32,6 +32,7 @@ mod disks;
 mod facts;
 mod kernel_events;
 mod kills;
+mod lanes;
 mod leaving;
 mod metering;
 mod node_writer;
@@ -62,6 +63,7 @@ use blocking::{Answer, Blocking, Memory, Question};
 use control::{Beside, Heartbeat};
 use counts::Counts;
 use kills::Kills;
+use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
 use once::Once;
@@ -142,6 +144,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         figures: outside.figures,
         client: outside.client.clone(),
         setters: outside.setters,
+        lanes: Lanes::new(outside.client.as_ref()),
     };
     let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
     let beside = Beside {
@@ -220,7 +223,7 @@ impl App {
         let observe = Observe::new(&config, pods.clone());
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
-        let blocking = Blocking::new(&config, pods.clone(), memory, read);
+        let blocking = Blocking::new(&config, pods.clone(), memory, read, metering.lanes());
         let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         probes.has_triggers(&doors.stalls);
         let mut app = Self {

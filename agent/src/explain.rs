@@ -63,6 +63,8 @@ pub struct Present<'a> {
     pub disks: &'a Disks,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
+    /// Purposes of calls to a file system that does not answer.
+    pub blocked: &'a [&'static str],
     /// The moment.
     pub now: Now,
     /// How a moment is written.
@@ -153,6 +155,7 @@ impl Journal {
             "node": present.node,
             "at": (present.time)(present.now.wall),
             "transitionPeriodSeconds": present.transition_period.as_secs(),
+            "blockedCalls": present.blocked,
             "conditions": conditions,
         })
     }
@@ -375,6 +378,7 @@ mod tests {
             stalls: &BTreeMap::new(),
             disks: &Disks::default(),
             transition_period: PERIOD,
+            blocked: &["nodefs"],
             now: at(25),
             time: seconds,
         };

@@ -24,17 +24,20 @@ pub enum Purpose {
     Nodefs,
     /// Reads the counters of disks.
     Disks,
+    /// Reads `/etc/resolv.conf` and `/etc/hosts`.
+    Names,
     /// Reads and writes the state file, and the cgroups' counters that are kept there.
     State,
 }
 
 impl Purpose {
     /// All of them: so many threads there can be.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Configuration,
         Self::Credentials,
         Self::Nodefs,
         Self::Disks,
+        Self::Names,
         Self::State,
     ];
 
@@ -46,6 +49,7 @@ impl Purpose {
             Self::Credentials => "credentials",
             Self::Nodefs => "nodefs",
             Self::Disks => "disks",
+            Self::Names => "names",
             Self::State => "state",
         }
     }

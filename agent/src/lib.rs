@@ -20,6 +20,7 @@ pub mod clock;
 pub mod fd;
 pub mod file;
 pub mod lane;
+pub mod names;
 pub mod reading;
 pub mod units;
 

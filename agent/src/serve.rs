@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `/metrics` | every metric; asked of the loop, at most one at a time |
 //! | `/livez`, `/healthz` | 200 while the agent's one thread turns; knows nothing of the API server |
-//! | `/readyz` | 200 once the agent does its work, else 503 and why not yet |
+//! | `/readyz` | 200 while the agent does its work, else 503 and why not: not yet, or a call that hangs |
 //! | `/v1/status` | control socket only: the status that should be at the API server, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //!
@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ mod pages;
 mod queue;
 pub mod socket;
 
+use crate::lane::Lane;
 use socket::Socket;
 
 /// Where a kubelet says that it is well.
@@ -148,6 +150,7 @@ pub struct Server {
 #[derive(Debug, Clone)]
 struct Front {
     readiness: watch::Receiver<Readiness>,
+    lanes: Arc<[Lane]>,
     /// To the loop. Holds one: who asks has the only permit.
     queries: mpsc::Sender<Query>,
     one: Arc<Semaphore>,
@@ -159,10 +162,12 @@ impl Server {
     pub fn start(
         sites: Vec<Site>,
         readiness: watch::Receiver<Readiness>,
+        lanes: Arc<[Lane]>,
     ) -> (Self, mpsc::Receiver<Query>) {
         let (queries, asked) = mpsc::channel(1);
         let front = Front {
             readiness,
+            lanes,
             queries,
             one: Arc::new(Semaphore::new(1)),
         };
@@ -198,6 +203,20 @@ impl Server {
 }
 
 impl Front {
+    /// Whether the agent does its work; `Err`: why not.
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        if let Readiness::NotReady(why) = *self.readiness.borrow() {
+            return Err(why.into());
+        }
+        let blocked = self.lanes.iter().filter(|lane| lane.is_blocked());
+        let blocked: Vec<_> = blocked.map(|lane| lane.purpose().as_str()).collect();
+        if blocked.is_empty() {
+            return Ok(());
+        }
+        let blocked = blocked.join(", ");
+        Err(format!("a file system does not answer; blocked calls: {blocked}").into())
+    }
+
     /// What the loop says of it; `None` where it has no time for that.
     async fn ask(&self, subject: Subject) -> Option<String> {
         let ask = async {

@@ -95,6 +95,8 @@ async fn every_metric_is_moved_by_something() {
         .names()
         .iter()
         .filter(|name| !moved(&after, name) && !moved(&beside, name))
+        // Moved by a file system that hangs, which is a test of its own.
+        .filter(|name| *name != "nodepulse_blocked_calls")
         .collect();
     assert_eq!(still, [""; 0], "nothing moves these");
 }

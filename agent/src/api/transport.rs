@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::ConfigExt;
@@ -26,6 +28,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
 use super::credentials::Bearer;
+use crate::names::{NameError, Names};
 
 /// Opens a stream to the API server: TCP and TLS in the field, memory in a simulation.
 pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
@@ -162,7 +165,7 @@ pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
         .map_err(setup(
             "the certificate authority, client certificate or key",
         ))?;
-    let mut tcp = HttpConnector::new();
+    let mut tcp = HttpConnector::new_with_resolver(tower::service_fn(resolve));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_LIMIT));
@@ -188,6 +191,14 @@ pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
         let opening = https.clone().oneshot(uri);
         async move { Ok(Stream::negotiated(opening.await?)) }
     }))
+}
+
+/// Without a thread of the C library's resolver for each try, which nobody could take back.
+async fn resolve(name: Name) -> Result<std::vec::IntoIter<SocketAddr>, NameError> {
+    let found = Names::system().resolve(name.as_str()).await?;
+    // The port is that of the address.
+    let found: Vec<_> = found.into_iter().map(|ip| (ip, 0).into()).collect();
+    Ok(found.into_iter())
 }
 
 /// A connector that calls `open` for each connection and speaks HTTP/2 over what it gives.

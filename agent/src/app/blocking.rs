@@ -1,5 +1,5 @@
-//! Calls that can wait for a disk or a server, on helper threads with a time limit: a hung disk must
-//! not stop the lease, nor the report of the hung disk.
+//! Calls that can wait for a disk or a server, with a time limit: a hung disk must not stop the lease,
+//! nor the report of the hung disk.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
+use super::lanes::Lanes;
 use super::reload::ReadConfig;
 use crate::clock::Stamp;
 use crate::config::{Config, Mode};
 use crate::event::DiskChange;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostError, HostRoot, addresses, block, statfs, volumes};
+use crate::host::{HostError, HostRoot, block, statfs, volumes};
+use crate::lane::{Lane, Purpose};
+use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, place};
 use crate::pressure::disks::DiskSample;
@@ -149,13 +151,15 @@ pub(super) enum Memory {
 
 /// Asks and is answered.
 pub(super) struct Blocking {
-    /// Space, names and the configuration: they wait for whatever disk or server they are about. One
-    /// of each kind at a time, which the loop sees to.
-    slow: mpsc::Sender<Question>,
+    configuration: mpsc::Sender<Question>,
+    nodefs: mpsc::Sender<Question>,
     /// Disks: never behind a file system that hangs.
     disks: mpsc::Sender<Question>,
     /// Our own file, and what stands in it.
-    own: mpsc::Sender<Question>,
+    state: mpsc::Sender<Question>,
+    /// Needs no thread.
+    names: Names,
+    answer: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
 }
 
@@ -179,6 +183,7 @@ impl Blocking {
         pods: PodsPath,
         memory: Memory,
         read: Option<ReadConfig>,
+        lanes: &Lanes,
     ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
@@ -199,28 +204,34 @@ impl Blocking {
         };
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
-        let lane = || {
+        let lane = |purpose| {
             let (questions, asked) = mpsc::channel(QUESTIONS);
-            tokio::spawn(work(place.clone(), asked, answer.clone()));
+            let lane = lanes.of(purpose);
+            tokio::spawn(work(place.clone(), lane, asked, answer.clone()));
             questions
         };
         Self {
-            slow: lane(),
-            disks: lane(),
-            own: lane(),
+            configuration: lane(Purpose::Configuration),
+            nodefs: lane(Purpose::Nodefs),
+            disks: lane(Purpose::Disks),
+            state: lane(Purpose::State),
+            names: Names::system(),
+            answer,
             answers,
         }
     }
 
     pub(super) fn ask(&self, question: Question) {
         let lane = match question {
-            Question::Storage | Question::Resolve { .. } | Question::Configuration => &self.slow,
+            Question::Resolve { name } => return self.resolve(name),
+            Question::Configuration => &self.configuration,
+            Question::Storage => &self.nodefs,
             Question::SlowDisk { .. }
             | Question::Look(_)
             | Question::Disk(_)
             | Question::Disks
             | Question::Statistics(_) => &self.disks,
-            Question::Kills | Question::Recall | Question::Remember(_) => &self.own,
+            Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
         };
         // Whatever is announced leaves room for what is asked about disks that are not well. What is
         // dropped here is found when the disks are listed again.
@@ -229,6 +240,22 @@ impl Blocking {
         if crowded || lane.try_send(question).is_err() {
             warn!("too many questions to the file system; one is dropped");
         }
+    }
+
+    fn resolve(&self, name: String) {
+        let (names, answer) = (self.names.clone(), self.answer.clone());
+        tokio::spawn(async move {
+            let found = names.resolve(&name).await.unwrap_or_else(|err| {
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "no addresses for the node's name"
+                );
+                Vec::new()
+            });
+            if answer.send(Answer::Resolved(found)).await.is_err() {
+                debug!("nobody waits for addresses any more");
+            }
+        });
     }
 
     /// The next answer; never ends.
@@ -240,31 +267,34 @@ impl Blocking {
     }
 }
 
-/// Asks on a helper thread, one question at a time. A call that takes longer than the limit counts
+/// Asks on the lane's thread, one question at a time. A call that takes longer than the limit counts
 /// as not answered; while it still hangs, nothing more is asked on this lane.
-async fn work(place: Place, mut asked: mpsc::Receiver<Question>, answer: mpsc::Sender<Answer>) {
-    let mut hung: Option<JoinHandle<Answer>> = None;
-    while let Some(question) = asked.recv().await {
-        let unanswered = Answer::missing(&question);
-        let found = if let Some(call) = hung.take().filter(|call| !call.is_finished()) {
-            hung = Some(call);
-            unanswered
-        } else {
-            let place = place.clone();
-            let mut call = tokio::task::spawn_blocking(move || place.look(question));
-            match tokio::time::timeout(LIMIT, &mut call).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(err)) => {
-                    warn!(err = &err as &dyn std::error::Error, "a look failed");
-                    unanswered
-                }
-                Err(_) => {
-                    warn!(limit_s = LIMIT.as_secs(), "the file system does not answer");
-                    hung = Some(call);
-                    unanswered
-                }
-            }
+async fn work(
+    place: Place,
+    lane: Lane,
+    mut asked: mpsc::Receiver<Question>,
+    answer: mpsc::Sender<Answer>,
+) {
+    // Nobody asks for the configuration again after it has changed.
+    let mut owed = false;
+    loop {
+        let question = tokio::select! {
+            question = asked.recv() => match question {
+                Some(question) => question,
+                None => return,
+            },
+            () = lane.free(), if owed => Question::Configuration,
         };
+        let unanswered = Answer::missing(&question);
+        let is_configuration = matches!(question, Question::Configuration);
+        let place = place.clone();
+        let found = lane.run(LIMIT, move || place.look(question)).await;
+        owed = is_configuration && found.is_err();
+        let found = found.unwrap_or_else(|err| {
+            let (purpose, err) = (lane.purpose().as_str(), &err as &dyn std::error::Error);
+            debug!(purpose, err, "a question stays without an answer");
+            unanswered
+        });
         if answer.send(found).await.is_err() {
             return;
         }
@@ -275,7 +305,8 @@ impl Place {
     fn look(&self, question: Question) -> Answer {
         match question {
             Question::Storage => storage(&self.directory, self.volumes()),
-            Question::Resolve { name } => Answer::Resolved(addresses::resolve(&name)),
+            // Needs no thread.
+            Question::Resolve { .. } => Answer::Resolved(Vec::new()),
             Question::SlowDisk {
                 device,
                 name,

@@ -77,12 +77,14 @@ impl App {
     }
 
     fn explained(&self, now: Now) -> String {
+        let blocked = self.metering.lanes().blocked();
         let present = Present {
             node: &self.config.node_name,
             evaluator: &self.evaluator,
             stalls: &self.facts.stalls,
             disks: &self.facts.disks,
             transition_period: self.config.policy.transition_period,
+            blocked: &blocked,
             now,
             time: convert::time,
         };

@@ -10,6 +10,7 @@ use agent_common::DropReason;
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
+use super::lanes::Lanes;
 use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use super::{App, Input};
@@ -43,6 +44,8 @@ pub(super) struct Sources {
     pub(super) client: Option<Client>,
     /// What conditions there are.
     pub(super) setters: Setters,
+    /// On which the file system is asked.
+    pub(super) lanes: Lanes,
 }
 
 /// What to do about a port that cannot be had.
@@ -95,13 +98,15 @@ pub(super) struct Metering {
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
     pub(super) setters: Setters,
+    lanes: Lanes,
 }
 
 impl Metering {
     /// Serves from now on; what is asked for meanwhile waits for the loop.
     pub(super) fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
-        let (server, queries) = Server::start(sources.sites, seen);
+        let lanes = sources.lanes.all().into();
+        let (server, queries) = Server::start(sources.sites, seen, lanes);
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
@@ -122,7 +127,12 @@ impl Metering {
             client: sources.client,
             pods: BTreeSet::new(),
             setters: sources.setters,
+            lanes: sources.lanes,
         }
+    }
+
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// Everything was looked at once. That is all there is to do where nothing is reported.
@@ -414,6 +424,14 @@ impl Metering {
     }
 
     fn own(&self, now: Now) {
+        for lane in self.lanes.all() {
+            let blocked = self
+                .metrics
+                .process
+                .blocked_calls
+                .of([lane.purpose().as_str()]);
+            blocked.set(i64::from(lane.is_blocked()));
+        }
         let own = match own::read() {
             Ok(own) => own,
             Err(err) => {

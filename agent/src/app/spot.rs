@@ -5,6 +5,7 @@ use tokio::task::JoinSet;
 use super::App;
 use super::blocking::Memory;
 use super::control::Beside;
+use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
 use super::observe::pods_path;
 use super::outside::{Doors, KillSource, Stay, setters_of};
@@ -27,6 +28,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         figures: None,
         client: None,
         setters: setters_of(config.mode),
+        lanes: Lanes::new(None),
     };
     let beside = Beside {
         pods: pods_path(&config),

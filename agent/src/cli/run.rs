@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Ignored, Loaded, Mode, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
 use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
+use crate::lane::Purpose;
 use crate::logind;
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state::Claim;
@@ -132,8 +133,8 @@ impl Prepared {
     fn new(config: Config, kernel: KernelLine, manner: Manner) -> Result<Self, ExitCode> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            // Two for files, and some for names; kept between looks, which are ten seconds apart.
-            .max_blocking_threads(8)
+            // Kept between looks, which are ten seconds apart. None ever waits for another.
+            .max_blocking_threads(Purpose::ALL.len())
             .thread_keep_alive(Duration::from_mins(1))
             .build()
             .map_err(|err| failed(&err))?;

@@ -91,6 +91,16 @@ fn key_text(key: &str) -> String {
 /// Each condition with what it follows from.
 pub(super) fn explanation(told: &Value) -> String {
     let mut text = String::new();
+    let blocked = list(told, "blockedCalls").iter().filter_map(Value::as_str);
+    let blocked: Vec<_> = blocked.map(printable).collect();
+    if !blocked.is_empty() {
+        // Writing to a string cannot fail.
+        let _written = writeln!(
+            text,
+            "A file system does not answer; blocked calls: {}",
+            blocked.join(", ")
+        );
+    }
     for condition in list(told, "conditions") {
         if !text.is_empty() {
             text.push('\n');
@@ -211,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_explanation_is_a_few_lines_that_no_name_can_disturb() {
-        let told = json!({ "conditions": [{
+        let told = json!({ "blockedCalls": ["nodefs", "disks"], "conditions": [{
             "type": "MemoryPressure", "status": "True", "reason": "Low", "message": "m\u{1b}[2J",
             "since": "t0",
             "signals": [
@@ -224,6 +234,8 @@ mod tests {
             "endsNotBefore": "t2",
         }, { "type": "Ready", "status": "True", "reason": "R", "message": "m", "since": "t3" }] });
         let expected = "\
+A file system does not answer; blocked calls: nodefs, disks
+
 MemoryPressure is True (Low)
   since t0: m[2J
   memory.available: -5 of 1000, below 100 (3 s ago)

@@ -1,6 +1,6 @@
-//! Interface addresses, default routes, and what DNS says of the node's name.
+//! Interface addresses and default routes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -30,21 +30,6 @@ pub fn network(root: &HostRoot) -> Result<Network, HostError> {
         default_v6: v6.map_or_else(Vec::new, |text| default_v6(&String::from_utf8_lossy(&text))),
         resolved: Vec::new(),
     })
-}
-
-/// What the resolver says of a host name, in its order and without repetitions. Empty where it
-/// says nothing.
-///
-/// Blocks up to the resolver's own time limit, 30 s by default: call it where nothing else waits.
-#[must_use]
-pub fn resolve(host: &str) -> Vec<IpAddr> {
-    let mut found = Vec::new();
-    for address in (host, 0).to_socket_addrs().into_iter().flatten() {
-        if !found.contains(&address.ip()) {
-            found.push(address.ip());
-        }
-    }
-    found
 }
 
 fn interfaces() -> Result<Vec<InterfaceAddress>, HostError> {
@@ -210,14 +195,5 @@ mod tests {
         dir.write("proc/net/route", V4);
         let network = super::network(&dir.root()).unwrap();
         assert_eq!(network.default_v4, Some(vec!["eth0".to_owned()]));
-    }
-
-    #[test]
-    fn names_that_are_addresses_need_no_dns() {
-        assert_eq!(
-            resolve("192.0.2.7"),
-            ["192.0.2.7".parse::<IpAddr>().unwrap()]
-        );
-        assert!(resolve("not a host name\0").is_empty());
     }
 }

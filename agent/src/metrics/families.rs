@@ -56,6 +56,8 @@ pub struct ApiMetrics {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each says in the registry what it is")]
 pub struct ProcessMetrics {
+    /// `blocked_calls{purpose}`: a file system does not answer.
+    pub blocked_calls: Labelled<Gauge, 1>,
     pub wakeups: Labelled<Counter, 1>,
     pub config_reloads: Labelled<Counter, 1>,
     pub cpu: Seconds,
@@ -172,6 +174,11 @@ impl ProcessMetrics {
     pub(super) fn declare(to: &mut Declared) -> Self {
         let (bytes, seconds) = (Some(Unit::Bytes), Some(Unit::Seconds));
         Self {
+            blocked_calls: to.labelled(
+                "blocked_calls",
+                "1 while a call to a file system has not returned within its limit",
+                ["purpose"],
+            ),
             wakeups: to.labelled("wakeups", "Turns of the loop by what woke it", ["source"]),
             config_reloads: to.labelled(
                 "config_reloads",

@@ -1,5 +1,6 @@
 //! From a request to an answer.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Front, Pages, Readiness, Subject};
+use super::{Front, Pages, Subject};
 use crate::metrics;
 
 /// The whole of an answer.
@@ -34,9 +35,9 @@ pub(super) async fn answer<Body>(
             asks(subject);
             asked(subject, front).await
         }
-        Page::Ready => match *front.readiness.borrow() {
-            Readiness::Ready => plain(StatusCode::OK, "ok"),
-            Readiness::NotReady(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
+        Page::Ready => match front.ready() {
+            Ok(()) => plain(StatusCode::OK, "ok"),
+            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
         },
         // The thread that answers here is the one that everything else runs on.
         Page::Live | Page::Healthy => plain(StatusCode::OK, "ok"),
@@ -89,8 +90,12 @@ async fn asked(subject: Subject, front: &Front) -> Answer {
     }
 }
 
-fn plain(code: StatusCode, text: &'static str) -> Answer {
-    typed(code, "text/plain; charset=utf-8", text.into())
+fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> Answer {
+    let text = match text.into() {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => text.into(),
+    };
+    typed(code, "text/plain; charset=utf-8", text)
 }
 
 fn typed(code: StatusCode, content_type: &'static str, body: Bytes) -> Answer {

@@ -32,6 +32,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(api.lease_renewals.of(["a"]));
     drop(api.events.of(["a"]));
     drop(api.requests.of(["a", "b", "c"]));
+    drop(metrics.process.blocked_calls.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
     let read = Exposition::parse(&metrics.text(&[("sda", &[1; 32])])).unwrap();

@@ -3,6 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use serde_json::Value;
+
+use super::super::client;
 use super::super::settings::overdrawn;
 use super::report::{Item, Verdict};
 use crate::app::stall_files;
@@ -22,7 +25,25 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     items.extend(overdrawn(config).map(|why| Item::missing("reservations", why, "reserve less")));
     items.push(runtime(config.mode, config.runtime));
     items.push(clock(discipline()));
+    items.extend(blocked(
+        client::get(&config.state_directory, "/v1/explain").ok(),
+    ));
     items
+}
+
+/// What a daemon that runs waits for; nothing where none does.
+fn blocked(explained: Option<Value>) -> Option<Item> {
+    const NAME: &str = "calls to file systems";
+
+    let explained = explained?;
+    let blocked = explained.get("blockedCalls")?.as_array()?;
+    let blocked: Vec<_> = blocked.iter().filter_map(Value::as_str).collect();
+    if blocked.is_empty() {
+        return Some(Item::ok(NAME, "the daemon waits for none"));
+    }
+    let found = format!("no answer to the daemon; blocked: {}", blocked.join(", "));
+    let cure = "repair the disk or server that these files are on; a restart is not needed";
+    Some(Item::degraded(NAME, found, cure))
 }
 
 fn cgroups(layout: Result<&Layout, &HostError>) -> Item {

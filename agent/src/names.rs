@@ -1,0 +1,389 @@
+//! EDGE: names to addresses, by `/etc/hosts` and the servers of `/etc/resolv.conf`.
+//!
+//! The C library's resolver takes a thread for each lookup and keeps it for as long as it likes:
+//! `options timeout:30` is a minute. Here a lookup is a socket, which is closed when its time is over.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use domain::base::iana::{Class, Rcode};
+use domain::base::{Message, MessageBuilder, Name, Rtype};
+use domain::rdata::{A, Aaaa};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use crate::file::{self, FileError};
+use crate::lane::{Lane, NoAnswer, Purpose};
+
+mod conf;
+
+use conf::Conf;
+
+/// For one lookup, all domains that are tried included: less than a connection may take to open.
+pub const LIMIT: Duration = Duration::from_secs(4);
+/// For the two files. What they said last is good enough while their disk hangs.
+const FILES_LIMIT: Duration = Duration::from_secs(1);
+/// Most bytes of an answer by UDP, to a question that allows no more than this.
+const DATAGRAM: usize = 512;
+
+/// Why a name has no address.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// No name server knows it.
+    #[error("no such name, or no address of it; check the name, or add it to /etc/hosts")]
+    Unknown,
+    /// It breaks the rules for names.
+    #[error("not a host name")]
+    Malformed,
+    /// In time.
+    #[error("no answer from {servers} within {LIMIT:?}; check /etc/resolv.conf")]
+    Silent {
+        /// Who was asked.
+        servers: String,
+    },
+    /// Each said that it cannot say.
+    #[error("{servers} refused or failed; check /etc/resolv.conf and its servers")]
+    Failed {
+        /// Who was asked.
+        servers: String,
+    },
+    /// No socket.
+    #[error("cannot ask a name server")]
+    Io(#[from] io::Error),
+    /// The files cannot be read, and never were.
+    #[error("cannot read /etc/resolv.conf and /etc/hosts in time")]
+    Files(#[from] NoAnswer),
+}
+
+/// Looks names up. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Names {
+    directory: PathBuf,
+    port: u16,
+    lane: Lane,
+    last: Arc<Mutex<Option<Arc<Files>>>>,
+}
+
+/// What the two files say.
+#[derive(Debug)]
+struct Files {
+    hosts: String,
+    conf: Conf,
+}
+
+impl Names {
+    /// Those of this process, as the C library has them.
+    #[must_use]
+    pub fn system() -> Self {
+        static NAMES: OnceLock<Names> = OnceLock::new();
+        NAMES.get_or_init(|| Self::by("/etc", 53)).clone()
+    }
+
+    /// By the files in `directory` and servers at `port`.
+    #[must_use]
+    pub fn by(directory: impl Into<PathBuf>, port: u16) -> Self {
+        Self {
+            directory: directory.into(),
+            port,
+            lane: Lane::new(Purpose::Names),
+            last: Arc::default(),
+        }
+    }
+
+    /// The thread on which the files are read.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        self.lane.clone()
+    }
+
+    /// All addresses of `name`, each once: those of `/etc/hosts`, else what the first server that
+    /// knows it says, version 4 first. At most [`LIMIT`].
+    ///
+    /// # Errors
+    ///
+    /// See [`NameError`].
+    pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, NameError> {
+        if let Ok(ip) = name.parse() {
+            return Ok(vec![ip]);
+        }
+        let files = self.files().await?;
+        let listed = conf::hosts(&files.hosts, name);
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        let asked = ask_all(&files.conf, name);
+        let silent = |_| silent(&files.conf);
+        timeout(LIMIT, asked).await.map_err(silent)?
+    }
+
+    async fn files(&self) -> Result<Arc<Files>, NameError> {
+        let (directory, port) = (self.directory.clone(), self.port);
+        let read = move || {
+            let text = |name: &str| match file::text(&directory.join(name)) {
+                Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => String::new(),
+                read => read.unwrap_or_else(|err| {
+                    debug!(name, err = &err as &dyn std::error::Error, "not read");
+                    String::new()
+                }),
+            };
+            Files {
+                conf: Conf::parse(&text("resolv.conf"), port),
+                hosts: text("hosts"),
+            }
+        };
+        let read = self.lane.run(FILES_LIMIT, read).await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(files) => {
+                let files = Arc::new(files);
+                *last = Some(Arc::clone(&files));
+                Ok(files)
+            }
+            Err(err) => last.clone().ok_or(err.into()),
+        }
+    }
+}
+
+fn servers(conf: &Conf) -> String {
+    let servers = conf.servers.iter().map(|server| server.ip().to_string());
+    servers.collect::<Vec<_>>().join(", ")
+}
+
+fn silent(conf: &Conf) -> NameError {
+    NameError::Silent {
+        servers: servers(conf),
+    }
+}
+
+async fn ask_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
+    for candidate in conf.candidates(name) {
+        let found = ask(conf, &candidate).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Err(NameError::Unknown)
+}
+
+/// One question on its way to all servers.
+struct Query {
+    message: Message<Vec<u8>>,
+    /// Servers that cannot say.
+    failed: Vec<SocketAddr>,
+    found: Option<Vec<IpAddr>>,
+}
+
+impl Query {
+    fn new(name: &Name<Vec<u8>>, kind: Rtype) -> Result<Self, NameError> {
+        let mut id = [0; 2];
+        let random = SystemRandom::new().fill(&mut id);
+        random.map_err(|_| io::Error::other("no random number"))?;
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_rd(true);
+        message.header_mut().set_id(u16::from_be_bytes(id));
+        let mut message = message.question();
+        let pushed = message.push((name, kind, Class::IN));
+        pushed.map_err(|_| NameError::Malformed)?;
+        Ok(Self {
+            message: message.into_message(),
+            failed: Vec::new(),
+            found: None,
+        })
+    }
+
+    fn is_open(&self, conf: &Conf) -> bool {
+        self.found.is_none() && self.failed.len() < conf.servers.len()
+    }
+
+    /// Takes an answer from `server`; `false`: it has to be asked for by TCP.
+    fn take(&mut self, answer: &Message<[u8]>, server: SocketAddr) -> bool {
+        if answer.header().tc() {
+            return false;
+        }
+        match answer.header().rcode() {
+            Rcode::NOERROR => self.found = Some(addresses(answer)),
+            Rcode::NXDOMAIN => self.found = Some(Vec::new()),
+            _ if !self.failed.contains(&server) => self.failed.push(server),
+            _ => {}
+        }
+        true
+    }
+}
+
+/// What all servers together say of one name; empty: there is no such name.
+async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
+    // Text with escapes would be another name.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let name: Option<Name<Vec<u8>>> = name.parse().ok().filter(|_| name.chars().all(plain));
+    let name = name.ok_or(NameError::Malformed)?;
+    let mut queries = [
+        Query::new(&name, Rtype::A)?,
+        Query::new(&name, Rtype::AAAA)?,
+    ];
+    let sockets = Sockets::open(conf).await?;
+    let every = conf.timeout / conf.attempts;
+    for _ in 0..conf.attempts {
+        let until = Instant::now() + every;
+        for query in &mut queries {
+            query.failed.clear();
+            if query.found.is_none() {
+                sockets.send(conf, query.message.as_slice()).await;
+            }
+        }
+        while queries.iter().any(|query| query.is_open(conf)) {
+            let Ok(received) = timeout_at(until, sockets.receive()).await else {
+                break;
+            };
+            took(conf, &mut queries, received, until).await;
+        }
+        if queries.iter().all(|query| query.found.is_some()) {
+            break;
+        }
+    }
+    if queries.iter().any(|query| query.found.is_none()) {
+        let failed = queries.iter().any(|query| !query.failed.is_empty());
+        let servers = servers(conf);
+        // One family is better than nothing.
+        let [v4, v6] = queries.map(|query| query.found.unwrap_or_default());
+        return match [v4, v6].concat() {
+            found if !found.is_empty() => Ok(found),
+            _ if failed => Err(NameError::Failed { servers }),
+            _ => Err(NameError::Silent { servers }),
+        };
+    }
+    Ok(queries
+        .map(|query| query.found.unwrap_or_default())
+        .concat())
+}
+
+/// A datagram, and who sent it.
+type Received = (Vec<u8>, SocketAddr);
+
+async fn took(conf: &Conf, queries: &mut [Query], (datagram, from): Received, until: Instant) {
+    let Some(server) = conf.servers.iter().find(|server| is_of(**server, from)) else {
+        return;
+    };
+    let Ok(answer) = Message::from_slice(&datagram) else {
+        return;
+    };
+    for query in queries {
+        if query.is_open(conf) && answer.is_answer(&query.message) && !query.take(answer, *server) {
+            let asked = timeout_at(until, by_tcp(*server, query.message.as_slice())).await;
+            let whole = asked.ok().and_then(Result::ok);
+            let whole = whole
+                .as_deref()
+                .and_then(|whole| Message::from_slice(whole).ok());
+            let whole = whole.filter(|whole| whole.is_answer(&query.message));
+            // What is cut there too is no answer.
+            if !whole.is_some_and(|whole| query.take(whole, *server)) {
+                query.failed.push(*server);
+            }
+        }
+    }
+}
+
+/// The kernel says on which link an answer came, also where the question did not.
+fn is_of(server: SocketAddr, from: SocketAddr) -> bool {
+    server.port() == from.port() && server.ip() == from.ip()
+}
+
+async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server).await?;
+    let len = u16::try_from(query.len()).map_err(io::Error::other)?;
+    stream
+        .write_all(&[&len.to_be_bytes(), query].concat())
+        .await?;
+    let len = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(len)];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Addresses of the name that the question's is an alias of.
+fn addresses(answer: &Message<[u8]>) -> Vec<IpAddr> {
+    let (Some(name), Ok(section)) = (answer.canonical_name(), answer.answer()) else {
+        return Vec::new();
+    };
+    let v4 = section.limit_to_in::<A>().flatten();
+    let v4 = v4.filter(|record| *record.owner() == name);
+    let v4 = v4.map(|record| IpAddr::V4(record.data().addr()));
+    let v6 = section.limit_to_in::<Aaaa>().flatten();
+    let v6 = v6.filter(|record| *record.owner() == name);
+    let v6 = v6.map(|record| IpAddr::V6(record.data().addr()));
+    let mut found = Vec::new();
+    for ip in v4.chain(v6) {
+        if !found.contains(&ip) {
+            found.push(ip);
+        }
+    }
+    found
+}
+
+/// One for each family of the servers.
+struct Sockets {
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+}
+
+impl Sockets {
+    async fn open(conf: &Conf) -> io::Result<Self> {
+        let any = |v6: bool| conf.servers.iter().any(|server| server.is_ipv6() == v6);
+        let v4 = match any(false) {
+            true => Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?),
+            false => None,
+        };
+        let v6 = match any(true) {
+            // A machine without the protocol may have servers of the other one.
+            true => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await.ok(),
+            false => None,
+        };
+        if v4.is_none() && v6.is_none() {
+            return Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
+        }
+        Ok(Self { v4, v6 })
+    }
+
+    /// A server that cannot be reached is one that does not answer.
+    async fn send(&self, conf: &Conf, query: &[u8]) {
+        for server in &conf.servers {
+            let socket = if server.is_ipv6() { &self.v6 } else { &self.v4 };
+            if let Some(socket) = socket
+                && let Err(err) = socket.send_to(query, server).await
+            {
+                debug!(%server, err = &err as &dyn std::error::Error, "not sent");
+            }
+        }
+    }
+
+    async fn receive(&self) -> Received {
+        tokio::select! {
+            received = receive(self.v4.as_ref()) => received,
+            received = receive(self.v6.as_ref()) => received,
+        }
+    }
+}
+
+async fn receive(socket: Option<&UdpSocket>) -> Received {
+    let Some(socket) = socket else {
+        return std::future::pending().await;
+    };
+    let mut datagram = vec![0; DATAGRAM];
+    loop {
+        // An error is one of an earlier question, such as a port where nobody listens.
+        if let Ok((len, from)) = socket.recv_from(&mut datagram).await {
+            datagram.truncate(len);
+            return (datagram, from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

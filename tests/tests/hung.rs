@@ -1,0 +1,157 @@
+//! File systems that do not answer, under the real program and under simulated time: one purpose does
+//! without, every other goes on, and nothing needs a restart. As root.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{ApiServer, Identity};
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::hung_files::HungDirectory;
+use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::process::{Process, finished, node_mode};
+use nodepulse_tests::view::View;
+use tempfile::tempdir;
+
+const NODEFS: &str = "var/lib/kubelet";
+const BLOCKED: &str = "nodepulse_blocked_calls";
+
+/// Time passes also while a thread is at work, for which it stands still otherwise.
+async fn pass_anyway(time: Duration) {
+    const STEP: Duration = Duration::from_millis(50);
+    for _ in 0..time.as_millis() / STEP.as_millis() {
+        tokio::time::advance(STEP).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_hangs_blocks_one_purpose_and_is_told_until_it_answers() {
+    let host = MadeUpHost::calm();
+    let nodefs = host.path().join(NODEFS);
+    fs::create_dir_all(&nodefs).unwrap();
+    let api = in_memory();
+    let node = Node::named("worker-1").host(host).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    let blocked = async |purpose: &str| {
+        let read = node.scrape().await;
+        read.value(BLOCKED, &[("purpose", purpose)])
+    };
+    assert_eq!(blocked("nodefs").await, Some(0.0));
+
+    let hung = HungDirectory::over(&nodefs);
+    let renewals = view.renewals().len();
+    // Asked every ten seconds; five of them are patience.
+    pass_anyway(Duration::from_secs(40)).await;
+    let others = ["configuration", "credentials", "disks", "names", "state"];
+    for purpose in others {
+        assert_eq!(blocked(purpose).await, Some(0.0), "{purpose}");
+    }
+    assert_eq!(blocked("nodefs").await, Some(1.0));
+    let ready = node.get("/readyz").await;
+    assert_eq!(ready.code, Some(503), "{ready:?}");
+    assert!(ready.body.contains("blocked calls: nodefs"), "{ready:?}");
+    assert_eq!(node.get("/livez").await.code, Some(200));
+    let explained = node.get("/v1/explain").await;
+    assert!(
+        explained.body.contains(r#""blockedCalls":["nodefs"]"#),
+        "{explained:?}"
+    );
+    assert!(renewals + 3 <= view.renewals().len(), "the lease goes on");
+    // Another purpose of the file system does its work.
+    node.reload(|now| now.eviction_hard = Some("pid.available<5%".to_owned()))
+        .await;
+    let mut applied = None;
+    for _ in 0..1000 {
+        let read = node.scrape().await;
+        applied = read.value("nodepulse_config_reloads_total", &[("result", "applied")]);
+        if applied.is_some() {
+            break;
+        }
+    }
+    assert_eq!(applied, Some(1.0));
+
+    hung.answers();
+    for _ in 0..1000 {
+        if blocked("nodefs").await == Some(0.0) {
+            break;
+        }
+    }
+    pass(Duration::from_secs(20)).await;
+    assert_eq!(blocked("nodefs").await, Some(0.0));
+    assert_eq!(node.get("/readyz").await.code, Some(200));
+    let left = [("signal", "nodefs.available")];
+    let read = node.scrape().await;
+    assert!(
+        read.value("nodepulse_signal_value", &left).is_some(),
+        "read again"
+    );
+    node.stop().await.unwrap();
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn a_configuration_that_hangs_is_told_and_read_again_once_it_answers() {
+    let (dir, api) = (tempdir().unwrap(), ApiServer::start().await);
+    let files = dir.path().join("files");
+    fs::create_dir(&files).unwrap();
+    let config = files.join("config.yaml");
+    fs::write(
+        &config,
+        "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n",
+    )
+    .unwrap();
+    let kubeconfig = api.kubeconfig(&dir.path().join("kubeconfig"), &Identity::node("worker-1"));
+    // Found by its name.
+    let by_name = fs::read_to_string(&kubeconfig)
+        .unwrap()
+        .replace("127.0.0.1", "localhost");
+    fs::write(&kubeconfig, by_name).unwrap();
+    let agent = Process::start(node_mode(&[
+        "--kernel-tier",
+        "files",
+        "--serve-address",
+        "off",
+        "--kubeconfig",
+        &text(&kubeconfig),
+        "--config",
+        &text(&config),
+    ]));
+    View::of(&api, "worker-1").settled(SOON).await;
+
+    let hung = HungDirectory::over(&files);
+    agent.hang_up();
+    let said = agent.says("a file system does not answer", SOON).await;
+    assert!(said.contains("purpose=\"configuration\""), "{said}");
+    let check = finished(
+        [
+            "check",
+            "--kernel-tier",
+            "files",
+            "--state-directory",
+            &text(agent.state()),
+        ],
+        "",
+    )
+    .await;
+    let line = check
+        .stdout
+        .lines()
+        .find(|line| line.contains("calls to file systems"));
+    let line = line.unwrap_or_else(|| panic!("{check:?}"));
+    assert!(
+        line.starts_with("degraded") && line.contains("blocked: configuration"),
+        "{line}"
+    );
+
+    hung.answers();
+    agent.says("the file system has answered", SOON).await;
+    agent.hang_up();
+    agent.says("configuration read again", SOON).await;
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
