@@ -21,6 +21,7 @@ mod body;
 pub mod convert;
 pub mod credentials;
 pub mod error;
+pub mod fuzzing;
 pub mod generation;
 pub mod holder;
 pub mod lease;

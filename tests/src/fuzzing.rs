@@ -4,11 +4,13 @@
 //! A new target is a function, a line in [`TARGETS`], a file of the same name in
 //! `tests/fuzz/src/bin/` and a directory of inputs in `tests/fuzz/corpus/`.
 
+mod api;
 mod files;
 mod kernel;
 mod settings;
 mod text;
 
+pub use api::{api_object, api_refusal, exec_credential};
 pub use files::{cgroup_path, host_files};
 pub use kernel::{disk_announcement, kernel_log, kernel_types, ring_record};
 pub use settings::{config_text, flag, quantity, threshold};
@@ -19,10 +21,13 @@ pub type Target = fn(&[u8]);
 
 /// Every target by its name.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("api_object", api_object),
+    ("api_refusal", api_refusal),
     ("cgroup_path", cgroup_path),
     ("config_text", config_text),
     ("disk_announcement", disk_announcement),
     ("escape", escape),
+    ("exec_credential", exec_credential),
     ("flag", flag),
     ("host_files", host_files),
     ("kernel_log", kernel_log),

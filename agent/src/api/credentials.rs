@@ -128,6 +128,11 @@ pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Acce
     })
 }
 
+/// Why what a program has printed is no credential.
+pub(super) fn parse_printed(printed: &[u8]) -> Result<(), String> {
+    plugin::parse(printed).map(drop)
+}
+
 /// When to ask for new ones: a minute before the end, or a fifth of a short time.
 fn renewal(issued: &Issued) -> Option<Instant> {
     let left = issued.ends?.duration_since(Clock::kernel().now().wall);

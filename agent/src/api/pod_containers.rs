@@ -31,7 +31,7 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Contai
     Ok(containers(&pod))
 }
 
-fn containers(pod: &Value) -> Containers {
+pub(super) fn containers(pod: &Value) -> Containers {
     let mut found = Containers::default();
     for (list, status) in LISTS {
         let container = |entry: &Value| {

@@ -132,7 +132,7 @@ pub(super) fn run(exec: &ExecConfig, limit: Duration, running: &Running) -> Resu
 }
 
 /// From what it printed, of which no error shows anything: that may be half a secret.
-fn parse(printed: &[u8]) -> Result<Issued, String> {
+pub(super) fn parse(printed: &[u8]) -> Result<Issued, String> {
     let printed = body::parse(printed, Limit::OBJECT)
         .map_err(|err| format!("no ExecCredential: {:?}", err.classify()))?;
     issued(&printed).ok_or_else(|| "neither token nor certificate".to_owned())

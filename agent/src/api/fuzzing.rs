@@ -1,0 +1,64 @@
+//! What requests do with the bytes that they are answered with, for the fuzz targets.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::{HeaderValue, RETRY_AFTER};
+
+use super::body::{self, Limit};
+use super::convert::stored_node;
+use super::object_watch::News;
+use super::patch::status_patch;
+use super::{ApiError, Call, Disposition, credentials, holder, own, pod_containers, pod_watch};
+use crate::node_status::{NodeStatus, StoredNode};
+
+/// What the program that a kubeconfig names has printed.
+///
+/// # Errors
+///
+/// Why that is no credential.
+pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
+    credentials::parse_printed(printed)
+}
+
+/// One line of a watch: whether it is an event.
+#[must_use]
+pub fn watch_line(line: &[u8]) -> bool {
+    let event = body::parse(line, Limit::OBJECT).ok();
+    event.is_some_and(|event| News::of(event).is_ok())
+}
+
+/// An object: a Node, a Lease or a pod. `None` if it is no JSON.
+#[must_use]
+pub fn object(bytes: &[u8]) -> Option<StoredNode> {
+    let object = body::parse(bytes, Limit::OBJECT).ok()?;
+    let status = NodeStatus::default();
+    let ours = own::ours(&object);
+    drop(own::status_patch(&ours, &status));
+    drop(status_patch(&ours, &object));
+    drop(holder::holder(&object, SystemTime::UNIX_EPOCH));
+    drop(pod_containers::containers(&object));
+    drop(pod_watch::pod(&object));
+    Some(stored_node(&object))
+}
+
+/// An answer that is no success: the line that is logged of it, and the wait that it asks for.
+#[must_use]
+pub fn refusal(code: u16, retry_after: &[u8], body: &[u8]) -> (String, Option<Duration>) {
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = HeaderValue::from_bytes(retry_after) {
+        headers.insert(RETRY_AFTER, value);
+    }
+    let call = Call {
+        verb: "GET".to_owned(),
+        object: "node worker-1".to_owned(),
+    };
+    let err = ApiError::refused(call, code, &headers, body);
+    let wait = match err.disposition() {
+        Disposition::RetryAfter(wait) => Some(wait),
+        Disposition::Retry | Disposition::Reread | Disposition::GiveUp => None,
+    };
+    (err.to_string(), wait)
+}
