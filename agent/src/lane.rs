@@ -134,13 +134,10 @@ impl Lane {
             });
             call.await.map_err(|_| NoAnswer::Ended)
         };
-        match timeout(limit, run).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.log_late(limit);
-                Err(NoAnswer::Late(limit))
-            }
-        }
+        timeout(limit, run).await.unwrap_or_else(|_| {
+            self.log_late(limit);
+            Err(NoAnswer::Late(limit))
+        })
     }
 
     /// Waits until no call runs.

@@ -283,7 +283,9 @@ async fn took(conf: &Conf, queries: &mut [Query], (datagram, from): Received, un
                 .and_then(|whole| Message::from_slice(whole).ok());
             let whole = whole.filter(|whole| whole.is_answer(&query.message));
             // What is cut there too is no answer.
-            if !whole.is_some_and(|whole| query.take(whole, *server)) {
+            if !whole.is_some_and(|whole| query.take(whole, *server))
+                && !query.failed.contains(server)
+            {
                 query.failed.push(*server);
             }
         }
@@ -336,15 +338,14 @@ struct Sockets {
 impl Sockets {
     async fn open(conf: &Conf) -> io::Result<Self> {
         let any = |v6: bool| conf.servers.iter().any(|server| server.is_ipv6() == v6);
-        let v4 = match any(false) {
-            true => Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?),
-            false => None,
-        };
-        let v6 = match any(true) {
+        let (mut v4, mut v6) = (None, None);
+        if any(false) {
+            v4 = Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?);
+        }
+        if any(true) {
             // A machine without the protocol may have servers of the other one.
-            true => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await.ok(),
-            false => None,
-        };
+            v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await.ok();
+        }
         if v4.is_none() && v6.is_none() {
             return Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
         }

@@ -34,6 +34,9 @@ fn sparse(path: &Path) {
     File::create(path).unwrap().set_len(1 << 30).unwrap();
 }
 
+/// Makes a file that is not to be read.
+type Make = fn(&Path);
+
 /// What the command says on stderr, which must end by itself with this code.
 async fn refused(args: &[String], code: i32) -> String {
     let mut command = Command::new("sh");
@@ -169,9 +172,12 @@ async fn what_is_no_regular_file_or_too_large_is_refused_wherever_it_is_named() 
     let mut places = of_the_configuration(dir.path());
     places.extend(of_credentials(&api, dir.path()));
     for Place { name, file, args } in places {
-        let rows: [(fn(&Path), &str); 2] = [
-            (fifo, "it is a FIFO, and only regular files are read"),
-            (sparse, "it has more than 1048576 bytes"),
+        let rows = [
+            (
+                fifo as Make,
+                "it is a FIFO, and only regular files are read",
+            ),
+            (sparse as Make, "it has more than 1048576 bytes"),
         ];
         for (make, expected) in rows {
             make(&file);

@@ -112,7 +112,7 @@ mod tests {
         let listener = UnixListener::bind(&at).unwrap();
         let endless = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+            while stream.write_all(&vec![b'x'; 1 << 16]).is_ok() {}
             listener
         });
         let Err(NoAnswer::Failed(why)) = get(dir.path(), "/v1/status") else {
