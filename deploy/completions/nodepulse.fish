@@ -222,6 +222,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-leve
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-format -d 'How a log line looks' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l all-nodes -d 'Clean every Node of the cluster instead of this one'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l taints-only -d 'Remove taints alone; the conditions stay. With --all-nodes, a Node that fails is told and is no failure'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l force -d 'Clean although a daemon runs here, which may write again what is removed'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l take-over -d 'Start although a kubelet seems to look after this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l allow-ready-without-runtime -d 'Ready is True although no container runtime is configured'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -s h -l help -d 'Print help'

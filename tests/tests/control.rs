@@ -11,7 +11,7 @@ use nodepulse_tests::http1::{Answer, exchange, request};
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::View;
 use nodepulse_tests::{SOON, eventually};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -411,4 +411,86 @@ async fn beside_a_kubelet_one_patch_is_printed_and_its_conditions_are_the_status
     let types = |status: &Value| conditions(status).into_iter().map(|(type_, _)| type_);
     assert!(types(&spot).eq(types(&body["status"])), "{spot:#}");
     assert!(types(&spot).any(|type_| type_ == "PIDsLow"), "{spot:#}");
+}
+
+#[tokio::test]
+async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let low = json!([{ "type": "MemoryLow", "status": "False" }]);
+    let node = |name: &str, version: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+            "status": {
+                "conditions": low.clone(),
+                "nodeInfo": { "kubeletVersion": version },
+            },
+        })
+    };
+    api.put_object(node("worker-7", "v1.33.0"));
+    api.put_object(node("worker-8", "v1.33.0+nodepulse.0.1.0"));
+    let conditions = |name: &str| {
+        let stored = api.object(&format!("/api/v1/nodes/{name}")).unwrap();
+        stored["status"]["conditions"].clone()
+    };
+    let agent = alone(&[]);
+    agent.says("started", SOON).await;
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
+    let refused = Process::output(Some(&agent), &args).await;
+    assert_eq!(
+        (refused.code, refused.stdout.as_str()),
+        (Some(1), ""),
+        "{refused:?}"
+    );
+    let socket = text(&agent.state().join("nodepulse.sock"));
+    for part in [&socket, "--force"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+    }
+    assert_eq!(conditions("worker-7"), low);
+
+    let forced = Process::output(Some(&agent), &[&args[..], &["--force"]].concat()).await;
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    assert!(
+        forced.stdout.contains("worker-7: 1 conditions"),
+        "{forced:?}"
+    );
+    assert!(
+        forced.stdout.contains("worker-8: in node mode"),
+        "{forced:?}"
+    );
+    assert_eq!(conditions("worker-7"), json!([]));
+    assert_eq!(
+        conditions("worker-8"),
+        low,
+        "an agent in node mode writes it"
+    );
+}
+
+/// A Node that may be cleaned later is named though the list of the others fails.
+#[tokio::test]
+async fn cleanup_names_what_failed_though_the_list_fails_too() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    for n in 0..60 {
+        let conditions = json!([{ "type": "MemoryLow", "status": "False" }]);
+        api.put_object(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("worker-{n:02}") },
+            "status": { "conditions": conditions },
+        }));
+    }
+    let faults = api.faults();
+    faults.push(Fault::on("PATCH", "/api/v1/nodes/worker-03", Effect::Status(500)).always());
+    faults.push(
+        Fault::on("GET", "/api/v1/nodes", Effect::Status(500))
+            .skip(1)
+            .always(),
+    );
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
+    let ended = Process::output(None, &args).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["the list of Nodes", "worker-03"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+    }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use serde_json::Value;
 
+use super::client;
 use super::refuse;
 use super::settings::{self, Settings, for_once};
 use crate::api::own::{self, Removed};
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// failure.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
+    /// Clean although a daemon runs here, which may write again what is removed.
+    #[arg(long, action = ArgAction::SetTrue)]
+    force: bool,
     #[command(flatten)]
     settings: Box<Settings>,
 }
@@ -52,6 +56,16 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(both) => both,
         Err(err) => return refuse(&err),
     };
+    if !arguments.force
+        && let Some(socket) = client::daemon(&config.state_directory)
+    {
+        eprintln!(
+            "nodepulse: a daemon answers at {}, and writes again what is removed from its Node; \
+             stop it first, or use --force",
+            socket.display()
+        );
+        return ExitCode::FAILURE;
+    }
     runtime.block_on(async {
         let client = match settings::client(&config, DEADLINE).await {
             Ok(Some(client)) => client,
@@ -104,6 +118,7 @@ enum Cleaned {
 /// chance is tried once more at the end.
 async fn all(client: &Client, ours: &Ours) -> Cleaned {
     let mut cleaned = Cleaned::All;
+    let mut listed = true;
     let mut from: Option<String> = None;
     let mut restarts = 0;
     let mut again: Vec<String> = Vec::new();
@@ -117,10 +132,15 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
             }
             Err(err) => {
                 failed("the list of Nodes", &err);
-                return Cleaned::NotListed;
+                listed = false;
+                break;
             }
         };
         for (name, node) in nodes(&mut page) {
+            if is_in_node_mode(&node) {
+                println!("{name}: in node mode, left alone");
+                continue;
+            }
             let removed = own::remove_from(client, &name, node, ours.conditions, &ours.taints);
             let removed = removed.await;
             if may_mend(&removed) {
@@ -141,7 +161,17 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
             cleaned = Cleaned::NotAll;
         }
     }
-    cleaned
+    if listed { cleaned } else { Cleaned::NotListed }
+}
+
+/// Whether the agent keeps the whole of this Node, as its version says. Then its conditions are no
+/// release's: the agent that writes them stays when that one is removed.
+fn is_in_node_mode(node: &Value) -> bool {
+    let version = node.pointer("/status/nodeInfo/kubeletVersion");
+    let build = version
+        .and_then(Value::as_str)
+        .and_then(|version| version.split_once('+'));
+    build.is_some_and(|(_, build)| build.starts_with("nodepulse."))
 }
 
 fn may_mend(removed: &Result<Removed, ApiError>) -> bool {
@@ -186,6 +216,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_node_in_node_mode_is_known_by_its_version() {
+        let node =
+            |version: &str| json!({ "status": { "nodeInfo": { "kubeletVersion": version } } });
+        let rows = [
+            ("v1.33.0+nodepulse.0.1.0", true),
+            ("v1.33.0-rc.1+nodepulse.0.1.0-dev", true),
+            ("v1.33.0", false),
+            ("v1.33.0+k3s1", false),
+            ("v1.33.0+x.nodepulse.1", false),
+            ("nodepulse.1", false),
+        ];
+        for (version, expected) in rows {
+            assert_eq!(is_in_node_mode(&node(version)), expected, "{version}");
+        }
+        assert!(!is_in_node_mode(&json!({})), "no version");
+    }
 
     #[test]
     fn only_what_can_be_a_node_is_cleaned() {

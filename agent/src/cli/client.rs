@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, socket};
@@ -25,6 +25,15 @@ pub(super) enum NoAnswer {
     NotRunning,
     /// One line that says what went wrong.
     Failed(String),
+}
+
+/// The socket of the daemon of this state directory, if one listens or if we may not ask.
+pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
+    let at = state_directory.join(serve::socket::NAME);
+    match connect(&at).map_err(|err| err.kind()) {
+        Ok(_) | Err(io::ErrorKind::PermissionDenied | io::ErrorKind::WouldBlock) => Some(at),
+        Err(_) => None,
+    }
 }
 
 /// What the daemon of this state directory answers at `path`.
