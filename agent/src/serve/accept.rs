@@ -34,8 +34,8 @@ const LIFE_LIMIT: Duration = Duration::from_secs(15);
 /// Most bytes of a request's head.
 const HEADER_BYTES: usize = 8 << 10;
 
-/// After a failure to accept a connection, such as no descriptor left.
-const PAUSE: Duration = Duration::from_secs(1);
+/// After a failure to accept a connection, such as no descriptor left. A probe waits longer than that.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the connections of one listener share.
 #[derive(Debug, Clone)]
