@@ -145,6 +145,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         client: outside.client.clone(),
         setters: outside.setters,
         lanes: Lanes::new(outside.client.as_ref()),
+        per_pod: outside.config.per_pod_metrics,
     };
     let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
     let beside = Beside {

@@ -217,6 +217,8 @@ pub struct Config {
     pub event_queue: usize,
     /// `serve.address`; `None` where nothing is to be served.
     pub serve: Option<SocketAddr>,
+    /// `serve.perPodMetrics`: whether metrics name pods.
+    pub per_pod_metrics: bool,
     /// `sandbox`.
     pub sandbox: Sandbox,
     /// `log.level`.

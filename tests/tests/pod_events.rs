@@ -47,6 +47,10 @@ fn kill<'a>(pid: u32, limit: Limit<'a>) -> Kill<'a> {
     }
 }
 
+/// Metrics name pods.
+const PER_POD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+                       serve: {perPodMetrics: true}\n";
+
 /// A node whose watch on pods is settled.
 async fn started(api: &Arc<ApiServer>, node: Node) -> Running {
     let node = node.start(api);
@@ -105,7 +109,7 @@ async fn a_kill_is_told_of_its_pod_with_container_and_limit() {
         let api = in_memory();
         let pod = cart();
         pod.put(&api);
-        let node = started(&api, Node::named("worker-1").host(host())).await;
+        let node = started(&api, Node::named("worker-1").file(PER_POD).host(host())).await;
         let killed = api.now();
         node.kernel()
             .oom_kill_by(kill(4321, limit), ("init", 4300))
@@ -219,7 +223,7 @@ async fn a_group_is_one_event_of_its_pod_and_pods_are_told_apart() {
     let host = host();
     let cgroup = format!("kubepods/burstable/pod{uid}/{OTHER_ID}");
     host.oom(&cgroup, 0, 0);
-    let node = started(&api, Node::named("worker-1").host(host)).await;
+    let node = started(&api, Node::named("worker-1").file(PER_POD).host(host)).await;
     for pid in 1..=30 {
         let group = kill(pid, Limit::Of(PODS));
         node.kernel().oom_kill_by(group, ("stress", 9)).await;
@@ -527,7 +531,13 @@ async fn a_kill_whose_cgroup_went_first_is_told_and_counted_as_any_other() {
     let pod = cart();
     pod.put(&api);
     let host = host();
-    let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
+    let node = started(
+        &api,
+        Node::named("worker-1")
+            .file(PER_POD)
+            .host(Arc::clone(&host)),
+    )
+    .await;
     let went = |_: &mut _| {
         std::fs::remove_dir_all(host.path().join("sys/fs/cgroup").join(POD)).unwrap();
     };
@@ -557,7 +567,7 @@ async fn pods_that_went_are_forgotten_also_where_no_watch_lives_until_a_bookmark
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
-    let node = started(&api, Node::named("worker-1").host(host())).await;
+    let node = started(&api, Node::named("worker-1").file(PER_POD).host(host())).await;
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
@@ -586,7 +596,7 @@ async fn a_pod_that_a_slow_list_tells_late_is_not_taken_for_gone() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
-    let node = started(&api, Node::named("worker-1").host(host())).await;
+    let node = started(&api, Node::named("worker-1").file(PER_POD).host(host())).await;
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
@@ -853,4 +863,28 @@ async fn hostile_names_reach_no_message_and_no_path() {
     let asked = api.requests_where(|r| r.path.contains("/pods/"));
     assert_eq!(asked, []);
     node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_name_no_pod_unless_the_configuration_says_so() {
+    for (file, expected) in [(None, false), (Some(PER_POD), true)] {
+        let api = in_memory();
+        let pod = cart();
+        pod.put(&api);
+        let node = Node::named("worker-1").host(host());
+        let node = match file {
+            Some(file) => node.file(file),
+            None => node,
+        };
+        let node = started(&api, node).await;
+        node.kernel()
+            .oom_kill(kill(4321, Limit::Of(CONTAINER)))
+            .await;
+        told(&api, &pod, 1, api.now()).await;
+        let metrics = node.get("/metrics").await.body;
+        for name in ["shop", "cart-0"] {
+            assert_eq!(metrics.contains(name), expected, "{file:?}: {name}");
+        }
+        node.stop().await.unwrap();
+    }
 }

@@ -46,6 +46,8 @@ pub(super) struct Sources {
     pub(super) setters: Setters,
     /// On which the file system is asked.
     pub(super) lanes: Lanes,
+    /// Whether pods are named.
+    pub(super) per_pod: bool,
 }
 
 /// What to do about a port that cannot be had.
@@ -97,6 +99,7 @@ pub(super) struct Metering {
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
+    per_pod: bool,
     pub(super) setters: Setters,
     lanes: Lanes,
 }
@@ -126,6 +129,7 @@ impl Metering {
             figures: sources.figures,
             client: sources.client,
             pods: BTreeSet::new(),
+            per_pod: sources.per_pod,
             setters: sources.setters,
             lanes: sources.lanes,
         }
@@ -206,6 +210,9 @@ impl Metering {
 
     /// Processes of a pod that is there were killed.
     pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+        if !self.per_pod {
+            return;
+        }
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.len() < MOST_PODS || self.pods.contains(&labels) {
             self.metrics
@@ -214,6 +221,16 @@ impl Metering {
                 .of(labels.clone())
                 .inc_by(kills);
             self.pods.insert(labels);
+        }
+    }
+
+    /// Whether pods are named from now on. If not, those that were are removed.
+    pub(super) fn set_per_pod(&mut self, per_pod: bool) {
+        self.per_pod = per_pod;
+        if !per_pod {
+            for labels in std::mem::take(&mut self.pods) {
+                self.metrics.node.pod_oom_kills.remove(labels);
+            }
         }
     }
 

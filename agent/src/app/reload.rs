@@ -154,6 +154,7 @@ impl App {
         }
         super::facts::configure(&mut self.facts, config);
         self.pod_events.configure(config);
+        self.metering.set_per_pod(config.per_pod_metrics);
         if self.probes.set_disk_limits(&config.disk_io) {
             self.blocking.ask(Question::Disks);
         }

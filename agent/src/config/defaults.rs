@@ -130,6 +130,11 @@ pub(super) const PROBES: [Preset; 4] = {
 
 pub(super) const EVENT_QUEUE: Preset = preset("1000", "as many as a kubelet lets wait");
 
+pub(super) const PER_POD_METRICS: Preset = preset(
+    "false",
+    "names of pods are not for everybody who can reach the port",
+);
+
 pub(super) const SERVE: Preset = preset(
     "127.0.0.1:20260",
     "the node itself: metrics tell how it is doing to whoever can reach them",

@@ -52,6 +52,7 @@ fields! {
     conditions: "conditions",
     oom_node_events: "oom.nodeEvents",
     serve: "serve.address",
+    per_pod_metrics: "serve.perPodMetrics",
     log_level: "log.level",
     log_format: "log.format",
     }

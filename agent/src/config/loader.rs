@@ -88,6 +88,11 @@ impl Loader<'_> {
                 &defaults::SERVE,
                 checks::listen,
             )?,
+            per_pod_metrics: keys.value(
+                &key!("serve.perPodMetrics", serve.per_pod_metrics),
+                &defaults::PER_POD_METRICS,
+                checks::boolean,
+            )?,
             sandbox: self.sandbox()?,
             log_level: self.log_level()?,
             log_format: self.log_format()?,

@@ -213,6 +213,7 @@ pub(super) struct RawEvents {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawServe {
     pub(super) address: Option<String>,
+    pub(super) per_pod_metrics: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
