@@ -1,6 +1,6 @@
 //! EDGE: the directory that is ours, and the one file in it that is kept. What is remembered from one
-//! start to the next, within one boot: how many kills each pod had, so that those while nobody looked
-//! are told.
+//! start to the next, within one boot: how many kills of each pod were reported, so that the others
+//! are.
 //!
 //! Text, a line a thing, so that a person can read it. Whatever is not wholly as we write it is not
 //! used. Calls here can wait for a disk.
@@ -37,7 +37,8 @@ pub struct State {
     pub tier: String,
     /// Each probe, and whether it runs or why not. For whoever reads the file.
     pub probes: Vec<(String, String)>,
-    /// Kills in each pod's cgroup since it was made.
+    /// Of the kills that the kernel counted in each pod's cgroup, those that the API server acknowledged:
+    /// the next start reports the rest.
     pub kills: BTreeMap<CgroupId, u64>,
 }
 
@@ -110,7 +111,15 @@ impl State {
         Ok(())
     }
 
-    fn text(&self) -> String {
+    /// The state that `text` holds; `None` for text that is not wholly as it is written.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        parse(text)
+    }
+
+    /// What is written.
+    #[must_use]
+    pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
         let probes = self.probes.iter().map(|(probe, state)| {
             let words: Vec<_> = state.split_whitespace().collect();
@@ -124,7 +133,7 @@ impl State {
 }
 
 fn parse(text: &str) -> Option<State> {
-    let mut lines = text.strip_suffix(END)?.lines();
+    let mut lines = text.strip_suffix(END)?.split('\n');
     if lines.next()? != HEAD {
         return None;
     }

@@ -8,12 +8,14 @@ mod api;
 mod files;
 mod kernel;
 mod settings;
+mod state;
 mod text;
 
 pub use api::{api_object, api_refusal, exec_credential};
 pub use files::{cgroup_path, host_files};
 pub use kernel::{disk_announcement, kernel_log, kernel_types, ring_record};
 pub use settings::{config_text, flag, quantity, threshold};
+pub use state::state_file;
 pub use text::{escape, safe};
 
 /// Takes any bytes, and panics where something that must hold does not.
@@ -34,5 +36,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kernel_types", kernel_types),
     ("quantity", quantity),
     ("ring_record", ring_record),
+    ("state_file", state_file),
     ("threshold", threshold),
 ];

@@ -1,0 +1,19 @@
+//! The file that is kept from one start to the next.
+
+use nodepulse::state::State;
+
+/// What stands in the state file, which another program or a crash may have left.
+///
+/// # Panics
+///
+/// If what is read from it is not the same after it was written again.
+pub fn state_file(input: &[u8]) {
+    let Some(state) = str::from_utf8(input).ok().and_then(State::from_text) else {
+        return;
+    };
+    let written = state.text();
+    let again = State::from_text(&written).expect("what is written can be read");
+    assert_eq!(again.kills, state.kills);
+    assert_eq!(again.boot, state.boot);
+    assert_eq!(again.text(), written);
+}
