@@ -160,9 +160,13 @@ pub struct OomKill {
     pub via: u8,
     /// Always zero.
     pub pad: [u8; 6],
+    /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that the two cannot
+    /// be told apart; 0 for none, and where the source is exact.
+    pub cg_tied: u64,
 }
-layout!(OomKill, 472, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
-    scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465);
+layout!(OomKill, 480, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+    scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465,
+    cg_tied @ 472);
 
 /// The number of pids crossed the level that user space wrote into
 /// [`crate::settings::PidSettings`].

@@ -221,6 +221,7 @@ impl App {
             stay,
             power,
         } = beside;
+        let now = clock.now().boot;
         let observe = Observe::new(&config, pods.clone());
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
@@ -232,11 +233,11 @@ impl App {
             hot: Deadlines::new(&HOT, probes.announced()),
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
-            settled_at: clock.now().boot.plus(storage::SETTLES),
+            settled_at: now.plus(storage::SETTLES),
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
             kills: Kills::new(pods.clone()),
-            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support),
-            pod_pids: PodPids::new(pods, clock.now().boot),
+            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
+            pod_pids: PodPids::new(pods, now),
             pod_events: PodEvents::new(&config, outlet.as_ref()),
             own: Own::new(&config, metering.setters),
             config,
@@ -248,7 +249,7 @@ impl App {
             reporting: None,
             metering,
             journal: Journal::default(),
-            heartbeat: Heartbeat::new(notify, clock.now().boot),
+            heartbeat: Heartbeat::new(notify, now),
             reloading: reloads.map(Reloading::new),
             once: None,
             power,
@@ -400,7 +401,10 @@ impl App {
             if self.config.mode == Mode::Node {
                 self.observe.refresh(&mut self.facts);
             }
-            self.probes.log_losses();
+            let simulated = self.metering.simulated();
+            if self.probes.log_losses(simulated.as_ref()) {
+                self.counts.lost();
+            }
             self.sync(Why::Tick);
         }
         if let Some(reporting) = &mut self.reporting {
@@ -420,11 +424,10 @@ impl App {
         self.probes.sampled(self.observe.tasks(), pids, now.boot);
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
-        if let Some(question) = self.counts.sampled(now.boot) {
+        self.kills_settled(now.boot);
+        for question in self.counts.sampled(now.boot) {
             self.blocking.ask(question);
         }
-        let missed = self.counts.settled(now);
-        self.tell(missed, now);
         self.tell_refused(now);
     }
 

@@ -122,6 +122,8 @@ pub enum OomScope {
         usage_pages: u64,
         /// Its limit, in pages.
         max_pages: u64,
+        /// One above it that had exactly as little room left: it may have been that one instead.
+        tied: Option<CgroupId>,
     },
 }
 

@@ -40,7 +40,7 @@ pub enum Place {
 }
 
 /// What the name of a pod's cgroup says of the pod.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodId {
     /// `metadata.uid`.
     Uid(String),

@@ -130,9 +130,10 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     let state = dir.path().join("state/state");
     crate::eventually("state file", || std::fs::read_to_string(&state).map(drop)).await;
     provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
-    let message = told(&api, "1 process was killed for want of memory").await;
-    let expected = format!("in cgroup {} (victims not known)", tree.path(POD));
-    assert!(message.ends_with(&expected), "{message}");
+    let expected = format!("OOM-killed processes in cgroup {}: ", tree.path(POD));
+    let message = told(&api, &expected).await;
+    let counted = View::of(&api, "worker-1").counted_kills();
+    assert_eq!(counted, [(1, message.clone())]);
     agent.terminate();
     agent.ends(SOON).await;
     let layout = Layout::detect(&HostRoot::new("/")).map_err(io::Error::other)?;

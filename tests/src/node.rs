@@ -432,6 +432,12 @@ impl Running {
             .expect("it does not panic")
     }
 
+    /// Ends it as SIGKILL does: nothing more is sent, and nothing written down.
+    pub fn kill(self) {
+        self.lose();
+        self.run.abort();
+    }
+
     /// Asks it to stop; gives what the run came to.
     ///
     /// # Panics

@@ -107,6 +107,12 @@ impl Cluster {
 
     /// Starts the agent of this program, and waits until the Node says how it is.
     pub async fn agent(&self, program: &Path) -> Process {
+        self.agent_of(program, "auto").await
+    }
+
+    /// The same with kernel facts of this tier. One agent after the other has the same state directory.
+    pub async fn agent_of(&self, program: &Path, tier: &str) -> Process {
+        let state = self.dir.path().join("state").display().to_string();
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
         let agent = Process::start_program(
             program,
@@ -123,8 +129,14 @@ impl Cluster {
                 &kubeconfig.display().to_string(),
                 "--cgroup-root",
                 &self.tree.path(""),
+                "--state-directory",
+                &state,
+                "--kernel-tier",
+                tier,
             ],
         );
+        // The Node may be there from the agent before.
+        agent.says("kills are told", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
         agent
     }
@@ -217,6 +229,18 @@ impl Cluster {
             .collect()
     }
 
+    /// Waits until Events report every kill that the kernel counted, and no more.
+    pub async fn all_reported(&self, when: &str) {
+        let what = format!("all kills reported, {when}");
+        let mut seen = (BTreeMap::new(), BTreeMap::new());
+        let all = |_: &ApiServer| {
+            seen = (self.told(), self.counted());
+            (seen.0 == seen.1).then_some(())
+        };
+        // The counters are read at most 10 s after a loss, and again before it is believed.
+        self.api.wait_for(SOON * 6, &what, all).await;
+    }
+
     /// A client like the agent's.
     async fn client(&self) -> Client {
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
@@ -301,7 +325,8 @@ pub fn ways(log: &[String]) -> Vec<Way> {
 }
 
 /// Kills that one Event stands for: combined with others each counts, else a group counts as one.
-fn kills_in(event: &Value) -> u64 {
+#[must_use]
+pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {
         let (count, _) = rest.split_once(" processes together")?;

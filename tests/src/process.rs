@@ -277,6 +277,16 @@ impl Process {
         self.signal(Signal::SIGKILL);
     }
 
+    /// It stands still until [`Process::goes_on`].
+    pub fn stands_still(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// It runs again.
+    pub fn goes_on(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     fn signal(&self, signal: Signal) {
         let id = self.child.id().expect("it has not been waited for");
         let id = i32::try_from(id).expect("a process id");

@@ -159,6 +159,19 @@ impl<'a> View<'a> {
             .collect()
     }
 
+    /// Count and message of its Events about OOM kills that were only counted, in order.
+    #[must_use]
+    pub fn counted_kills(&self) -> Vec<(u64, String)> {
+        let events = self.api.list(EVENTS).into_iter();
+        let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
+        let mut counted: Vec<_> = events
+            .map(|event| (event["count"].as_u64().unwrap_or_default(), message(&event)))
+            .filter(|(_, message)| message.contains("victims not known"))
+            .collect();
+        counted.sort();
+        counted
+    }
+
     /// Waits until the Node and its Lease are there.
     pub async fn settled(&self, deadline: Duration) {
         let there = |_: &ApiServer| self.node().and(self.lease()).map(drop);

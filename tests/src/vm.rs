@@ -43,6 +43,7 @@ enum Check {
     OomFentry,
     OomExit,
     OomExact,
+    OomLimit,
     OomCpuset,
     OomStorm,
     PidCrossing,
@@ -105,7 +106,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 34] = [
+    const ALL: [Self; 35] = [
         Self::Load,
         Self::OomNested,
         Self::OomGone,
@@ -114,6 +115,7 @@ impl Check {
         Self::OomFentry,
         Self::OomExit,
         Self::OomExact,
+        Self::OomLimit,
         Self::OomCpuset,
         Self::OomStorm,
         Self::PidCrossing,
@@ -174,6 +176,7 @@ impl Check {
             Self::OomFentry => "oom-fentry",
             Self::OomExit => "oom-exit",
             Self::OomExact => "oom-exact",
+            Self::OomLimit => "oom-limit",
             Self::OomCpuset => "oom-cpuset",
             Self::OomStorm => "oom-storm",
             Self::PidCrossing => "pid-crossing",
@@ -241,6 +244,7 @@ impl Check {
             Self::OomFentry => return ladder::fentry(provoke).await,
             Self::OomExit => return ladder::exit(provoke).await,
             Self::OomExact => return ladder::exact(provoke).await,
+            Self::OomLimit => return ladder::limit(provoke).await,
             Self::PsiOff => Some(unwell::no_pressure()),
             Self::PsiIo | Self::PsiMemory | Self::DiskStalled => {
                 Some(unwell::waiting(self, provoke).await)

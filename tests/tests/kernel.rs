@@ -88,6 +88,23 @@ fn a_kill_names_the_victim_its_cgroup_and_the_cgroup_that_was_at_its_limit() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
+fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
+    let inferred = |support: &Support| assert!(!support.exact_scope());
+    with(
+        &kills::only(Rung::Task),
+        inferred,
+        |mut loaded| async move {
+            println!("{}", kills::limit(&mut loaded, &provoke()).await?);
+            Ok(loaded)
+        },
+    );
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
 fn a_kill_whose_cgroup_is_removed_at_once_keeps_its_names() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);

@@ -254,30 +254,31 @@ async fn a_group_that_is_killed_together_is_one_event() {
     node.stop().await.unwrap();
 }
 
+/// Number of kills that an Event reports, and how its message begins.
+type Expected = (u64, &'static str);
+
 /// What becomes of the file, or of the machine, while the agent is down.
 type Change = fn(&MadeUpHost);
-
-/// Messages on kills whose victims nobody knows.
-fn not_known(view: View<'_>) -> Vec<String> {
-    let mut messages = view.messages("OOMKilled");
-    messages.retain(|message| message.contains("victims not known"));
-    messages.sort();
-    messages
-}
 
 #[tokio::test(start_paused = true)]
 async fn kills_while_the_agent_was_down_are_told_as_numbers() {
     let other = "kubepods/pod00000000-0000-4000-8000-00000000000b";
     let new = "kubepods/pod00000000-0000-4000-8000-00000000000c";
     //  what becomes of the file, and what is told
-    let rows: [(&str, Change, &[&str]); 5] = [
+    let rows: [(&str, Change, &[Expected]); 5] = [
         (
             "as it was left",
             |_| (),
             &[
-                "1 process was killed for want of memory in cgroup /kubepods while",
-                "1 process was killed for want of memory in cgroup /kubepods/pod00000000-0000-4000-8000-00000000000c while",
-                "3 processes were killed for want of memory in cgroup /kubepods/burstable/pod",
+                (
+                    1,
+                    "OOM-killed processes in cgroup /kubepods while the agent was down",
+                ),
+                (
+                    1,
+                    "OOM-killed processes in cgroup /kubepods/pod00000000-0000-4000-8000-00000000000c while",
+                ),
+                (3, "OOM-killed processes in cgroup /kubepods/burstable/pod"),
             ],
         ),
         (
@@ -321,8 +322,8 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
         view.event("OOMKilled", SOON).await;
         node.stop().await.unwrap();
         assert_eq!(
-            not_known(view),
-            [""; 0],
+            view.counted_kills(),
+            [],
             "{name}: at the first start of a boot"
         );
 
@@ -332,16 +333,17 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
         let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
         pass(Duration::from_mins(1)).await;
         node.stop().await.unwrap();
-        let told = not_known(view);
+        let told = view.counted_kills();
         assert_eq!(told.len(), expected.len(), "{name}: {told:?}");
-        for (message, expected) in told.iter().zip(expected) {
+        for ((count, message), (kills, expected)) in told.iter().zip(expected) {
             assert!(message.starts_with(expected), "{name}: {message}");
+            assert_eq!(count, kills, "{name}: {message}");
         }
         pass(Duration::from_mins(1)).await;
         let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
         pass(Duration::from_mins(1)).await;
         node.stop().await.unwrap();
-        assert_eq!(not_known(view), told, "{name}: told once");
+        assert_eq!(view.counted_kills(), told, "{name}: told once");
     }
 }
 
@@ -356,17 +358,17 @@ async fn without_programs_and_log_the_counters_tell() {
         view.settled(SOON).await;
         pass(Duration::from_secs(20)).await;
         assert_eq!(
-            not_known(view),
-            [""; 0],
+            view.counted_kills(),
+            [],
             "{cgroups:?}: what was there at start"
         );
         host.oom(POD, 4, 4).pods_oom(0, 4);
         pass(Duration::from_mins(1)).await;
-        let told = not_known(view);
         let expected = format!(
-            "2 processes were killed for want of memory in cgroup /{POD} (victims not known)"
+            "OOM-killed processes in cgroup /{POD}: victims not known, the count of this Event is their \
+             number"
         );
-        assert_eq!(told, [expected], "{cgroups:?}");
+        assert_eq!(view.counted_kills(), [(2, expected)], "{cgroups:?}");
         assert_eq!(view.status("MemoryPressure"), "False", "{cgroups:?}");
         node.stop().await.unwrap();
     }

@@ -97,3 +97,50 @@ async fn a_thousand_kills_are_accounted_for_and_the_lease_is_never_late() {
         assert!(gap < Duration::from_secs(20), "{gap:?}");
     }
 }
+
+/// The agent stands still, is killed, and is stopped, each while processes are: by what tells of them
+/// in `tier`.
+async fn storm_stop_restart(tier: &str, kills: usize) {
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke).await;
+    let agent = cluster.agent_of(&program(), tier).await;
+    cluster.kill(6).await;
+    cluster.all_reported("one after the other").await;
+
+    agent.stands_still();
+    let (_, took) = cluster.kill(kills).await;
+    println!("{tier}: {kills} kills in {took:?}");
+    agent.goes_on();
+    // What the rate limit keeps back is reported at the end.
+    agent.says("reported by number", SOON * 6).await;
+    agent.kill();
+    agent.ends(SOON).await;
+    cluster.kill(12).await;
+
+    let agent = cluster.agent_of(&program(), tier).await;
+    cluster.all_reported("killed and started again").await;
+    cluster.kill(60).await;
+    stop(agent).await;
+    let agent = cluster.agent_of(&program(), tier).await;
+    cluster.all_reported("stopped and started again").await;
+    stop(agent).await;
+    cluster.all_reported("at the end").await;
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn more_kills_than_the_ring_holds_and_a_restart_are_all_reported() {
+    storm_stop_restart("auto", 600).await;
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn without_programs_and_log_a_storm_and_a_restart_are_all_reported() {
+    storm_stop_restart("files", 100).await;
+}

@@ -26,6 +26,7 @@ const LIMIT_SLACK_PAGES: u64 = 512;
 pub struct Choice {
     time: u64,
     cg_limiting: u64,
+    cg_tied: u64,
     limit_usage_pages: u64,
     limit_max_pages: u64,
     total_pages: u64,
@@ -49,6 +50,7 @@ impl Choice {
             // SAFETY: takes nothing and reads the clock.
             time: unsafe { bpf_ktime_get_boot_ns() },
             cg_limiting: 0,
+            cg_tied: 0,
             limit_usage_pages: 0,
             limit_max_pages: 0,
             total_pages: 0,
@@ -75,6 +77,7 @@ impl Choice {
     pub fn put(&self, record: &mut OomKill) {
         record.header.time = self.time;
         record.cg_limiting = self.cg_limiting;
+        record.cg_tied = self.cg_tied;
         record.limit_usage_pages = self.limit_usage_pages;
         record.limit_max_pages = self.limit_max_pages;
         record.total_pages = self.total_pages;
@@ -118,8 +121,13 @@ impl Choice {
         Some(())
     }
 
-    /// By the first ancestor at its limit. None at its limit: a global kill, or one for a reason
-    /// that the counters do not show (cpuset, memory policy, sysrq, v1 swap): user space confirms.
+    /// By the ancestor with the least room left. A charge walks up from the task's own cgroup and fails
+    /// at the first level that has no room for it, so of those close to their limits it is the fullest,
+    /// and the lowest of several that are equally full. Those are not told apart for certain: another
+    /// CPU may be about to give back a charge that failed further up.
+    ///
+    /// None close to its limit: a global kill, or one for a reason that the counters do not show
+    /// (cpuset, memory policy, sysrq, v1 swap): user space confirms.
     #[inline(always)]
     fn inferred(&mut self, task: Address) -> Option<()> {
         // SAFETY: all offsets come from `table`.
@@ -131,19 +139,33 @@ impl Choice {
             )
         };
         let mut css = cgroup::memory(task)?;
+        let mut least = u64::MAX;
+        let mut scope = SCOPE_UNKNOWN;
         for _ in 0..MAX_DEPTH {
             let usage = css.at(usage_at).read::<u64>()?;
             let max = css.at(max_at).read::<u64>()?;
-            if usage.saturating_add(LIMIT_SLACK_PAGES) >= max {
-                return self.limited_by(css);
+            let room = max.saturating_sub(usage);
+            if room <= LIMIT_SLACK_PAGES && room < least {
+                least = room;
+                self.limit_usage_pages = usage;
+                self.limit_max_pages = max;
+                self.cg_limiting = cgroup::id(css)?;
+                self.cg_tied = 0;
+            } else if room == least && self.cg_tied == 0 {
+                self.cg_tied = cgroup::id(css)?;
             }
             let Some(next) = css.at(parent).follow() else {
-                self.scope = SCOPE_GLOBAL;
-                return Some(());
+                scope = SCOPE_GLOBAL;
+                break;
             };
             css = next;
         }
-        None
+        self.scope = if self.cg_limiting == 0 {
+            scope
+        } else {
+            SCOPE_MEMCG
+        };
+        Some(())
     }
 
     /// The memory cgroup with this state was at its limit.

@@ -22,11 +22,13 @@ use crate::node_status::transition::EventType;
 mod body;
 mod correlate;
 mod delivery;
+mod kills;
 mod lru;
 mod sink;
 
 use correlate::{Backlog, Correlator, Known, Noted, Overflow, Write};
 use delivery::{Delivery, Written};
+pub use kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use sink::{Counts, EventSink};
 use sink::{Tally, add};
 
@@ -85,6 +87,10 @@ pub struct EventInput {
     /// How many things the message tells of: processes that were killed together. Where it gives way
     /// to a newer one, the count has to tell of them.
     pub of: u32,
+    /// How many observations it stands for: what its `count` begins with.
+    pub times: u32,
+    /// The kills that it reports, if any: what becomes of them is in [`EventSink::kill_outcomes`].
+    pub kills: ReportedKills,
     /// When it happened: the kernel's time where the kernel saw it.
     pub at: SystemTime,
     /// Its way so far, where the kernel saw it.
@@ -233,7 +239,10 @@ impl Recorder {
         match self.backlog.push(noted) {
             Overflow::None => {}
             Overflow::Folded => add(&self.tally.folded, 1),
-            Overflow::Lost(times) => add(&self.tally.lost_full, times),
+            Overflow::Lost(lost) => {
+                add(&self.tally.lost_full, lost.times);
+                self.tally.dropped(lost.kills);
+            }
         }
     }
 
@@ -257,7 +266,9 @@ impl Recorder {
         while let Some(noted) = self.backlog.pop() {
             let times = noted.times;
             let write = self.correlator.admit(noted, now);
-            add(&self.tally.lost_full, self.correlator.take_lost());
+            let (forgotten, kills) = self.correlator.take_lost();
+            add(&self.tally.lost_full, forgotten);
+            self.tally.dropped(kills);
             match write {
                 Some(write) => {
                     self.paced = self.paced.map(|_| now.plus(PACE));
@@ -297,7 +308,7 @@ impl Recorder {
         })
     }
 
-    fn finish(&mut self, write: Write, result: Result<Written, ApiError>) {
+    fn finish(&mut self, mut write: Write, result: Result<Written, ApiError>) {
         let times = write.noted.times;
         let written = match result {
             Ok(written) => written,
@@ -309,16 +320,23 @@ impl Recorder {
                     self.push(instead);
                     return;
                 }
-                let lost = match err.refusal() {
-                    Some(_) => &self.tally.lost_refused,
-                    None => &self.tally.lost_unreachable,
-                };
-                add(lost, times);
+                let kills = std::mem::take(&mut write.noted.kills);
+                match err.refusal() {
+                    Some(_) => add(&self.tally.lost_refused, times),
+                    None => add(&self.tally.lost_unreachable, times),
+                }
+                if is_final(&err) {
+                    self.tally.acknowledged(kills);
+                } else {
+                    self.tally.dropped(kills);
+                }
                 self.tell_lost(&write, &err);
                 return;
             }
         };
         add(&self.tally.delivered, times);
+        self.tally
+            .acknowledged(std::mem::take(&mut write.noted.kills));
         if let Some(held_up) = written.held_up.filter(|held_up| OUTAGE < *held_up) {
             self.back(held_up, written.acked);
         }
@@ -381,6 +399,13 @@ impl Recorder {
         self.last_name = nanos.max(self.last_name + 1);
         body::name(about, self.last_name)
     }
+}
+
+/// Whether the server has refused an Event for good, so that the same kills need not be reported again.
+/// While the server fails, is overloaded or does not answer, they are reported later.
+fn is_final(err: &ApiError) -> bool {
+    err.refusal()
+        .is_some_and(|refusal| refusal != Refusal::Server && !err.is_outage())
 }
 
 /// The end of a write; never, where there is none.

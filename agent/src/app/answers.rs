@@ -3,7 +3,7 @@
 use super::App;
 use super::blocking::Answer;
 use super::reporting::Report;
-use crate::clock::Now;
+use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::look::Look;
@@ -13,7 +13,7 @@ impl App {
         match answer {
             Answer::Storage(found) => self.storage_answered(found, now),
             Answer::Kills(found) => {
-                let (notices, killed, question) = self.counts.counted(found, now);
+                let (notices, killed, question) = self.counts.counted(found.as_deref(), now);
                 self.tell(notices, now);
                 self.look_at_kills(now);
                 self.pods_killed(killed, now.boot, now);
@@ -22,6 +22,7 @@ impl App {
                 }
             }
             Answer::Recalled { state, kills } => {
+                let kills = kills.as_deref();
                 let question = self.counts.recalled(state.as_deref(), kills, now.boot);
                 self.look_at_kills(now);
                 if let Some(question) = question {
@@ -84,6 +85,19 @@ impl App {
             reporting.took(report, now.boot);
         }
         self.let_go();
+        self.kills_settled(now.boot);
+    }
+
+    /// Takes in what became of the Events about kills.
+    pub(super) fn kills_settled(&mut self, now: BootNanos) {
+        let Some(reporting) = &self.reporting else {
+            return;
+        };
+        let outcomes = reporting.kill_outcomes();
+        self.counts.settle(outcomes, now);
+        if let Some(question) = self.counts.save_in_time(now) {
+            self.blocking.ask(question);
+        }
     }
 
     /// What was True before a restart is held for a whole transition period from when we first saw it

@@ -1,9 +1,11 @@
-//! Kills that only the cgroups' counters tell of: while the agent was down, and always where neither
-//! a program nor the kernel's log does. Who was killed is not known, and not made up.
+//! What the kernel has counted of kills, compared with what was reported: see [`ledger`]. The
+//! difference is reported by number, since who was killed is not known, and not made up: what happened
+//! while the agent was down, what a full ring, a rate limit or an outage took, and everything if
+//! neither a program nor the kernel's log reports kills.
 //!
-//! Nothing here wakes the agent: it is asked at the samples of memory, which happen anyway.
+//! Nothing here wakes the agent: the counters are read at the samples of memory, which happen anyway.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
@@ -11,48 +13,63 @@ use tracing::{info, warn};
 use super::blocking::{PodKills, Question};
 use super::outside::KillSource;
 use super::pod_events::{About, Counted, Notice, What, When};
+use crate::api::recorder::{KillOutcomes, KillOwner, ReportedKills};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{ancestors, oom};
+use crate::host::cgroup::{Version, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
-use crate::pods::place;
+use crate::pods::{Place, place};
 use crate::state::State;
-use crate::units::CgroupId;
 
-/// Counters are looked at so often at most: a walk of all pods.
+mod ledger;
+
+use ledger::{ByOwner, Counter, Counters, Ledger};
+
+/// The counters are read so often at most, which is a walk of all pods; and the state is written so
+/// often at most. Records that were in a ring when the counters were read have come by then.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Of [`Counts::early`]. More of them are told twice: now, and as missed.
-const MOST_EARLY: usize = 4096;
-
-/// Where counters are all there is they are looked at no more often than memory on a calm node.
+/// If counters are all there is they are read no more often than memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is about a request of its own, and any may be under way with any other"
+)]
 pub(super) struct Counts {
     source: KillSource,
     /// What is written down beside the counts; `None`: the boot cannot be told from another.
     state: Option<State>,
     pods: PodsPath,
-    /// As of the last look.
-    known: Option<HashMap<CgroupId, u64>>,
-    /// The cgroup of all pods then.
+    ledger: Ledger,
+    /// The counters were read once, and what the last start acknowledged is known.
+    begun: bool,
+    /// The cgroup of all pods when they were last read, and whether there were any pods.
     known_under: String,
-    /// That of all pods, where it counts what is below it.
+    known_any: bool,
+    /// What that of all pods counted, if it counts what is below it.
     all: Option<u64>,
     last: Last,
-    /// A question is on its way.
+    /// When the counters were asked for.
+    asked_at: BootNanos,
+    /// They are on their way.
     asked: bool,
-    /// There is something to write down.
-    news: bool,
+    /// They are to be read again.
+    check: bool,
+    looked: BootNanos,
+    /// More was acknowledged than is written down.
+    unsaved: bool,
     /// It is being written.
     writing: bool,
-    looked: BootNanos,
-    /// What happened while nobody looked, until it is sure that nobody told it.
+    saved: BootNanos,
+    /// What was missing, until it is sure that no record of it comes.
     missed: Option<Missed>,
-    /// Kills that were told before it is known what was missed: their cgroups, and when.
-    early: Option<Vec<(Option<String>, BootNanos)>>,
+    /// What was last reported by number.
+    reported: Option<Missed>,
+    /// The agent stops: there is no later.
+    leaving: bool,
 }
 
 /// What the last look at the counters came to.
@@ -65,7 +82,34 @@ enum Last {
 struct Missed {
     /// Whatever was killed before this is in the counts.
     until: BootNanos,
-    by_cgroup: BTreeMap<String, u64>,
+    by_owner: ByOwner,
+    when: When,
+}
+
+impl Missed {
+    /// A record of one of these came.
+    fn take(&mut self, owner: &KillOwner, at: BootNanos) -> bool {
+        if self.until < at {
+            return false;
+        }
+        // On version 2 a pod that is gone is counted with all pods.
+        for owner in [owner, &KillOwner::Pods] {
+            if let Some(kills) = self.by_owner.get_mut(owner).filter(|kills| **kills > 0) {
+                *kills -= 1;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Whether a record is to be reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// By an Event.
+    New,
+    /// It came so late that its kill was reported by number.
+    Reported,
 }
 
 impl Counts {
@@ -74,6 +118,7 @@ impl Counts {
         pods: PodsPath,
         source: KillSource,
         support: &Support,
+        now: BootNanos,
     ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let boot = root.read_string("proc/sys/kernel/random/boot_id").ok();
@@ -86,6 +131,7 @@ impl Counts {
             (probe.program().to_owned(), told)
         });
         let probes = probes.collect();
+        let version = pods.layout().map(|layout| layout.memory.version);
         Self {
             source,
             state: boot.map(|boot| State {
@@ -94,20 +140,26 @@ impl Counts {
                 probes,
                 kills: BTreeMap::new(),
             }),
-            known: None,
+            ledger: Ledger::new(version == Some(Version::V2)),
+            begun: false,
             known_under: String::new(),
+            known_any: false,
             all: None,
-            last: match pods.layout() {
+            last: match version {
                 Some(_) => Last::Read,
                 None => Last::Unread,
             },
             pods,
+            asked_at: now,
             asked: true,
-            news: false,
-            writing: false,
+            check: false,
             looked: BootNanos(0),
+            unsaved: false,
+            writing: false,
+            saved: BootNanos(0),
             missed: None,
-            early: Some(Vec::new()),
+            reported: None,
+            leaving: false,
         }
     }
 
@@ -116,22 +168,24 @@ impl Counts {
         self.source == KillSource::Counters && self.last == Last::Unread
     }
 
-    /// The kernel's log tells of no more kills: from here on the counters do. What to ask first: what
-    /// they count by now was told.
-    pub(super) fn without_log(&mut self) -> Option<Question> {
+    /// The kernel's log reports no more kills: from here on the counters do, which know those since its
+    /// last record too.
+    pub(super) fn without_log(&mut self, now: BootNanos) -> Option<Question> {
         if self.source != KillSource::Log {
             return None;
         }
         warn!(
-            "the kernel's log has ended; kills are told by the cgroups' counters, but those since its \
-             last record by nobody"
+            "the kernel's log has ended; OOM kills are reported by the counters of the cgroups from now \
+             on, without their victims"
         );
         self.source = KillSource::Counters;
-        self.known = None;
-        (!self.asked).then(|| self.ask())
+        self.check = true;
+        (!self.asked).then(|| self.ask(now))
     }
 
-    fn looked(&mut self, found: Option<&[PodKills]>) {
+    fn looked(&mut self, found: Option<&[PodKills]>, now: BootNanos) {
+        self.asked = false;
+        self.looked = now;
         let last = match found {
             Some(_) => Last::Read,
             None => Last::Unread,
@@ -142,45 +196,52 @@ impl Counts {
         }
     }
 
-    /// Somebody told of a kill in this cgroup.
-    pub(super) fn told(&mut self, cgroup: Option<&str>, at: BootNanos) {
-        self.news = true;
-        if let Some(early) = &mut self.early {
-            if early.len() < MOST_EARLY {
-                early.push((cgroup.map(str::to_owned), at));
-            }
-            return;
-        }
-        self.not_missed(cgroup, at);
-    }
-
-    /// A kill that was told is none that was missed. It is counted once: in the nearest cgroup that
-    /// has any.
-    fn not_missed(&mut self, cgroup: Option<&str>, at: BootNanos) {
-        let Some(missed) = self.missed.as_mut().filter(|missed| at <= missed.until) else {
-            return;
+    /// A record of a kill came. Whether an Event is to be recorded for it.
+    pub(super) fn seen(&mut self, owner: Option<&KillOwner>, at: BootNanos) -> Seen {
+        let Some(owner) = owner else {
+            return Seen::New;
         };
-        for path in cgroup.into_iter().flat_map(ancestors) {
-            if let Some(count) = missed.by_cgroup.get_mut(path).filter(|count| **count > 0) {
-                *count -= 1;
-                return;
-            }
+        self.check = true;
+        if let Some(reported) = &mut self.reported
+            && reported.take(owner, at)
+        {
+            return Seen::Reported;
         }
+        if let Some(missed) = &mut self.missed {
+            missed.take(owner, at);
+        }
+        self.ledger.seen(owner, at <= self.asked_at);
+        Seen::New
     }
 
-    /// At a sample: what to ask, if anything. On version 2 one file tells whether there is news.
-    pub(super) fn sampled(&mut self, now: BootNanos) -> Option<Question> {
+    /// Records were lost: the counters know of how many kills.
+    pub(super) fn lost(&mut self) {
+        self.check = true;
+    }
+
+    /// What became of kills that were reported.
+    pub(super) fn settle(&mut self, outcomes: KillOutcomes, now: BootNanos) {
+        self.unsaved |= !outcomes.acknowledged.is_empty();
+        self.check |= !outcomes.dropped.is_empty();
+        self.ledger.acknowledge(outcomes.acknowledged);
+        self.ledger.drop(outcomes.dropped, now);
+    }
+
+    /// At a sample: what to ask, if anything.
+    pub(super) fn sampled(&mut self, now: BootNanos) -> impl Iterator<Item = Question> {
         let wait = match self.source {
             KillSource::Counters => REGULAR,
-            KillSource::Program | KillSource::Log if self.news => AGAIN,
-            KillSource::Program | KillSource::Log => return None,
+            KillSource::Program | KillSource::Log => AGAIN,
         };
-        let due = !self.asked && self.looked.plus(wait) <= now;
-        let still = || self.source == KillSource::Counters && self.all_still();
-        if !due || still() {
-            return None;
-        }
-        Some(self.ask())
+        let wanted = match self.source {
+            _ if self.check => true,
+            KillSource::Counters => !self.all_still(),
+            KillSource::Program | KillSource::Log => false,
+        };
+        let due = wanted && !self.asked && self.looked.plus(wait) <= now;
+        let ask = due.then(|| self.ask(now));
+        let save = self.save_in_time(now);
+        save.into_iter().chain(ask)
     }
 
     /// Whether the counter of all pods is surely as it was.
@@ -197,142 +258,201 @@ impl Counts {
                 now.is_some() && now == self.all
             }
             // There are no pods.
-            Ok(None) => self.known.as_ref().is_none_or(HashMap::is_empty),
+            Ok(None) => !self.known_any,
             Err(_) => false,
         }
     }
 
-    fn ask(&mut self) -> Question {
+    fn ask(&mut self, now: BootNanos) -> Question {
         self.asked = true;
-        Question::Kills
+        self.asked_at = now;
+        self.check = false;
+        self.ledger.asked();
+        if self.begun {
+            Question::Kills
+        } else {
+            Question::Recall
+        }
     }
 
-    /// On the way out: what to ask, if there is something to write down.
-    pub(super) fn last(&mut self) -> Question {
-        self.news = true;
-        self.ask()
+    /// On the way out: what is missing is reported now. What to ask, unless it is asked already.
+    pub(super) fn leave(&mut self, now: BootNanos) -> Option<Question> {
+        self.leaving = true;
+        (!self.asked).then(|| self.ask(now))
     }
 
-    /// The counters at start, and those of the last start.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// The counters at start, and what the last start acknowledged.
     pub(super) fn recalled(
         &mut self,
         state: Option<&State>,
-        found: Option<Vec<PodKills>>,
+        found: Option<&[PodKills]>,
         now: BootNanos,
     ) -> Option<Question> {
-        self.asked = false;
-        self.looked = now;
-        let early = self.early.take().unwrap_or_default();
-        self.looked(found.as_deref());
-        let found = found?;
+        self.looked(found, now);
+        let Some(found) = found else {
+            self.check = true;
+            return None;
+        };
+        let counters = self.counters(found);
         let of_this_boot = state.filter(|state| {
             let boot = self.state.as_ref().map(|own| &own.boot);
             boot == Some(&state.boot)
         });
         if let Some(before) = of_this_boot {
-            let known = |id| before.kills.get(&id).copied().unwrap_or(0);
-            self.missed = Some(Missed {
-                until: now,
-                by_cgroup: self.risen(&found, known),
-            });
-        } else if state.is_some() {
-            info!("what is remembered is of another boot, and is not used");
+            self.ledger.resume(&counters, &before.kills);
+            let missing = self.ledger.count(&counters, now);
+            self.miss(missing, When::WhileDown, now);
+        } else {
+            if state.is_some() {
+                info!("what is remembered is of another boot, and is not used");
+            }
+            self.ledger.begin(&counters);
         }
-        for (cgroup, at) in early {
-            self.not_missed(cgroup.as_deref(), at);
-        }
-        self.news = true;
-        self.remember(&found)
+        self.begun = true;
+        self.unsaved = true;
+        self.save_in_time(now)
     }
 
-    /// The counters now. Gives what to tell, how many processes of pods were killed, and what to
-    /// write down.
+    /// The counters now. Gives what to report, how many processes of pods were killed that nobody
+    /// knew of, and what to write down.
     pub(super) fn counted(
         &mut self,
-        found: Option<Vec<PodKills>>,
+        found: Option<&[PodKills]>,
         now: Now,
     ) -> (Vec<Notice>, u64, Option<Question>) {
-        self.asked = false;
-        self.looked = now.boot;
-        self.looked(found.as_deref());
+        self.looked(found, now.boot);
         let Some(found) = found else {
+            self.check = true;
             return (Vec::new(), 0, None);
         };
+        let moved = self.known_under != self.pods.path();
+        let any_before = self.known_any;
+        let counters = self.counters(found);
+        if moved && any_before {
+            // The pods turned out to be elsewhere: what is counted there is no news. What comes if
+            // there was nothing is.
+            self.ledger.begin(&counters);
+        }
+        let mut missing = self.ledger.count(&counters, now.boot);
+        let at_once = self.leaving || self.source == KillSource::Counters;
+        let settled = self
+            .missed
+            .take_if(|missed| at_once || missed.until.plus(AGAIN) <= self.asked_at);
         let (mut notices, mut killed) = (Vec::new(), 0);
-        if self.known_under != self.pods.path() {
-            // The pods turned out to be elsewhere: what is counted there is no news. What comes where
-            // nothing was is.
-            self.known = self.known.take().filter(HashMap::is_empty);
+        if let Some(missed) = settled {
+            let mut rest = ByOwner::new();
+            for (owner, kills) in std::mem::take(&mut missing) {
+                let sure = missed
+                    .by_owner
+                    .get(&owner)
+                    .map_or(0, |sure| kills.min(*sure));
+                notices.extend(self.report((&owner, sure), missed.when, (found, now.wall)));
+                rest.insert(owner, kills - sure);
+            }
+            rest.retain(|_, kills| *kills > 0);
+            missing = rest;
+            self.reported = Some(missed);
         }
-        // Where they could not be read at start, nobody knows which of them are news.
-        if let Some(known) = &self.known
-            && self.source == KillSource::Counters
-        {
-            let risen = self.risen(&found, |id| known.get(&id).copied().unwrap_or(0));
-            self.news |= !risen.is_empty();
-            killed = risen.values().sum();
-            let told = risen.into_iter();
-            notices.extend(told.map(|risen| self.notice(risen, When::Now, now.wall)));
+        if at_once {
+            for (owner, kills) in std::mem::take(&mut missing) {
+                let notice = self.report((&owner, kills), When::Now, (found, now.wall));
+                killed += notice.as_ref().map_or(0, Notice::new_kills);
+                notices.extend(notice);
+            }
+        } else if self.missed.is_none() {
+            self.miss(missing, When::Now, now.boot);
         }
-        (notices, killed, self.remember(&found))
+        self.check |= self.missed.is_some() || self.ledger.is_paused();
+        (notices, killed, self.save_in_time(now.boot))
     }
 
-    /// What happened while the agent was down, once whatever the rings held of it has been told.
-    pub(super) fn settled(&mut self, now: Now) -> Vec<Notice> {
-        let ripe = |missed: &mut Missed| missed.until.plus(AGAIN) <= now.boot;
-        let missed = self.missed.take_if(ripe);
-        let missed = missed.into_iter().flat_map(|missed| missed.by_cgroup);
-        missed
-            .filter(|(_, n)| *n > 0)
-            .map(|missed| self.notice(missed, When::WhileDown, now.wall))
-            .collect()
+    /// These are missing, unless their records are still to come.
+    fn miss(&mut self, by_owner: ByOwner, when: When, now: BootNanos) {
+        if by_owner.is_empty() {
+            return;
+        }
+        self.check = true;
+        self.missed = Some(Missed {
+            until: now,
+            by_owner,
+            when,
+        });
     }
 
-    fn notice(&self, (cgroup, kills): (String, u64), when: When, at: SystemTime) -> Notice {
+    /// Reports kills by number; `None` for none.
+    fn report(
+        &mut self,
+        (owner, kills): (&KillOwner, u64),
+        when: When,
+        (found, at): (&[PodKills], SystemTime),
+    ) -> Option<Notice> {
+        if kills == 0 {
+            return None;
+        }
+        let pods = self.pods.path();
+        let is = |pod: &&PodKills| owner_of(&pod.cgroup, pods).as_ref() == Some(owner);
+        let cgroup = found.iter().find(is)?.cgroup.clone();
+        let again = self.ledger.report(owner, kills);
         info!(
             cgroup = escape(&cgroup),
-            kills, "processes killed, victims not known"
+            kills, "OOM kills without a record, reported by number"
         );
-        Notice {
-            about: About::of(place(&cgroup, self.pods.path())),
+        Some(Notice {
+            about: About::of(place(&cgroup, pods)),
             at,
             stamp: None,
+            kills: ReportedKills::of(owner.clone(), kills),
             what: What::Counted(Counted {
                 cgroup,
                 kills,
+                again,
                 when,
             }),
-        }
+        })
     }
 
-    /// By how much each count has risen. That of all pods without those of the pods that are there.
-    fn risen(&self, found: &[PodKills], known: impl Fn(CgroupId) -> u64) -> BTreeMap<String, u64> {
-        let by = |pod: &PodKills| pod.kills.saturating_sub(known(pod.id));
-        let mut risen: BTreeMap<_, _> = found
-            .iter()
-            .map(|pod| (pod.cgroup.clone(), by(pod)))
-            .collect();
-        if let Some((pods, all)) = risen.remove_entry(self.pods.path()) {
-            let told = risen.values().sum();
-            // On version 1 a cgroup counts only its own, and the pods cgroup has no process.
-            risen.insert(pods, all.saturating_sub(told));
-        }
-        risen.retain(|_, n| *n > 0);
-        risen
-    }
-
-    fn remember(&mut self, found: &[PodKills]) -> Option<Question> {
-        let all = found.iter().find(|pod| pod.cgroup == self.pods.path());
+    /// What was found, by owner. Takes note of it.
+    fn counters(&mut self, found: &[PodKills]) -> Counters {
+        let pods = self.pods.path();
+        let all = found.iter().find(|pod| pod.cgroup == pods);
         self.all = all.map(|pod| pod.kills);
-        let kills = || found.iter().map(|pod| (pod.id, pod.kills));
-        self.known = Some(kills().collect());
-        self.pods.path().clone_into(&mut self.known_under);
+        self.known_any = !found.is_empty();
+        pods.clone_into(&mut self.known_under);
+        let mut counters = Counters::new();
+        for pod in found {
+            let Some(owner) = owner_of(&pod.cgroup, pods) else {
+                continue;
+            };
+            let counter = counters.entry(owner).or_insert(Counter {
+                id: pod.id,
+                kills: 0,
+            });
+            counter.kills = counter.kills.saturating_add(pod.kills);
+        }
+        counters
+    }
+
+    /// What to write down, unless it was written a moment ago.
+    pub(super) fn save_in_time(&mut self, now: BootNanos) -> Option<Question> {
+        let due = self.unsaved && !self.writing && self.saved.plus(AGAIN) <= now;
+        if due { self.save(now) } else { None }
+    }
+
+    /// What to write down.
+    pub(super) fn save(&mut self, now: BootNanos) -> Option<Question> {
+        if !self.begun {
+            return None;
+        }
         let state = State {
-            kills: kills().collect(),
+            kills: self.ledger.acknowledged(),
             ..self.state.clone()?
         };
-        self.writing |= self.news;
-        std::mem::take(&mut self.news).then(|| Question::Remember(Box::new(state)))
+        (self.unsaved, self.writing, self.saved) = (false, true, now);
+        Some(Question::Remember(Box::new(state)))
     }
 
     /// It is written down, or cannot be.
@@ -342,5 +462,14 @@ impl Counts {
 
     pub(super) fn is_writing(&self) -> bool {
         self.writing
+    }
+}
+
+/// Whose counter that of the cgroup at `path` is.
+fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
+    match place(path, pods) {
+        Place::Pods => Some(KillOwner::Pods),
+        Place::Pod { pod } => Some(KillOwner::Pod(pod)),
+        Place::Container { .. } | Place::Other => None,
     }
 }

@@ -5,6 +5,7 @@ use tracing::{debug, info, warn};
 
 use super::App;
 use super::blocking::Question;
+use super::counts::Seen;
 use super::kills::{self, Around, Finding};
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
@@ -39,11 +40,11 @@ impl App {
                 events.try_recv().ok()
             };
         }
-        for finding in &killed {
-            let cgroup = finding.path.as_deref();
-            self.counts.told(cgroup, finding.stamp.kernel);
-        }
         let any = !killed.is_empty();
+        killed.retain(|finding| {
+            let owner = finding.owner.as_ref();
+            self.counts.seen(owner, finding.stamp.kernel) == Seen::New
+        });
         self.tell(kills::notices(killed, now), now);
         any
     }
@@ -58,6 +59,7 @@ impl App {
                     err = &err as &dyn std::error::Error,
                     "record not understood"
                 );
+                self.counts.lost();
                 return None;
             }
         };
@@ -112,7 +114,10 @@ impl App {
             Event::Disk(change) => self.disk_announced(change, now),
             Event::DisksMissed => self.blocking.ask(Question::Disks),
             Event::Stall { stall, .. } => self.stalled(stall, now),
-            Event::Unknown { kind } => warn!(kind, "record of an unknown kind"),
+            Event::Unknown { kind } => {
+                warn!(kind, "record of an unknown kind");
+                self.counts.lost();
+            }
         }
         None
     }

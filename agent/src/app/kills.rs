@@ -128,14 +128,16 @@ impl Kills {
     pub(super) fn examine(&mut self, kill: &OomKill, mut around: Around<'_>) -> Finding {
         let now = around.now;
         let victim = self.path(kill.cgroup, now);
-        let (limiting, usage) = match kill.scope {
+        let (limiting, tied, usage) = match kill.scope {
             OomScope::Memcg {
                 limiting,
                 usage_pages,
                 max_pages,
-            } => (Some(limiting), Some((usage_pages, max_pages))),
-            OomScope::Global | OomScope::Unknown => (None, None),
+                tied,
+            } => (Some(limiting), tied, Some((usage_pages, max_pages))),
+            OomScope::Global | OomScope::Unknown => (None, None, None),
         };
+        let tied = tied.and_then(|id| self.path(id, now));
         let limiting_path = limiting.and_then(|id| self.path(id, now));
         let scope = match limiting {
             Some(limiting) => Scope::Memcg {
@@ -157,20 +159,22 @@ impl Kills {
         let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages];
         // An exiting task may have given its memory back before it is looked at.
         let known = kill.via != Via::Exit || resident.iter().any(|pages| *pages > 0);
+        let whose = match &victim {
+            Some(path) => Whose::of(place(path, self.pods.path())),
+            None => self.last_seen(kill),
+        };
         Finding {
             stamp: around.stamp(kill.at),
             victim: kill.victim,
             comm: escape(&kill.comm),
             uid: Some(kill.uid),
             cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-            whose: match &victim {
-                Some(path) => Whose::of(place(path, self.pods.path())),
-                None => self.last_seen(kill),
-            },
-            path: victim,
+            owner: whose.owner(victim.as_deref(), self.pods.path()),
+            whose,
             limiting: limiting
                 .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
             scope: (kill.scope != OomScope::Unknown).then_some(scope),
+            tied: tied.map(|path| (self.owner_by_place(&path), escape(path))),
             usage: usage.map(|(usage, max)| (bytes(usage), bytes(max))),
             global: kill.scope == OomScope::Global || is_confirmed_global(verdict),
             resident: known.then(|| resident.map(bytes)),
@@ -207,21 +211,23 @@ impl Kills {
             order: kill.order,
         };
         let verdict = self.judge(&judged, victim.as_deref(), &mut around);
+        let whose = victim.as_deref().map_or(Whose::Nobody, |path| {
+            Whose::of(place(path, self.pods.path()))
+        });
         Finding {
             stamp: around.stamp(kill.at),
             victim: kill.victim,
             comm: escape(&kill.comm),
             uid: kill.uid,
             cgroup: kill.cgroup.as_ref().map(escape),
-            whose: victim.as_deref().map_or(Whose::Nobody, |path| {
-                Whose::of(place(path, self.pods.path()))
-            }),
-            path: victim,
+            owner: whose.owner(victim.as_deref(), self.pods.path()),
+            whose,
             limiting: match &kill.scope {
                 LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
                 LoggedScope::Global => None,
             },
             scope: Some(scope),
+            tied: None,
             usage: None,
             global: kill.scope == LoggedScope::Global,
             resident: kill.resident,

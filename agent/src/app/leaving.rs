@@ -6,24 +6,28 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::App;
-use super::blocking::Answer;
 use super::outside::Doors;
 use crate::event::Received;
 
 /// Records that are there when we are asked to stop get so long, which is enough for full rings. A
 /// storm that goes on is not waited out.
 const LAST_RECORDS: Duration = Duration::from_millis(500);
-/// Counting kills and writing the counts down get so long.
-const LAST_COUNTS: Duration = Duration::from_secs(2);
+/// Counting kills gets so long, and so does writing down what was acknowledged.
+const LAST_COUNTS: Duration = Duration::from_secs(1);
 
 impl App {
     pub(super) async fn leave(mut self, events: mpsc::Receiver<Received>, doors: Doors) {
         self.last_events(events, doors).await;
-        self.remember().await;
+        self.last_counts().await;
         self.tell_all_waiting();
-        if let Some(reporting) = self.reporting {
+        if let Some(reporting) = self.reporting.take() {
+            let events = reporting.sink();
             reporting.finish().await;
+            // Only now it is known what was acknowledged.
+            self.counts
+                .settle(events.kill_outcomes(), self.clock.now().boot);
         }
+        self.save_counts().await;
     }
 
     /// Takes what the kernel has told by now: on the way out, what waits in the rings is news too.
@@ -59,19 +63,39 @@ impl App {
         }
     }
 
-    /// Writes down what the next start is to know.
-    async fn remember(&mut self) {
-        self.blocking.ask(self.counts.last());
-        let mut counted = false;
-        let written = async {
-            while !counted || self.counts.is_writing() {
+    /// Reports what only the counters know of.
+    async fn last_counts(&mut self) {
+        if let Some(question) = self.counts.leave(self.clock.now().boot) {
+            self.blocking.ask(question);
+        }
+        let counted = async {
+            while self.counts.is_asked() {
                 let answer = self.blocking.answer().await;
-                counted |= matches!(answer, Answer::Kills(_));
+                self.answered(answer, self.clock.now());
+            }
+        };
+        if tokio::time::timeout(LAST_COUNTS, counted).await.is_err() {
+            warn!("OOM kills could not be counted before the end; the next start reports them");
+        }
+    }
+
+    /// Writes down what was acknowledged.
+    async fn save_counts(&mut self) {
+        let written = async {
+            while self.counts.is_writing() {
+                let answer = self.blocking.answer().await;
+                self.answered(answer, self.clock.now());
+            }
+            if let Some(question) = self.counts.save(self.clock.now().boot) {
+                self.blocking.ask(question);
+            }
+            while self.counts.is_writing() {
+                let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }
         };
         if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
-            warn!("kills until now could not be written down");
+            warn!("what was reported could not be written down; the next start reports it again");
         }
     }
 }

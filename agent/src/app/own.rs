@@ -138,7 +138,7 @@ impl App {
 
     /// From here on the cgroups' counters tell of kills.
     pub(super) fn log_ended(&mut self, now: Now) {
-        if let Some(question) = self.counts.without_log() {
+        if let Some(question) = self.counts.without_log(now.boot) {
             self.blocking.ask(question);
         }
         self.look_at_kills(now);

@@ -13,7 +13,7 @@ use super::App;
 use super::kills::NodeEvents;
 use super::reporting::Outlet;
 use crate::api::pod_watch::PodChange;
-use crate::api::recorder::{EventInput, Involved};
+use crate::api::recorder::{EventInput, Involved, KillOutcomes, ReportedKills};
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
@@ -76,6 +76,8 @@ pub(super) struct PodEvents {
     /// The log says that we may not read them.
     warned: bool,
     node_events: NodeEvents,
+    /// Kills that no Event is wanted for.
+    unwanted: ReportedKills,
 }
 
 /// An Event, and what it says in numbers.
@@ -129,6 +131,7 @@ impl PodEvents {
             refused: false,
             warned: false,
             node_events: NodeEvents::new(config),
+            unwanted: ReportedKills::default(),
         }
     }
 
@@ -152,10 +155,15 @@ impl PodEvents {
     }
 
     /// Events to record now for something that happened.
-    fn tell(&mut self, notice: Notice, now: BootNanos) -> Vec<Told> {
+    fn tell(&mut self, mut notice: Notice, now: BootNanos) -> Vec<Told> {
         let mut told = Vec::new();
-        told.extend(notice.of_node(self.node_events).map(Told::of_node));
+        if let Some(event) = notice.of_node(self.node_events) {
+            told.push(Told::of_node(event));
+            // Each kill is reported by one Event; this one has them.
+            notice.kills = ReportedKills::default();
+        }
         let Some(about) = notice.about.clone() else {
+            self.unwanted.add_all(notice.kills);
             return told;
         };
         let mut waiting = Waiting {
@@ -312,10 +320,14 @@ impl PodEvents {
         match address {
             Address::Pod(pod, container) => Some(Told {
                 event: notice.of_pod(&pod, container.as_ref()),
-                kills: notice.kills(),
+                kills: notice.new_kills(),
                 there: self.index.is_there(&pod.uid),
             }),
-            Address::Node if notice.of_node(self.node_events).is_some() => None,
+            Address::Node
+                if notice.kills.is_empty() && notice.of_node(self.node_events).is_some() =>
+            {
+                None
+            }
             Address::Node => Some(Told::of_node(notice.instead())),
         }
     }
@@ -345,12 +357,21 @@ impl App {
     /// Tells what happened, at once or when it is known of what pod.
     pub(super) fn tell(&mut self, notices: impl IntoIterator<Item = Notice>, now: Now) {
         if self.reporting.is_none() {
-            return; // It is in the log.
+            for notice in notices {
+                self.pod_events.unwanted.add_all(notice.kills); // They are in the log.
+            }
+        } else {
+            for notice in notices {
+                let told = self.pod_events.tell(notice, now.boot);
+                self.record_told(told);
+            }
         }
-        for notice in notices {
-            let told = self.pod_events.tell(notice, now.boot);
-            self.record_told(told);
-        }
+        let acknowledged = std::mem::take(&mut self.pod_events.unwanted);
+        let outcomes = KillOutcomes {
+            acknowledged,
+            ..KillOutcomes::default()
+        };
+        self.counts.settle(outcomes, now.boot);
     }
 
     pub(super) fn pods_changed(&mut self, news: News, now: Now) {

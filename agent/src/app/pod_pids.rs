@@ -4,6 +4,7 @@ use tracing::{debug, info};
 
 use super::App;
 use super::pod_events::{self, About, Notice, What};
+use crate::api::recorder::ReportedKills;
 use crate::clock::{BootNanos, Now};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, pids, walk};
@@ -119,6 +120,7 @@ impl PodPids {
             about,
             at: now.wall,
             stamp: None,
+            kills: ReportedKills::default(),
             what: What::Refused(refused),
         }
     }

@@ -5,7 +5,7 @@ use tracing::info;
 
 use super::App;
 use super::reporting::{Reporting, Why};
-use crate::api::recorder::{EventInput, Involved};
+use crate::api::recorder::{EventInput, Involved, ReportedKills};
 use crate::clock::Now;
 use crate::logind::{Lock, Word};
 use crate::node_status::Shutdown;
@@ -67,6 +67,8 @@ impl App {
             reason: "Shutdown".to_owned(),
             message: message.to_owned(),
             of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
             at: now.wall,
             stamp: None,
         }]);

@@ -196,16 +196,22 @@ impl Probes {
         }
     }
 
-    /// Tells of records that the probes could not write.
-    pub(super) fn log_losses(&mut self) {
-        let Some(Ok(losses)) = self.kernel.as_ref().map(Kernel::losses) else {
-            return;
+    /// Logs losses of records that the probes could not write, and gives whether there are more of
+    /// them. `simulated`: what a simulated kernel has counted.
+    pub(super) fn log_losses(&mut self, simulated: Option<&Figures>) -> bool {
+        let counted = self.kernel.as_ref().map(Kernel::losses);
+        let losses = match (simulated, counted) {
+            (Some(figures), _) => figures.losses.clone(),
+            (None, Some(Ok(losses))) => losses.to_vec(),
+            (None, Some(Err(_)) | None) => return false,
         };
         let lost = losses.iter().map(|(_, count)| count).sum();
-        if lost > self.lost {
+        let more = lost > self.lost;
+        if more {
             warn!(?losses, "records lost");
-            self.lost = lost;
         }
+        self.lost = lost;
+        more
     }
 }
 

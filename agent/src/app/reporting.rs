@@ -11,7 +11,7 @@ use super::{AppError, tasks};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Counts, Delivered, EventInput, EventSink};
+use crate::api::recorder::{Counts, Delivered, EventInput, EventSink, KillOutcomes};
 use crate::api::status::Sent;
 use crate::api::taints::Tainted;
 use crate::api::{ApiError, Client, Disposition};
@@ -293,6 +293,16 @@ impl Reporting {
 
     pub(super) fn record(&mut self, event: EventInput) {
         self.events.record(event);
+    }
+
+    /// What became of kills since the last call.
+    pub(super) fn kill_outcomes(&self) -> KillOutcomes {
+        self.events.kill_outcomes()
+    }
+
+    /// The same, for when this is gone.
+    pub(super) fn sink(&self) -> EventSink {
+        self.events.clone()
     }
 
     /// What became of the Events recorded so far.

@@ -10,7 +10,7 @@ use super::node_writer::NodeWriter;
 use super::reporting::{Channels, Outlet, Report, SyncRequest};
 use super::writer::{Line, Writer};
 use crate::api::lease::LeaseKeeper;
-use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, Reporter};
+use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, ReportedKills, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, StatusWriter};
 use crate::clock::{Clock, Now, Stamp};
@@ -194,6 +194,8 @@ pub(super) fn events(
             reason: edge.reason().to_owned(),
             message: edge.message(node),
             of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,
         }

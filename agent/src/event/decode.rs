@@ -121,6 +121,7 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
                 limiting: CgroupId(body.cg_limiting),
                 usage_pages: body.limit_usage_pages,
                 max_pages: body.limit_max_pages,
+                tied: (body.cg_tied != 0).then_some(CgroupId(body.cg_tied)),
             },
             _ => OomScope::Unknown,
         },

@@ -16,8 +16,10 @@ use super::Loaded;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
+mod limit;
 mod storm;
 
+pub use limit::limit;
 pub use storm::storm;
 
 const MIB: u64 = 1 << 20;
@@ -50,6 +52,7 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
         limiting,
         usage_pages,
         max_pages,
+        ..
     } = kill.scope
     else {
         panic!("scope is {:?}", kill.scope);

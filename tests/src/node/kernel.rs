@@ -159,6 +159,7 @@ impl Kernel {
             constraint: CONSTRAINT_UNKNOWN,
             via: VIA_TASK,
             pad: [0; 6],
+            cg_tied: 0,
         }
     }
 

@@ -49,6 +49,14 @@ pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(said))
 }
 
+/// The best rung without the pair, whose inference is compared with the kernel's log.
+pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
+    let mut loaded = Loaded::start(load(&kills::only(Rung::Task))?);
+    let said = kills::limit(&mut loaded, provoke).await?;
+    loaded.assert_nothing_lost();
+    Ok(Found::Good(said))
+}
+
 /// Why `probe` does not run; `None` where it does, or where a better one does.
 pub(super) fn missing(support: &Support, probe: Probe) -> Option<String> {
     match support.state(probe) {

@@ -16,6 +16,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "oom-nested",
             "oom-global",
             "oom-exact",
+            "oom-limit",
             "oom-cpuset",
             "daemon-cpuset",
             "bare/oom-global",

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
-use super::{EventInput, EventType, Involved};
+use super::{EventInput, EventType, Involved, ReportedKills};
 use crate::clock::BootNanos;
 
 /// Distinct messages of one kind within [`SIMILAR_WINDOW`] before they are written as one Event.
@@ -33,6 +33,8 @@ pub struct Noted {
     pub times: u32,
     /// How many things they tell of.
     of: u32,
+    /// The kills that they report.
+    pub kills: ReportedKills,
     /// When the oldest was.
     pub first: SystemTime,
     /// Whether their messages differ.
@@ -41,12 +43,13 @@ pub struct Noted {
 
 impl Noted {
     /// One observation.
-    pub fn once(input: EventInput) -> Self {
+    pub fn once(mut input: EventInput) -> Self {
         Self {
             first: input.at,
             of: input.of,
+            times: input.times,
+            kills: std::mem::take(&mut input.kills),
             newest: input,
-            times: 1,
             mixed: false,
         }
     }
@@ -65,11 +68,12 @@ impl Noted {
     }
 
     /// Takes in an older, similar one.
-    fn add_older(&mut self, older: &Self) {
+    fn add_older(&mut self, older: Self) {
         self.times = self.times.saturating_add(older.times);
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
         self.mixed |= older.mixed || self.newest.message != older.newest.message;
+        self.kills.add_all(older.kills);
     }
 
     /// Alike in observations that may be folded together.
@@ -80,14 +84,14 @@ impl Noted {
 }
 
 /// What became of an observation for which there was no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overflow {
     /// There was room.
     None,
     /// The oldest that was similar to another was folded into that one.
     Folded,
-    /// The oldest of all was thrown away, with so many observations in it.
-    Lost(u32),
+    /// The oldest of all was thrown away.
+    Lost(Box<Noted>),
 }
 
 /// Observations that wait for the API server.
@@ -125,10 +129,10 @@ impl Backlog {
         let newer = pair.and_then(|(_, newer)| self.waiting.get_mut(newer - 1));
         match newer {
             Some(newer) => {
-                newer.add_older(&older);
+                newer.add_older(older);
                 Overflow::Folded
             }
-            None => Overflow::Lost(older.times),
+            None => Overflow::Lost(Box::new(older)),
         }
     }
 
@@ -215,6 +219,8 @@ pub struct Correlator {
     known: Lru<Key, Known>,
     /// Observations that were held back for an object when it was forgotten.
     lost: u32,
+    /// The kills that those report.
+    lost_kills: ReportedKills,
 }
 
 impl Correlator {
@@ -224,6 +230,7 @@ impl Correlator {
             subjects: Lru::new(SUBJECTS),
             known: Lru::new(KNOWN),
             lost: 0,
+            lost_kills: ReportedKills::default(),
         }
     }
 
@@ -233,6 +240,7 @@ impl Correlator {
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
             while let Some(held) = forgotten.take_held() {
                 self.lost = self.lost.saturating_add(held.times);
+                self.lost_kills.add_all(held.kills);
             }
         }
         let subject = self.subjects.get_or_insert(of, || Subject::new(now));
@@ -243,7 +251,7 @@ impl Correlator {
             .or_insert_with(|| Recent::new(now));
         let combined = recent.sees(&noted.newest.message, now);
         if let Some(held) = recent.held.take() {
-            noted.add_older(&held);
+            noted.add_older(held);
         }
         if subject.take_token(now) {
             return Some(self.write(noted, combined));
@@ -283,8 +291,10 @@ impl Correlator {
     }
 
     /// How many observations were lost since the last call, because too many objects had some.
-    pub fn take_lost(&mut self) -> u32 {
-        std::mem::take(&mut self.lost)
+    /// And the kills that they report.
+    pub fn take_lost(&mut self) -> (u32, ReportedKills) {
+        let kills = std::mem::take(&mut self.lost_kills);
+        (std::mem::take(&mut self.lost), kills)
     }
 
     /// Takes note of what the server now has.
@@ -395,6 +405,7 @@ impl Recent {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::KillOwner;
     use super::*;
 
     pub fn input(reason: &str, message: &str) -> EventInput {
@@ -404,6 +415,8 @@ pub(super) mod tests {
             reason: reason.to_owned(),
             message: message.to_owned(),
             of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,
         }
@@ -576,7 +589,10 @@ pub(super) mod tests {
         assert_eq!(backlog.push(noted("b")), Overflow::Folded);
         assert_eq!(backlog.push(noted("b")), Overflow::Folded);
         let starting = Noted::once(input("Starting", "y"));
-        assert_eq!(backlog.push(starting.clone()), Overflow::Lost(1));
+        assert_eq!(
+            backlog.push(starting.clone()),
+            Overflow::Lost(Box::new(other))
+        );
         let folded = backlog.pop().unwrap();
         assert_eq!((folded.times, folded.newest.message.as_str()), (3, "b"));
         assert!(folded.mixed);
@@ -603,10 +619,12 @@ pub(super) mod tests {
     fn what_is_forgotten_while_held_back_is_counted() {
         let mut correlator = Correlator::new();
         for _ in 0..28 {
-            write(&mut correlator, noted("same"), after(0));
+            let mut kill = noted("same");
+            kill.kills = ReportedKills::of(KillOwner::Pods, 1);
+            write(&mut correlator, kill, after(0));
         }
         for n in 0..SUBJECTS {
-            assert_eq!(correlator.take_lost(), 0, "{n}");
+            assert_eq!(correlator.take_lost().0, 0, "{n}");
             let mut pod = noted("same");
             pod.newest.object = Involved::Pod {
                 namespace: "n".to_owned(),
@@ -616,7 +634,8 @@ pub(super) mod tests {
             };
             write(&mut correlator, pod, after(0));
         }
-        assert_eq!(correlator.take_lost(), 3);
+        let kills = ReportedKills::of(KillOwner::Pods, 3);
+        assert_eq!(correlator.take_lost(), (3, kills));
         assert_eq!(correlator.next_due(), None);
     }
 }

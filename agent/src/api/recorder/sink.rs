@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
-use super::EventInput;
+use super::{EventInput, KillOutcomes, ReportedKills};
 
 /// What became of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +56,9 @@ pub(super) struct Tally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
+    /// The recorder adds, the loop takes. In a channel they could find no room, and the loop would wait
+    /// for an outcome that never comes.
+    kills: Mutex<KillOutcomes>,
 }
 
 pub(super) fn add(counter: &AtomicU64, times: u32) {
@@ -63,6 +66,18 @@ pub(super) fn add(counter: &AtomicU64, times: u32) {
 }
 
 impl Tally {
+    pub(super) fn acknowledged(&self, kills: ReportedKills) {
+        self.outcomes(|outcomes| outcomes.acknowledged.add_all(kills));
+    }
+
+    pub(super) fn dropped(&self, kills: ReportedKills) {
+        self.outcomes(|outcomes| outcomes.dropped.add_all(kills));
+    }
+
+    fn outcomes<T>(&self, change: impl FnOnce(&mut KillOutcomes) -> T) -> T {
+        change(&mut self.kills.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -105,10 +120,18 @@ impl EventSink {
 
     /// Queues an Event. Never blocks.
     pub fn record(&self, input: EventInput) {
-        add(&self.tally.recorded, 1);
-        if self.inputs.try_send(input).is_err() {
-            add(&self.tally.lost_full, 1);
+        add(&self.tally.recorded, input.times);
+        if let Err(refused) = self.inputs.try_send(input) {
+            let input = refused.into_inner();
+            add(&self.tally.lost_full, input.times);
+            self.tally.dropped(input.kills);
         }
+    }
+
+    /// What became of recorded kills since the last call.
+    #[must_use]
+    pub fn kill_outcomes(&self) -> KillOutcomes {
+        self.tally.outcomes(std::mem::take)
     }
 
     /// What became of everything recorded so far.

@@ -1,5 +1,6 @@
 //! What is said of kills: one Event each, and one for those of one cause that came together.
 
+use crate::api::recorder::{KillOwner, ReportedKills};
 use crate::app::pod_events::{About, Notice, What};
 use crate::clock::{Now, Stamp};
 use crate::config::{Config, Mode};
@@ -23,12 +24,15 @@ pub(in crate::app) struct Finding {
     pub(in crate::app) cgroup: Option<String>,
     /// Whose cgroup that is.
     pub(in crate::app) whose: Whose,
-    /// The same path as it is, where it is known.
-    pub(in crate::app) path: Option<String>,
+    /// Whose counter of the kernel it is in; `None`: of no pod's.
+    pub(in crate::app) owner: Option<KillOwner>,
     /// Path of the cgroup that was at its limit.
     pub(in crate::app) limiting: Option<String>,
     /// Whose memory ran out; `None`: not told.
     pub(in crate::app) scope: Option<Scope>,
+    /// An ancestor of that cgroup that may have been at its limit instead: what it is for, and its
+    /// path. Both had exactly as little room left.
+    pub(in crate::app) tied: Option<(LimitOwner, String)>,
     /// What that cgroup used, and its limit.
     pub(in crate::app) usage: Option<(Bytes, Bytes)>,
     /// No cgroup's limit was to blame, as far as is known.
@@ -54,6 +58,20 @@ pub(in crate::app) enum Whose {
 impl Whose {
     pub(in crate::app) fn of(place: Place) -> Self {
         About::of(place).map_or(Self::Nobody, Self::Pod)
+    }
+
+    /// Whose counter a kill in the cgroup at `path` is in, where `pods` is that of all pods. One that
+    /// only claims to be in some pod is in that of all.
+    pub(in crate::app) fn owner(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
+        let below = |path: &str| {
+            let rest = path.strip_prefix(pods)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(KillOwner::Pods)
+        };
+        match self {
+            Self::Pod(about) => Some(KillOwner::Pod(about.pod.clone())),
+            Self::SomePod => Some(KillOwner::Pods),
+            Self::Nobody => path.filter(|_| !pods.is_empty()).and_then(below),
+        }
     }
 }
 
@@ -98,9 +116,18 @@ pub(in crate::app) fn notices(findings: Vec<Finding>, now: Now) -> Vec<Notice> {
         },
         at: now.wall_at(first.stamp.kernel),
         stamp: Some(first.stamp),
+        kills: reported(&all),
         what: What::Kills(all),
     };
     causes.into_iter().map(notice).collect()
+}
+
+fn reported(all: &[Finding]) -> ReportedKills {
+    let mut kills = ReportedKills::default();
+    for owner in all.iter().filter_map(|finding| finding.owner.clone()) {
+        kills.add(owner, 1);
+    }
+    kills
 }
 
 /// Reason and message of the Event on the Node; `None` where somebody else tells it.
@@ -198,21 +225,30 @@ impl Finding {
             return self.no_limit();
         }
         match &self.limiting {
-            Some(limiting) => format!("{limiting} was at its limit{}", self.usage()),
+            Some(limiting) => {
+                let or = self.tied.as_ref();
+                let or = or.map_or_else(String::new, |(_, path)| format!(" or {path}"));
+                format!("{limiting}{or} was at its limit{}", self.usage())
+            }
             None => "no limit is known".to_owned(),
         }
     }
 
     fn limit_of_pod(&self) -> String {
-        let whose = match self.scope {
+        let owner = match self.scope {
             _ if self.global => return self.no_limit(),
             None | Some(Scope::Global) => return self.limit(),
-            Some(Scope::Memcg { limiting_is }) => match limiting_is {
-                LimitOwner::Container => "the container was",
-                LimitOwner::Pod => "the pod was",
-                LimitOwner::PodsCgroup => "all pods on the node together were",
-                LimitOwner::Other => return self.limit(),
-            },
+            Some(Scope::Memcg { limiting_is }) => limiting_is,
+        };
+        let tied = self.tied.as_ref().map(|(owner, _)| *owner);
+        let whose = match (owner, tied.filter(|tied| *tied != owner)) {
+            (LimitOwner::Other, _) | (_, Some(LimitOwner::Other)) => return self.limit(),
+            (LimitOwner::Container, Some(LimitOwner::Pod)) => "the container or its pod was",
+            (LimitOwner::Container, Some(_)) => "the container or all pods together were",
+            (LimitOwner::Pod, Some(_)) => "the pod or all pods together were",
+            (LimitOwner::Container, None) => "the container was",
+            (LimitOwner::Pod, None) => "the pod was",
+            (LimitOwner::PodsCgroup, _) => "all pods on the node together were",
         };
         format!("{whose} at the memory limit{}", self.usage())
     }
@@ -270,9 +306,10 @@ mod tests {
             uid: None,
             cgroup: None,
             whose: Whose::Nobody,
-            path: None,
+            owner: None,
             limiting: limiting.map(str::to_owned),
             scope: None,
+            tied: None,
             usage: None,
             global: false,
             resident: None,
@@ -320,6 +357,34 @@ mod tests {
                 let known = all.contains(&format!("p{}", finding.victim));
                 assert!(known, "{name}: {} is missing in {all}", finding.victim);
             }
+        }
+    }
+
+    #[test]
+    fn two_limits_that_cannot_be_told_apart_are_both_named() {
+        use LimitOwner::{Container, Other, Pod, PodsCgroup};
+        let full = Some((Bytes::from_kib(20 << 10), Bytes::from_kib(20 << 10)));
+        #[rustfmt::skip]
+        let rows = [
+            (Container, None, "the container was at the memory limit (20.0Mi of 20.0Mi)"),
+            (Pod, None, "the pod was at the memory limit (20.0Mi of 20.0Mi)"),
+            (Container, Some(Pod), "the container or its pod was at the memory limit (20.0Mi of 20.0Mi)"),
+            (Container, Some(Container), "the container was at the memory limit (20.0Mi of 20.0Mi)"),
+            (Pod, Some(PodsCgroup), "the pod or all pods together were at the memory limit (20.0Mi of 20.0Mi)"),
+            (Container, Some(Other), "/a or /b was at its limit (20.0Mi of 20.0Mi)"),
+        ];
+        for (limiting_is, tied, expected) in rows {
+            let finding = Finding {
+                scope: Some(Scope::Memcg { limiting_is }),
+                tied: tied.map(|owner| (owner, "/b".to_owned())),
+                usage: full,
+                ..finding(1, Some("/a"), None)
+            };
+            assert_eq!(
+                finding.limit_of_pod(),
+                expected,
+                "{limiting_is:?}, {tied:?}"
+            );
         }
     }
 

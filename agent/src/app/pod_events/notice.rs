@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::api::recorder::{EventInput, Involved};
+use crate::api::recorder::{EventInput, Involved, ReportedKills};
 use crate::app::kills::{Finding, NodeEvents, finding};
 use crate::clock::Stamp;
 use crate::host::escape;
@@ -49,6 +49,9 @@ pub(in crate::app) struct Notice {
     pub(in crate::app) at: SystemTime,
     /// Its way so far, where the kernel saw it.
     pub(in crate::app) stamp: Option<Stamp>,
+    /// The kills that it reports, by the kernel's counters that they are in. The first Event about it
+    /// takes them along.
+    pub(in crate::app) kills: ReportedKills,
     pub(in crate::app) what: What,
 }
 
@@ -69,6 +72,8 @@ pub(in crate::app) struct Counted {
     /// Path of the cgroup that counted them.
     pub(in crate::app) cgroup: String,
     pub(in crate::app) kills: u64,
+    /// Those of them that an Event was recorded for before, which was dropped.
+    pub(in crate::app) again: u64,
     pub(in crate::app) when: When,
 }
 
@@ -76,7 +81,7 @@ pub(in crate::app) struct Counted {
 pub(in crate::app) enum When {
     /// Since the last look.
     Now,
-    /// Before the agent was started.
+    /// Before the agent was started; or the last one could not report them.
     WhileDown,
 }
 
@@ -164,22 +169,33 @@ impl Notice {
         self.event(object, words)
     }
 
-    /// Processes that were killed.
-    pub(in crate::app) fn kills(&self) -> u64 {
+    /// Processes that were killed, and not counted in the metrics yet.
+    pub(in crate::app) fn new_kills(&self) -> u64 {
         match &self.what {
             What::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),
-            What::Counted(counted) => counted.kills,
+            What::Counted(counted) => counted.kills.saturating_sub(counted.again),
             What::Refused(_) => 0,
         }
     }
 
     fn event(&self, object: Involved, words: Words) -> EventInput {
+        let kills = match &self.what {
+            What::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),
+            What::Counted(counted) => counted.kills,
+            What::Refused(_) => 1,
+        };
+        let of = u32::try_from(kills.max(1)).unwrap_or(u32::MAX);
         EventInput {
             object,
             type_: EventType::Warning,
             reason: words.reason.to_owned(),
             message: words.message,
-            of: u32::try_from(self.kills().max(1)).unwrap_or(u32::MAX),
+            of,
+            times: match &self.what {
+                What::Counted(_) => of,
+                What::Kills(_) | What::Refused(_) => 1,
+            },
+            kills: self.kills.clone(),
             at: self.at,
             stamp: self.stamp,
         }
@@ -187,22 +203,17 @@ impl Notice {
 }
 
 impl Counted {
+    /// Without the number, which is the Event's `count`: so more of the same raise it.
     fn words(&self, whereabouts: &str) -> Words {
-        let kills = self.kills;
-        let (what, verb) = if kills == 1 {
-            ("process", "was")
-        } else {
-            ("processes", "were")
-        };
         let when = match self.when {
             When::Now => "",
-            When::WhileDown => " while the agent was down",
+            When::WhileDown => " while the agent was down or could not report it",
         };
         Words {
             reason: "OOMKilled",
             message: format!(
-                "{kills} {what} {verb} killed for want of memory{whereabouts}{when} (victims not \
-                 known)"
+                "OOM-killed processes{whereabouts}{when}: victims not known, the count of this Event is \
+                 their number"
             ),
         }
     }

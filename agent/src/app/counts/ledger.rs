@@ -1,0 +1,235 @@
+//! The account of kills: for each cgroup of a pod, and for that of all pods,
+//!
+//! ```text
+//! counted by the kernel = acknowledged + pending + missing
+//! ```
+//!
+//! *Acknowledged*: the API server has it in an Event, or has refused that Event for good. *Pending*: it
+//! waits in this process, for its pod, the API server or a rate limit. *Missing*: nobody reported it
+//! to us, or its Event was dropped; it is reported by number. Only what is acknowledged is kept from
+//! one start to the next, so whatever happens to this process no kill goes unreported.
+//!
+//! Version 2 counts the kills of a pod in the cgroup of all pods too, and goes on counting them there
+//! when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that is gone
+//! is gone with it, so there a sum can fall, and kills that were missing in it cannot be known.
+//!
+//! No I/O, and no clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::api::recorder::{KillOwner, ReportedKills};
+use crate::clock::BootNanos;
+use crate::units::CgroupId;
+
+/// Kills whose Event was dropped are not reported again for this time: what refused it, a full queue
+/// or a server that fails, needs time more than it needs another Event.
+pub const PAUSE: Duration = Duration::from_mins(5);
+
+/// What the kernel has counted for one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counter {
+    pub id: CgroupId,
+    pub kills: u64,
+}
+
+/// What the kernel has counted.
+pub type Counters = BTreeMap<KillOwner, Counter>;
+
+/// Kills by owner.
+pub type ByOwner = BTreeMap<KillOwner, u64>;
+
+#[derive(Debug)]
+pub struct Ledger {
+    /// Version 2: the counter of all pods has the kills of each.
+    nested: bool,
+    entries: BTreeMap<KillOwner, Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// The cgroup, once it was found.
+    id: Option<CgroupId>,
+    /// Of what the kernel counts. Below zero while a record is pending that the kernel did not count.
+    acknowledged: i128,
+    pending: u64,
+    /// Kills that came to be known after the counters were last asked for.
+    since: u64,
+    /// Missing ones whose Event was dropped.
+    dropped: u64,
+    /// Until when they are not reported again.
+    paused: Option<BootNanos>,
+}
+
+impl Ledger {
+    pub const fn new(nested: bool) -> Self {
+        Self {
+            nested,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted it
+    /// before the counters were last asked for.
+    pub fn seen(&mut self, owner: &KillOwner, counted: bool) {
+        self.each(owner, |entry| {
+            entry.pending = entry.pending.saturating_add(1);
+            entry.since = entry.since.saturating_add(u64::from(!counted));
+        });
+    }
+
+    pub fn acknowledge(&mut self, kills: ReportedKills) {
+        for (owner, kills) in kills {
+            self.each(&owner, |entry| {
+                let kills = kills.min(entry.pending);
+                entry.pending -= kills;
+                entry.acknowledged += i128::from(kills);
+            });
+        }
+    }
+
+    /// They are missing from now on.
+    pub fn drop(&mut self, kills: ReportedKills, now: BootNanos) {
+        for (owner, kills) in kills {
+            self.each(&owner, |entry| {
+                entry.pending = entry.pending.saturating_sub(kills);
+            });
+            if let Some(entry) = self.entries.get_mut(&owner) {
+                entry.dropped = entry.dropped.saturating_add(kills);
+                entry.paused = Some(now.plus(PAUSE));
+            }
+        }
+    }
+
+    /// The counters are read next.
+    pub fn asked(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.since = 0;
+        }
+    }
+
+    /// What was counted so far is no news: nobody knows what of it was reported.
+    pub fn begin(&mut self, counters: &Counters) {
+        self.found(counters);
+        for (owner, counter) in counters {
+            if let Some(entry) = self.entries.get_mut(owner) {
+                let counted = i128::from(entry.pending) - i128::from(entry.since);
+                entry.acknowledged = i128::from(counter.kills) - counted;
+            }
+        }
+    }
+
+    /// What of it was acknowledged is known from the last start, by cgroup.
+    pub fn resume(&mut self, counters: &Counters, acknowledged: &BTreeMap<CgroupId, u64>) {
+        self.found(counters);
+        for (owner, counter) in counters {
+            if let Some(entry) = self.entries.get_mut(owner) {
+                let known = acknowledged.get(&counter.id).copied().unwrap_or(0);
+                entry.acknowledged = i128::from(known);
+            }
+        }
+    }
+
+    /// Takes in what was counted since it was asked for. Gives what is missing.
+    pub fn count(&mut self, counters: &Counters, now: BootNanos) -> ByOwner {
+        self.found(counters);
+        for (owner, counter) in counters {
+            let Some(entry) = self.entries.get_mut(owner) else {
+                continue;
+            };
+            // The kernel counts before it reports. What it did not count by now it never will: one more
+            // thread of a victim, or a cgroup of version 1 that is gone.
+            let reported = entry.known() - i128::from(entry.since);
+            let surplus = reported - i128::from(counter.kills);
+            entry.acknowledged -= surplus.max(0);
+            entry.paused = entry.paused.filter(|until| now < *until);
+        }
+        self.missing(counters)
+    }
+
+    fn missing(&self, counters: &Counters) -> ByOwner {
+        let of = |owner: &KillOwner| {
+            let (entry, counter) = (self.entries.get(owner)?, counters.get(owner)?);
+            let missing = i128::from(counter.kills) - entry.known();
+            Some(u64::try_from(missing.max(0)).unwrap_or(u64::MAX))
+        };
+        let all = of(&KillOwner::Pods);
+        let mut left = all.filter(|_| self.nested);
+        let mut missing = ByOwner::new();
+        for owner in counters.keys().filter(|owner| **owner != KillOwner::Pods) {
+            let kills = of(owner).unwrap_or(0);
+            // What is not missing at all was reported without the name of its pod.
+            let kills = left.map_or(kills, |left| kills.min(left));
+            left = left.map(|left| left - kills);
+            missing.insert(owner.clone(), kills);
+        }
+        // The cgroup of all pods has no process of its own, so on version 1 it counts nothing.
+        if self.nested {
+            missing.insert(KillOwner::Pods, left.unwrap_or(0));
+        }
+        let paused = |owner: &KillOwner| {
+            let entry = self.entries.get(owner);
+            entry.is_some_and(|entry| entry.paused.is_some())
+        };
+        missing.retain(|owner, kills| *kills > 0 && !paused(owner));
+        missing
+    }
+
+    /// Missing kills are reported now, and so they are pending. Gives how many of them were reported
+    /// before.
+    pub fn report(&mut self, owner: &KillOwner, kills: u64) -> u64 {
+        let mut again = 0;
+        if let Some(entry) = self.entries.get_mut(owner) {
+            again = entry.dropped.min(kills);
+            entry.dropped -= again;
+        }
+        self.each(owner, |entry| {
+            entry.pending = entry.pending.saturating_add(kills);
+        });
+        again
+    }
+
+    /// What is acknowledged, by cgroup.
+    pub fn acknowledged(&self) -> BTreeMap<CgroupId, u64> {
+        let entries = self.entries.values();
+        let of = |entry: &Entry| {
+            let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
+            Some((entry.id?, known))
+        };
+        entries.filter_map(of).collect()
+    }
+
+    /// Whether something waits for the end of a pause.
+    pub fn is_paused(&self) -> bool {
+        self.entries.values().any(|entry| entry.paused.is_some())
+    }
+
+    /// Those of pods that are gone are forgotten once nothing of them is pending.
+    fn found(&mut self, counters: &Counters) {
+        for (owner, counter) in counters {
+            let entry = self.entries.entry(owner.clone()).or_default();
+            if entry.id.is_some_and(|id| id != counter.id) {
+                // Made anew, and counts anew. What is pending was counted by the one before.
+                entry.acknowledged = -i128::from(entry.pending);
+                entry.since = 0;
+            }
+            entry.id = Some(counter.id);
+        }
+        self.entries
+            .retain(|owner, entry| entry.pending > 0 || counters.contains_key(owner));
+    }
+
+    /// The entry of `owner`, and on version 2 that of all pods.
+    fn each(&mut self, owner: &KillOwner, change: impl Fn(&mut Entry)) {
+        change(self.entries.entry(owner.clone()).or_default());
+        if self.nested && *owner != KillOwner::Pods {
+            change(self.entries.entry(KillOwner::Pods).or_default());
+        }
+    }
+}
+
+impl Entry {
+    fn known(&self) -> i128 {
+        self.acknowledged + i128::from(self.pending)
+    }
+}

@@ -1,0 +1,123 @@
+//! Which cgroup was at its limit, where several above the victim are close to theirs: compared with
+//! the kernel's own log.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use nodepulse::clock::Clock;
+use nodepulse::event::kmsg::Log;
+use nodepulse::event::{LoggedKill, LoggedScope, OomKill, OomScope};
+use nodepulse::kernel::handle::CgroupMount;
+use nodepulse::kernel::kmsg;
+use nodepulse::units::CgroupId;
+
+use super::{MIB, tree};
+use crate::eventually;
+use crate::loaded::Loaded;
+use crate::provoke::Provoke;
+use crate::provoke::cgroup::CgroupTree;
+
+/// Of each shape. The kernel logs which limit it was for ten kills in 5 s.
+const KILLS: usize = 2;
+
+/// Limits of a pod and of the container in it, in KiB, and whether another container of the pod runs
+/// too.
+const SHAPES: [(&str, u64, u64, bool); 4] = [
+    (
+        "the same limit, nothing else in the pod",
+        20_480,
+        20_480,
+        false,
+    ),
+    (
+        "the same limit, beside another process",
+        20_480,
+        20_480,
+        true,
+    ),
+    ("the pod has a little less", 19_456, 20_480, false),
+    ("the pod has a little more", 20_992, 20_480, false),
+];
+
+/// Each kill names the limit that the kernel's log names, or two of which that is one.
+///
+/// # Panics
+///
+/// Where it names another.
+pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
+    let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
+    let (mut at_pod, mut not_told_apart) = (0, 0);
+    for (n, (shape, pod, container, beside)) in SHAPES.into_iter().enumerate() {
+        let mut tree = tree(&format!("limit-{n}"))?;
+        tree.add("pod/container")?;
+        tree.add("pod/pause")?;
+        tree.limit("pod", pod * 1024)?;
+        tree.limit("pod/container", container * 1024)?;
+        let pause = beside.then(|| provoke.stay_in(&tree.dir("pod/pause")));
+        let _pause = pause.transpose()?;
+        let mount = mount(&tree)?;
+        for _ in 0..KILLS {
+            let (pid, status) = provoke.eat_in(&tree.dir("pod/container"), 64 * MIB)?;
+            assert!(!status.success(), "{shape}: it was killed");
+            let kill = loaded.kill_of(pid).await;
+            let logged = logged(&mut log, pid).await;
+            let said = said(&kill, &mount);
+            assert!(
+                said.contains(&logged),
+                "{shape}: the kernel says {logged}, the record {said:?}: {kill:?}"
+            );
+            at_pod += u32::from(logged == tree.path("pod"));
+            not_told_apart += u32::from(said.len() > 1);
+        }
+    }
+    let kills = SHAPES.len() * KILLS;
+    assert!(at_pod > 0, "the kernel named a pod's limit at least once");
+    Ok(format!(
+        "{kills} kills as the kernel's log has them, {at_pod} at a pod's limit, {not_told_apart} not \
+         told apart"
+    ))
+}
+
+fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
+    let (below, top) = (tree.path(""), tree.dir(""));
+    let top = top.to_string_lossy();
+    let mount = top.trim_end_matches('/').strip_suffix(&below);
+    CgroupMount::open(Path::new(mount.expect("the path ends the directory")))
+}
+
+/// Paths of the cgroups that may have been at their limit, by the record.
+fn said(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
+    let OomScope::Memcg { limiting, tied, .. } = kill.scope else {
+        panic!("scope is {:?}", kill.scope);
+    };
+    let path = |id: CgroupId| mount.path(id).expect("it is there");
+    [Some(limiting), tied]
+        .into_iter()
+        .flatten()
+        .map(path)
+        .collect()
+}
+
+/// `oom_memcg` of the kill of `pid`.
+async fn logged(log: &mut File, pid: u32) -> String {
+    let mut lines = Log::default();
+    let mut read = || {
+        let mut buf = vec![0; 8192];
+        while let Ok(len) = log.read(&mut buf) {
+            lines.record(&buf[..len]);
+        }
+        let kills = lines.take(Clock::kernel().now().boot);
+        let is = |kill: &LoggedKill| kill.victim.0 == pid;
+        match kills.into_iter().find(is).map(|kill| kill.scope) {
+            Some(LoggedScope::Memcg(Some(path))) => Ok(String::from_utf8_lossy(&path).into_owned()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    };
+    let mut found = None;
+    eventually("the kill in the kernel's log", || {
+        read().map(|path| found = Some(path))
+    })
+    .await;
+    found.expect("it was found")
+}
