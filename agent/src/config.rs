@@ -218,13 +218,22 @@ pub struct Config {
     /// `serve.address`; `None` where nothing is to be served.
     pub serve: Option<SocketAddr>,
     /// `serve.perPodMetrics`: whether metrics name pods.
-    pub per_pod_metrics: bool,
+    pub per_pod_metrics: PerPodMetrics,
     /// `sandbox`.
     pub sandbox: Sandbox,
     /// `log.level`.
     pub log_level: LogLevel,
     /// `log.format`.
     pub log_format: LogFormat,
+}
+
+/// Whether metrics have series that name pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerPodMetrics {
+    /// They do.
+    On,
+    /// They do not.
+    Off,
 }
 
 /// What one load gives.

@@ -19,7 +19,7 @@ use crate::api::recorder::Counts;
 use crate::api::taints::Tainted;
 use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, PerPodMetrics};
 use crate::event::{DecodeError, Event};
 use crate::host::own;
 use crate::kernel::figures::Figures;
@@ -47,7 +47,7 @@ pub(super) struct Sources {
     /// On which the file system is asked.
     pub(super) lanes: Lanes,
     /// Whether pods are named.
-    pub(super) per_pod: bool,
+    pub(super) per_pod: PerPodMetrics,
 }
 
 /// What to do about a port that cannot be had.
@@ -99,7 +99,7 @@ pub(super) struct Metering {
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
-    per_pod: bool,
+    per_pod: PerPodMetrics,
     pub(super) setters: Setters,
     lanes: Lanes,
 }
@@ -210,7 +210,7 @@ impl Metering {
 
     /// Processes of a pod that is there were killed.
     pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
-        if !self.per_pod {
+        if self.per_pod == PerPodMetrics::Off {
             return;
         }
         let labels = [namespace.to_owned(), pod.to_owned()];
@@ -225,9 +225,9 @@ impl Metering {
     }
 
     /// Whether pods are named from now on. If not, those that were are removed.
-    pub(super) fn set_per_pod(&mut self, per_pod: bool) {
+    pub(super) fn set_per_pod(&mut self, per_pod: PerPodMetrics) {
         self.per_pod = per_pod;
-        if !per_pod {
+        if per_pod == PerPodMetrics::Off {
             for labels in std::mem::take(&mut self.pods) {
                 self.metrics.node.pod_oom_kills.remove(labels);
             }

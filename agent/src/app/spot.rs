@@ -29,7 +29,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         client: None,
         setters: setters_of(config.mode),
         lanes: Lanes::new(None),
-        per_pod: false,
+        per_pod: config.per_pod_metrics,
     };
     let beside = Beside {
         pods: pods_path(&config),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
+use super::PerPodMetrics;
 use super::duration;
 use super::error::nearest;
 use crate::units::quantity::Quantity;
@@ -45,6 +46,15 @@ pub(super) fn any(text: &str) -> Result<String, String> {
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     text.parse()
         .map_err(|_| "is neither true nor false".to_owned())
+}
+
+/// Whether pods are named.
+pub(super) fn per_pod(text: &str) -> Result<PerPodMetrics, String> {
+    Ok(if boolean(text)? {
+        PerPodMetrics::On
+    } else {
+        PerPodMetrics::Off
+    })
 }
 
 /// A whole number; `None` for zero, which the kubelet takes for "unset".

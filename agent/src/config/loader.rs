@@ -44,6 +44,8 @@ impl Loader<'_> {
         let node_ips = key!(keys, "nodeIP", node_ip);
         let port = key!(keys, "port", port);
         let (conditions, own_taints) = own::own(keys, mode)?;
+        let serve = key!(keys, "serve.address", serve_address, serve.address);
+        let per_pod = key!("serve.perPodMetrics", serve.per_pod_metrics);
         Ok(Config {
             mode,
             node_name,
@@ -83,16 +85,8 @@ impl Loader<'_> {
                 &defaults::EVENT_QUEUE,
                 checks::queue,
             )?,
-            serve: keys.value(
-                &key!(keys, "serve.address", serve_address, serve.address),
-                &defaults::SERVE,
-                checks::listen,
-            )?,
-            per_pod_metrics: keys.value(
-                &key!("serve.perPodMetrics", serve.per_pod_metrics),
-                &defaults::PER_POD_METRICS,
-                checks::boolean,
-            )?,
+            serve: keys.value(&serve, &defaults::SERVE, checks::listen)?,
+            per_pod_metrics: keys.value(&per_pod, &defaults::PER_POD_METRICS, checks::per_pod)?,
             sandbox: self.sandbox()?,
             log_level: self.log_level()?,
             log_format: self.log_format()?,

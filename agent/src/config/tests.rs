@@ -126,7 +126,7 @@ fn without_anything_the_defaults_hold() {
     };
     assert_eq!(config.psi, stalls);
     assert!(config.oom_node_events);
-    assert!(!config.per_pod_metrics);
+    assert_eq!(config.per_pod_metrics, PerPodMetrics::Off);
     let ours = env!("CARGO_PKG_VERSION");
     assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
     assert_eq!(config.tier, Tier::Auto);
@@ -228,7 +228,7 @@ fn every_key_of_the_file_is_read() {
     };
     assert_eq!(config.psi, stalls);
     assert!(!config.oom_node_events);
-    assert!(config.per_pod_metrics);
+    assert_eq!(config.per_pod_metrics, PerPodMetrics::On);
     assert_eq!(config.status_update_frequency, Duration::from_secs(20));
     assert_eq!(config.status_report_frequency, Duration::from_mins(1));
     assert_eq!(config.lease_duration, Duration::from_secs(20));
