@@ -18,6 +18,10 @@ use nodepulse_tests::view::{EVENTS, View};
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
 
+/// Pods are named in metrics.
+const PER_POD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+                       serve: {perPodMetrics: true}\n";
+
 /// What a kernel may have counted.
 fn figures() -> Figures {
     let mut slots = [0; agent_common::settings::HISTOGRAM_SLOTS];
@@ -52,7 +56,7 @@ async fn every_metric_is_moved_by_something() {
         .oom("kubepods/burstable/pod1/ctr", 0, 0);
     let api = in_memory();
     Pod::new("default", "cart-0", "1").put(&api);
-    let node = Node::named("worker-1").host(host).start(&api);
+    let node = Node::named("worker-1").host(host).file(PER_POD).start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
     node.counted(figures());

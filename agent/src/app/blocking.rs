@@ -1,9 +1,8 @@
 //! Calls that can wait for a disk or a server, with a time limit: a hung disk must not stop the lease,
 //! nor the report of the hung disk.
 
-use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -16,7 +15,7 @@ use crate::config::{Config, Mode};
 use crate::event::DiskChange;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostError, HostRoot, block, statfs, volumes};
+use crate::host::{HostError, HostRoot, block, volumes};
 use crate::lane::{Lane, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
@@ -26,6 +25,10 @@ use crate::pressure::look::Look;
 use crate::reading::Signal;
 use crate::state::State;
 use crate::units::{Bytes, CgroupId, DeviceNumber};
+
+mod nodefs;
+
+use nodefs::storage;
 
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -483,46 +486,4 @@ impl Answer {
             Question::Statistics(_) => Self::Statistics(false),
         }
     }
-}
-
-fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
-    let usage = match existing(directory).and_then(|directory| statfs::read(&directory)) {
-        Ok(usage) => usage,
-        Err(err) => {
-            debug!(err = &err as &dyn std::error::Error, "file system not read");
-            return Answer::missing(&Question::Storage);
-        }
-    };
-    let seen: Vec<_> = usage.readings(statfs::Holds::Node).collect();
-    let look = |signal| {
-        let reading = seen.iter().find(|reading| reading.signal == signal);
-        // A file system may have no inodes to count.
-        reading.map_or(Look::Absent(signal), |reading| Look::Seen(*reading))
-    };
-    Answer::Storage(Storage {
-        looks: STORAGE.map(look).to_vec(),
-        capacity: Some(usage.capacity),
-        volumes,
-    })
-}
-
-/// The directory, or the nearest one above it that exists: its file system is where the directory
-/// would be made. One that is there and cannot be asked is no reason to ask about another.
-fn existing(directory: &Path) -> Result<PathBuf, HostError> {
-    for dir in directory.ancestors() {
-        match dir.metadata() {
-            Ok(found) if found.is_dir() => return Ok(dir.to_owned()),
-            Ok(_) => {}
-            Err(source)
-                if matches!(
-                    source.kind(),
-                    ErrorKind::NotFound | ErrorKind::NotADirectory
-                ) => {}
-            Err(source) => {
-                let path = dir.to_owned();
-                return Err(HostError::Read { path, source });
-            }
-        }
-    }
-    Ok(PathBuf::from("/"))
 }

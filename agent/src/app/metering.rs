@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use agent_common::DropReason;
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
 
 use super::lanes::Lanes;
 use super::outside::KillSource;
@@ -21,7 +19,6 @@ use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
 use crate::event::{DecodeError, Event};
-use crate::host::own;
 use crate::kernel::figures::Figures;
 use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
@@ -31,6 +28,8 @@ use crate::pressure::Policy;
 use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
 use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
+
+mod scrape;
 
 /// Pods with kills that are told apart. Those of others are in the sum by scope only.
 const MOST_PODS: usize = 256;
@@ -406,68 +405,5 @@ impl Metering {
         self.counted_by_the_client();
         self.own(now);
         self.metrics.text(disks)
-    }
-
-    fn counted_by_the_kernel(&self, figures: &Figures) {
-        let kernel = &self.metrics.kernel;
-        for (reason, count) in &figures.losses {
-            let labels = match reason {
-                DropReason::CritFull => ["crit", "full"],
-                DropReason::BulkFull => ["bulk", "full"],
-                DropReason::Unreadable | DropReason::NoStartTime => ["none", reason.as_str()],
-            };
-            kernel.events_lost.of(labels).set_total(*count);
-        }
-        for (probe, time, count) in &figures.runs {
-            let labels = [probe.program()];
-            kernel
-                .bpf_run_seconds
-                .of(labels)
-                .set_total(time.as_secs_f64());
-            kernel.bpf_runs.of(labels).set_total(*count);
-        }
-    }
-
-    fn counted_by_the_client(&self) {
-        let requests = self.client.as_ref().map(Client::requests);
-        for (request, count) in requests.into_iter().flatten() {
-            let labels = [
-                Label::from(request.verb),
-                request.resource.into(),
-                request.end.to_string().into(),
-            ];
-            self.metrics.api.requests.of(labels).set_total(count);
-        }
-    }
-
-    fn own(&self, now: Now) {
-        for lane in self.lanes.all() {
-            let blocked = self
-                .metrics
-                .process
-                .blocked_calls
-                .of([lane.purpose().as_str()]);
-            blocked.set(i64::from(lane.is_blocked()));
-        }
-        let own = match own::read() {
-            Ok(own) => own,
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "own process not read");
-                return;
-            }
-        };
-        let process = &self.metrics.process;
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        process.cpu.set_total(own.cpu.as_secs_f64());
-        process.resident_memory.set(number(own.resident));
-        process.virtual_memory.set(number(own.virtual_memory));
-        let open = u64::try_from(own.open_fds).unwrap_or(u64::MAX);
-        process.open_fds.set(number(open));
-        process.max_fds.set(own.max_fds.map_or(0, number));
-        let started = now.wall_at(BootNanos(0).plus(own.started));
-        let since_epoch = started.duration_since(std::time::UNIX_EPOCH);
-        process
-            .start_time
-            .set(since_epoch.unwrap_or_default().as_secs_f64());
     }
 }
