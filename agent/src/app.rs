@@ -367,6 +367,7 @@ impl App {
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
+            self.counts.save_at(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
             self.heartbeat.due(),
@@ -391,6 +392,7 @@ impl App {
         self.ask_disks(now);
         self.look_at_stalls(now);
         self.tell_waiting(now);
+        self.kills_settled(now.boot);
         self.look_at_kills(now);
         self.heartbeat.beat(now.boot, soon);
         self.tell_ready();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nodepulse::api::credentials::Source;
 use nodepulse::api::{Client, Place};
+use nodepulse::state::State;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -239,6 +240,21 @@ impl Cluster {
         };
         // The counters are read at most 10 s after a loss, and again before it is believed.
         self.api.wait_for(SOON * 6, &what, all).await;
+    }
+
+    /// Waits until what Events report, at least so many kills, is written down too: a SIGKILL between the
+    /// two makes the next start report it again.
+    pub async fn saved(&self, at_least: u64) {
+        let path = self.dir.path().join("state/state");
+        let saved = |_: &ApiServer| {
+            let state = State::from_text(&std::fs::read_to_string(&path).ok()?)?;
+            let (saved, told): (u64, u64) =
+                (state.kills.values().sum(), self.told().values().sum());
+            // On version 2 the cgroup of all pods counts each once more.
+            (at_least <= told && (saved == told || saved == 2 * told)).then_some(())
+        };
+        let what = "a state file with what is reported";
+        self.api.wait_for(SOON * 6, what, saved).await;
     }
 
     /// A client like the agent's.

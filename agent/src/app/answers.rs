@@ -90,11 +90,9 @@ impl App {
 
     /// Takes in what became of the Events about kills.
     pub(super) fn kills_settled(&mut self, now: BootNanos) {
-        let Some(reporting) = &self.reporting else {
-            return;
-        };
-        let outcomes = reporting.kill_outcomes();
-        self.counts.settle(outcomes, now);
+        if let Some(reporting) = &self.reporting {
+            self.counts.settle(reporting.kill_outcomes(), now);
+        }
         if let Some(question) = self.counts.save_in_time(now) {
             self.blocking.ask(question);
         }

@@ -3,7 +3,8 @@
 //! while the agent was down, what a full ring, a rate limit or an outage took, and everything if
 //! neither a program nor the kernel's log reports kills.
 //!
-//! Nothing here wakes the agent: the counters are read at the samples of memory, which happen anyway.
+//! The counters are read at the samples of memory, which happen anyway. What wakes the agent is that
+//! something was acknowledged, which is written down at most 2 s later.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -436,9 +437,15 @@ impl Counts {
         counters
     }
 
+    /// When to write down what was acknowledged since the last time.
+    pub(super) fn save_at(&self) -> Option<BootNanos> {
+        let wanted = self.begun && self.state.is_some() && self.unsaved && !self.writing;
+        wanted.then(|| self.saved.plus(AGAIN))
+    }
+
     /// What to write down, unless it was written a moment ago.
     pub(super) fn save_in_time(&mut self, now: BootNanos) -> Option<Question> {
-        let due = self.unsaved && !self.writing && self.saved.plus(AGAIN) <= now;
+        let due = self.save_at().is_some_and(|at| at <= now);
         if due { self.save(now) } else { None }
     }
 
