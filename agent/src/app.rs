@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::api::Client;
-use crate::api::recorder::EventInput;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::event::Received;
@@ -29,6 +28,7 @@ mod companion;
 mod control;
 mod counts;
 mod disks;
+mod exceeded;
 mod facts;
 mod kernel_events;
 mod kills;
@@ -62,6 +62,7 @@ pub use stalls::{files as stall_files, triggers};
 use blocking::{Answer, Blocking, Memory, Question};
 use control::{Beside, Heartbeat};
 use counts::Counts;
+use exceeded::Keeper;
 use kills::Kills;
 use lanes::Lanes;
 use metering::{Metering, Sources};
@@ -189,6 +190,7 @@ struct App {
     stalls: Stalls,
     kills: Kills,
     counts: Counts,
+    exceeded: Keeper,
     pod_pids: PodPids,
     pod_events: PodEvents,
     /// `None` in node mode.
@@ -237,6 +239,7 @@ impl App {
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
             kills: Kills::new(pods.clone()),
             counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
+            exceeded: Keeper::default(),
             pod_pids: PodPids::new(pods, now),
             pod_events: PodEvents::new(&config, outlet.as_ref()),
             own: Own::new(&config, metering.setters),
@@ -256,7 +259,6 @@ impl App {
         };
         app.look_at_kills(clock.now());
         app.first_look().await;
-        app.blocking.ask(Question::Recall);
         // Only now: what was found at first is no news.
         app.reporting = outlet.map(|outlet| {
             let mut reporting = Reporting::start(&app.config, outlet, clock, &app.facts);
@@ -272,19 +274,24 @@ impl App {
         app
     }
 
-    /// Everything is evaluated once before anything is said. What does not answer within its limit
-    /// is missing then.
+    /// Everything is evaluated once before anything is said, also by what the last start knew. What
+    /// does not answer within its limit is missing then.
     async fn first_look(&mut self) {
+        self.blocking.ask(Question::Recall);
         self.ask_storage();
+        let mut questions = 2;
         if self.config.node_ips.is_empty() {
             let name = self.config.node_name.clone();
             self.blocking.ask(Question::Resolve { name });
+            questions += 1;
+        }
+        let mut answered = 0;
+        while answered < questions {
             let answer = self.blocking.answer().await;
+            answered += usize::from(answer.is_of_the_first_look());
             self.answered(answer, self.clock.now());
         }
-        let answer = self.blocking.answer().await;
         let now = self.clock.now();
-        self.answered(answer, now);
         self.disks_changed(true, None, now);
         self.look_at_stalls(now);
         self.sample(now, None);
@@ -349,14 +356,6 @@ impl App {
         result
     }
 
-    fn record_all(&mut self, events: Vec<EventInput>) {
-        if let Some(reporting) = &mut self.reporting {
-            for event in events {
-                reporting.record(event);
-            }
-        }
-    }
-
     /// The next moment at which there is something to do.
     fn due(&self) -> BootNanos {
         let falls = self.evaluator.next_fall();
@@ -394,6 +393,7 @@ impl App {
         self.tell_waiting(now);
         self.kills_settled(now.boot);
         self.look_at_kills(now);
+        self.keep_exceeded(now);
         self.heartbeat.beat(now.boot, soon);
         self.tell_ready();
         let Some(reporting) = &mut self.reporting else {
@@ -427,8 +427,9 @@ impl App {
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         self.kills_settled(now.boot);
-        for question in self.counts.sampled(now.boot) {
-            self.blocking.ask(question);
+        let questions: Vec<_> = self.counts.sampled(now.boot).collect();
+        for question in questions {
+            self.ask_for_counts(question, now.boot);
         }
         self.tell_refused(now);
     }
@@ -436,6 +437,8 @@ impl App {
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
     fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
         let edge = self.take_pressures() || !changes.is_empty();
+        // Before it is said that one is exceeded, so that no restart can forget it.
+        self.keep_exceeded(now);
         for change in changes {
             info!(
                 resource = change.resource.as_str(),
@@ -451,12 +454,5 @@ impl App {
             }
         }
         self.facts_changed(edge, now);
-    }
-
-    fn sync(&mut self, why: Why) {
-        if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
-            reporting.sync(why);
-        }
     }
 }

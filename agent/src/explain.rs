@@ -39,6 +39,8 @@ pub struct Journal {
     changes: VecDeque<Entry>,
     /// The conditions as they should be at the API server, with the moments since when.
     known: StoredNode,
+    /// As the API server has them, by the last answer; `None` before the first.
+    on_node: Option<Vec<Condition>>,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,31 @@ impl Journal {
     /// The API server has these.
     pub fn stored(&mut self, conditions: &[Condition]) {
         self.known.conditions = conditions.to_vec();
+        self.on_node(conditions);
+    }
+
+    /// The API server has these by now, whatever they should be.
+    pub fn on_node(&mut self, conditions: &[Condition]) {
+        self.on_node = Some(conditions.to_vec());
+    }
+
+    /// What the Node says of a condition, where that is not what it should say: nothing, where it does
+    /// not have it.
+    fn otherwise(&self, condition: &Condition, present: Present<'_>) -> Option<Value> {
+        let all = self.on_node.as_ref()?;
+        let there = all.iter().find(|there| there.type_ == condition.type_);
+        let said = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
+        if there.map(said) == Some(said(condition)) {
+            return None;
+        }
+        Some(there.map_or(Value::Null, |there| {
+            json!({
+                "status": there.status.as_str(),
+                "reason": there.reason,
+                "message": there.message,
+                "since": (present.time)(there.last_transition_time),
+            })
+        }))
     }
 
     /// The conditions with the moments since when, to compute a status from.
@@ -172,6 +199,9 @@ impl Journal {
             "since",
             json!((present.time)(condition.last_transition_time)),
         );
+        if let Some(otherwise) = self.otherwise(condition, present) {
+            tell("onNode", otherwise);
+        }
         let thresholds = present.evaluator.thresholds();
         let about = |threshold: &&Threshold| {
             grounds.contains(&Ground::Resource(threshold.signal.resource()))
@@ -305,6 +335,7 @@ fn words(why: &Why) -> String {
         Why::OomKill(Grounds::PodsLimit) => "the kernel killed a process at the limit of all pods",
         Why::Stored => "it was True at the API server when the agent started",
         Why::Below => "nothing was over for the transition period",
+        Why::Restored => "it was over before the agent was started again",
         Why::Unwatched => "the disk that raised it is not watched any more",
         Why::Blind => "a source that it is judged by cannot be read",
     };

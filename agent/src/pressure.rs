@@ -98,6 +98,18 @@ pub enum Cause {
     Stored,
 }
 
+/// When something was last exceeded, as far as that still holds a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Exceeded {
+    /// Not within the transition period.
+    #[default]
+    Never,
+    /// At this moment.
+    At(BootNanos),
+    /// By the last look it still is.
+    Now,
+}
+
 /// One look at one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {

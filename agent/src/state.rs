@@ -1,6 +1,6 @@
 //! EDGE: the directory that is ours, and the one file in it that is kept. What is remembered from one
 //! start to the next, within one boot: how many kills of each pod were reported, so that the others
-//! are.
+//! are, and when each condition was last exceeded.
 //!
 //! Text, a line a thing, so that a person can read it. Whatever is not wholly as we write it is not
 //! used. Calls here can wait for a disk.
@@ -13,6 +13,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::clock::BootNanos;
 use crate::file::{self, FileError, Links};
 use crate::units::CgroupId;
 
@@ -24,6 +25,8 @@ const NAME: &str = "state";
 const NEW: &str = "state.new";
 const HEAD: &str = "nodepulse state 1";
 const END: &str = "\nend\n";
+const NEVER: &str = "never";
+const UNCOUNTED: &str = "uncounted";
 
 /// A node of 500 pods needs 70 KiB.
 const MOST: u64 = 4 * 1024 * 1024;
@@ -40,6 +43,11 @@ pub struct State {
     /// Of the kills that the kernel counted in each pod's cgroup, those that the API server acknowledged:
     /// the next start reports the rest.
     pub kills: BTreeMap<CgroupId, u64>,
+    /// Kills could not be counted so far: that none are in `kills` does not mean that there were none.
+    pub uncounted: bool,
+    /// When each condition was last exceeded, by its type; `None`: it is not held. A type that is
+    /// missing is one that nobody knows anything of.
+    pub exceeded: BTreeMap<String, Option<BootNanos>>,
 }
 
 /// Why there is nothing to remember.
@@ -127,7 +135,13 @@ impl State {
         });
         let kills = self.kills.iter();
         let kills = kills.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
-        let lines: Vec<_> = std::iter::once(head).chain(probes).chain(kills).collect();
+        let exceeded = self.exceeded.iter().map(|(type_, at)| match at {
+            Some(at) => format!("exceeded {type_} {}", at.0),
+            None => format!("exceeded {type_} {NEVER}"),
+        });
+        let uncounted = self.uncounted.then(|| UNCOUNTED.to_owned());
+        let lines = std::iter::once(head).chain(probes).chain(uncounted);
+        let lines: Vec<_> = lines.chain(kills).chain(exceeded).collect();
         lines.join("\n") + END
     }
 }
@@ -146,6 +160,15 @@ fn parse(text: &str) -> Option<State> {
         if let Some(probe) = line.strip_prefix("probe ") {
             let (name, told) = probe.split_once(' ')?;
             state.probes.push((name.to_owned(), told.to_owned()));
+        } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
+            let (type_, at) = exceeded.split_once(' ')?;
+            let at = match at {
+                NEVER => None,
+                at => Some(BootNanos(at.parse().ok()?)),
+            };
+            state.exceeded.insert(type_.to_owned(), at);
+        } else if line == UNCOUNTED {
+            state.uncounted = true;
         } else {
             let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
             state
@@ -171,6 +194,11 @@ mod tests {
             tier: "kmsg".to_owned(),
             probes: vec![("oom_victim".to_owned(), "no kernel types".to_owned())],
             kills: BTreeMap::from([(CgroupId(7), 3), (CgroupId(u64::MAX), 0)]),
+            uncounted: true,
+            exceeded: BTreeMap::from([
+                ("MemoryLow".to_owned(), None),
+                ("PIDsLow".to_owned(), Some(BootNanos(u64::MAX))),
+            ]),
         }
     }
 
@@ -217,6 +245,9 @@ mod tests {
             (whole.replace("state 1", "state 2"), "of another version"),
             (with("cgroup 1"), "a line without its end"),
             (with("cgroup -1 4"), "a number that is none"),
+            (with("exceeded PIDsLow"), "a condition without a time"),
+            (with("exceeded PIDsLow -1"), "a time that is none"),
+            (with("another kind"), "of a newer version"),
             (with("\0garbage"), "garbage"),
             ("x".repeat(5 << 20), "huge"),
         ];

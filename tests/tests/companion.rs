@@ -1292,3 +1292,93 @@ async fn a_condition_that_is_turned_off_while_we_run_goes_and_comes_back() {
     }
     says_only_its_own(&sim.api);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_prolongs_no_condition_and_a_true_of_somebody_else_is_put_right() {
+    let sim = Sim::start().await;
+    pass(Duration::from_secs(33)).await;
+    let all = [
+        ("MemoryLow", Cause::GlobalKill),
+        ("PIDsLow", Cause::Pids),
+        (
+            "MemoryStallPressure",
+            Cause::Stall(StallOf::Node, StallKind::Memory),
+        ),
+    ];
+    for (type_, cause) in all {
+        sim.begin(cause).await;
+        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.end(cause).await;
+    }
+    sim.begin(Cause::Kills).await;
+    let killed = sim.api.now();
+    sim.view()
+        .becomes("FrequentOOMKills", "True", LOOK * 2)
+        .await;
+    pass(Duration::from_secs(11)).await;
+    let over = sim.api.now();
+    let (mut sim, meddled) = (sim, ["DiskSpaceLow", "DiskStallPressure"]);
+    for _ in 0..3 {
+        pass(Duration::from_secs(40)).await;
+        sim.node.stop().await.unwrap();
+        let mut node = View::of(&sim.api, "worker-1").node().unwrap();
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        for condition in conditions {
+            if meddled.iter().any(|type_| condition["type"] == *type_) {
+                condition["status"] = json!("True");
+            }
+        }
+        sim.api.put_object(node);
+        sim = Sim::with(&sim.api, sim.host, |node| node).await;
+        for type_ in meddled {
+            assert_eq!(sim.view().status(type_), "False", "{type_}");
+        }
+        for (type_, _) in all {
+            assert_eq!(sim.view().status(type_), "True", "{type_}");
+        }
+    }
+    for (type_, _) in all {
+        let (_, at) = sim.view().becomes(type_, "False", TRANSITION).await;
+        let held = at - over;
+        assert!(
+            held <= TRANSITION,
+            "{type_} held for {held:?} from the last"
+        );
+    }
+    let window = Duration::from_mins(10);
+    let longest = window + TRANSITION;
+    let (_, at) = sim
+        .view()
+        .becomes("FrequentOOMKills", "False", longest)
+        .await;
+    let held = at - killed;
+    assert!(
+        (longest..=longest + LOOK).contains(&held),
+        "held for {held:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_node_says_is_shown_where_that_is_something_else() {
+    let sim = Sim::start().await;
+    pass(Duration::from_mins(1)).await;
+    let explained = async || -> Value {
+        let told = sim.node.get("/v1/explain").await.body;
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let mut all = told["conditions"].as_array().unwrap().iter();
+        all.find(|c| c["type"] == "PIDsLow").unwrap().clone()
+    };
+    assert_eq!(explained().await.get("onNode"), None, "the same");
+    sim.node.lose();
+    sim.host.tasks(9_600);
+    sim.node.kernel().pid_crossing(Side::Over, 9_600).await;
+    pass(LOOK).await;
+    let told = explained().await;
+    assert_eq!(told["status"], "True");
+    assert_eq!(told["onNode"]["status"], "False");
+    assert_eq!(told["onNode"]["reason"], "PIDsAvailable");
+    sim.node.reach();
+    sim.view().becomes("PIDsLow", "True", TRANSITION).await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(explained().await.get("onNode"), None, "the same again");
+}

@@ -1,8 +1,9 @@
-//! What comes of answers: of the helper threads, which are asked here, and of the API server.
+//! What comes of answers of the helper threads and of the API server, and what the latter is to do.
 
 use super::App;
 use super::blocking::Answer;
-use super::reporting::Report;
+use super::reporting::{Report, Why};
+use crate::api::recorder::EventInput;
 use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
 use crate::node_status::{Status, StoredNode, setters};
@@ -18,18 +19,22 @@ impl App {
                 self.look_at_kills(now);
                 self.pods_killed(killed, now.boot, now);
                 if let Some(question) = question {
-                    self.blocking.ask(question);
+                    self.ask_for_counts(question, now.boot);
                 }
             }
             Answer::Recalled { state, kills } => {
+                self.recall_exceeded(state.as_deref(), now);
                 let kills = kills.as_deref();
                 let question = self.counts.recalled(state.as_deref(), kills, now.boot);
                 self.look_at_kills(now);
                 if let Some(question) = question {
-                    self.blocking.ask(question);
+                    self.ask_for_counts(question, now.boot);
                 }
             }
-            Answer::Remembered => self.counts.written(),
+            Answer::Remembered => {
+                self.counts.written();
+                self.exceeded.written();
+            }
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::Configured(read) => self.configured(read, now),
             Answer::SlowDisk {
@@ -71,12 +76,16 @@ impl App {
         if let Some(once) = &mut self.once {
             once.took(&report);
         }
+        if let Report::Synced { node, .. } = &report {
+            self.journal.on_node(node);
+        }
         if let Report::Registered { stored, .. } = &report {
             self.journal.stored(&stored.conditions);
             match self.config.mode {
                 Mode::Companion => self.hold_own(stored, now),
                 Mode::Node => self.hold(stored, now),
             }
+            self.adopted(now);
             // What was not stored has been so since now, whenever it is asked for.
             self.conditions(now);
         }
@@ -94,22 +103,37 @@ impl App {
             self.counts.settle(reporting.kill_outcomes(), now);
         }
         if let Some(question) = self.counts.save_in_time(now) {
-            self.blocking.ask(question);
+            self.ask_for_counts(question, now);
         }
     }
 
-    /// What was True before a restart is held for a whole transition period from when we first saw it
-    /// well.
+    /// What the Node has as True, and nobody remembers, is held for a whole transition period from when
+    /// we first saw it well.
     fn hold(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
             .iter()
-            .filter(|c| c.status == Status::True);
+            .filter(|c| c.status == Status::True && !self.exceeded.knows(&c.type_));
+        let was_true: Vec<_> = was_true.collect();
         for condition in was_true {
             if let Some(resource) = setters::resource(&condition.type_) {
                 self.evaluator.seed(resource, now.boot);
             }
         }
         self.take_pressures();
+    }
+    pub(super) fn record_all(&mut self, events: Vec<EventInput>) {
+        if let Some(reporting) = &mut self.reporting {
+            for event in events {
+                reporting.record(event);
+            }
+        }
+    }
+
+    pub(super) fn sync(&mut self, why: Why) {
+        if let Some(reporting) = &mut self.reporting {
+            reporting.set_facts(&self.facts);
+            reporting.sync(why);
+        }
     }
 }

@@ -453,6 +453,14 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
 pub(super) const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
 
 impl Answer {
+    /// Whether the agent waits for it before it says anything.
+    pub(super) const fn is_of_the_first_look(&self) -> bool {
+        matches!(
+            self,
+            Self::Storage(_) | Self::Recalled { .. } | Self::Resolved(_)
+        )
+    }
+
     /// What not being answered means. A disk that cannot even be asked is taken at the kernel's
     /// word.
     fn missing(question: &Question) -> Self {

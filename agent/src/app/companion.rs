@@ -168,6 +168,7 @@ impl Companion {
             why: request.why,
             stamps: request.stamps,
             outcome,
+            node: self.writer.on_node(),
             next,
         };
         self.writer.tell(report).await

@@ -140,6 +140,8 @@ impl Counts {
                 tier: source.tier(support).to_owned(),
                 probes,
                 kills: BTreeMap::new(),
+                exceeded: BTreeMap::new(),
+                uncounted: false,
             }),
             ledger: Ledger::new(version == Some(Version::V2)),
             begun: false,
@@ -167,6 +169,21 @@ impl Counts {
     /// Whether nothing tells of kills.
     pub(super) fn is_blind(&self) -> bool {
         self.source == KillSource::Counters && self.last == Last::Unread
+    }
+
+    /// Whether what was remembered is of this boot.
+    pub(super) fn is_of_this_boot(&self, state: &State) -> bool {
+        let boot = self.state.as_ref().map(|own| &own.boot);
+        boot == Some(&state.boot)
+    }
+
+    /// What is written while kills have not been counted; `None`: nothing can be written.
+    pub(super) fn uncounted(&self) -> Option<State> {
+        let state = self.state.clone()?;
+        Some(State {
+            uncounted: true,
+            ..state
+        })
     }
 
     /// The kernel's log reports no more kills: from here on the counters do, which know those since its
@@ -299,16 +316,14 @@ impl Counts {
             return None;
         };
         let counters = self.counters(found);
-        let of_this_boot = state.filter(|state| {
-            let boot = self.state.as_ref().map(|own| &own.boot);
-            boot == Some(&state.boot)
-        });
-        if let Some(before) = of_this_boot {
+        let of_this_boot = state.filter(|state| self.is_of_this_boot(state));
+        // Without the counts of then it is not known which kills are news.
+        if let Some(before) = of_this_boot.filter(|before| !before.uncounted) {
             self.ledger.resume(&counters, &before.kills);
             let missing = self.ledger.count(&counters, now);
             self.miss(missing, When::WhileDown, now);
         } else {
-            if state.is_some() {
+            if state.is_some() && of_this_boot.is_none() {
                 info!("what is remembered is of another boot, and is not used");
             }
             self.ledger.begin(&counters);

@@ -79,17 +79,17 @@ impl App {
         }
     }
 
-    /// Writes down what was acknowledged.
+    /// Writes down what was acknowledged, and when each condition was last exceeded.
     async fn save_counts(&mut self) {
         let written = async {
             while self.counts.is_writing() {
                 let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }
-            if let Some(question) = self.counts.save(self.clock.now().boot) {
-                self.blocking.ask(question);
-            }
-            while self.counts.is_writing() {
+            let now = self.clock.now().boot;
+            let question = self.counts.save(now);
+            self.keep_exactly(question, now);
+            while self.counts.is_writing() || self.exceeded.is_writing() {
                 let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }

@@ -66,6 +66,7 @@ impl NodeWriter {
                     why,
                     stamps,
                     outcome,
+                    node: self.writer.on_node(),
                     next: Wait::Short,
                 };
                 if self.writer.tell(report).await.is_err() {

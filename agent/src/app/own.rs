@@ -13,6 +13,7 @@ use crate::config::{Config, Mode};
 use crate::node_status::own::OwnCondition;
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
+use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
 
@@ -64,6 +65,11 @@ impl Own {
     /// From here on.
     pub(super) const fn set_transition_period(&mut self, period: Duration) {
         self.kills.set_transition_period(period);
+    }
+
+    /// When frequent kills were last over.
+    pub(super) fn exceeded(&self) -> Exceeded {
+        self.kills.exceeded()
     }
 
     /// When something may end by itself.
@@ -144,7 +150,7 @@ impl App {
         self.look_at_kills(now);
     }
 
-    fn with_kills(&mut self, now: Now, change: impl FnOnce(&mut KillWindow)) {
+    pub(super) fn with_kills(&mut self, now: Now, change: impl FnOnce(&mut KillWindow)) {
         let Some(own) = &mut self.own else {
             return;
         };
@@ -160,13 +166,14 @@ impl App {
         }
     }
 
-    /// What was True before a restart is held for a whole transition period from when we first saw it
-    /// well.
+    /// What the Node has as True, and nobody remembers, is held for a whole transition period from when
+    /// we first saw it well.
     pub(super) fn hold_own(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
             .iter()
-            .filter(|c| c.status == Status::True);
+            .filter(|c| c.status == Status::True && !self.exceeded.knows(&c.type_));
+        let was_true: Vec<_> = was_true.collect();
         for condition in was_true {
             match OwnCondition::parse(&condition.type_) {
                 Some(OwnCondition::FrequentOomKills) => {

@@ -19,7 +19,7 @@ use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::setters::Setters;
-use crate::node_status::{Facts, StoredNode};
+use crate::node_status::{Condition, Facts, StoredNode};
 use crate::reading::Resource;
 
 /// Longest that periodic work may come early to share a wake-up with other work.
@@ -82,6 +82,8 @@ pub(super) enum Report {
         stamps: BTreeMap<Resource, Stamp>,
         /// `None`: nothing had changed.
         outcome: Result<Option<Sent>, ApiError>,
+        /// The conditions of the Node as last seen.
+        node: Vec<Condition>,
         /// When the next one is due.
         next: Wait,
     },
@@ -329,6 +331,7 @@ impl Reporting {
                 stamps,
                 outcome,
                 next,
+                node: _,
             } => {
                 self.told(why, stamps, outcome);
                 self.synced(next, now);

@@ -11,8 +11,8 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::kernel::psi::{Trigger, open};
-use crate::pressure::Pressure;
 use crate::pressure::stall::{StallBoard, StallSample};
+use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Stall, StallKind, StallOf};
 
 /// Sets the triggers that this configuration asks for, each refusal told once. Before privileges
@@ -127,6 +127,16 @@ impl Stalls {
     /// The API server has it as True.
     pub(super) fn hold(&mut self, stall: Stall, now: BootNanos) {
         self.board.seed(stall, now);
+    }
+
+    /// It was last over then, before a restart.
+    pub(super) fn restore(&mut self, stall: Stall, at: BootNanos) {
+        self.board.restore(stall, at);
+    }
+
+    /// When it was last over.
+    pub(super) fn exceeded(&self, stall: Stall) -> Exceeded {
+        self.board.exceeded(stall)
     }
 
     pub(super) fn set_transition_period(&mut self, period: std::time::Duration) {

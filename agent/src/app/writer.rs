@@ -137,6 +137,11 @@ impl Writer {
         }
     }
 
+    /// The conditions of the Node as last seen.
+    pub(super) fn on_node(&self) -> Vec<Condition> {
+        self.status.stored().unwrap_or_default().conditions
+    }
+
     /// Whose Events they are.
     pub(super) fn tell_uid(&self) {
         let uid = self.status.stored().unwrap_or_default().uid;

@@ -123,6 +123,20 @@ fn explain_one(text: &mut String, told: &Value) {
         word("reason")
     ));
     line(format!("  since {}: {}", word("since"), word("message")));
+    match told.get("onNode") {
+        None => {}
+        Some(Value::Null) => line("  the Node does not have it".to_owned()),
+        Some(there) => {
+            let word = |key| printable(there.get(key).and_then(Value::as_str).unwrap_or_default());
+            line(format!(
+                "  the Node says {} ({}) since {}: {}",
+                word("status"),
+                word("reason"),
+                word("since"),
+                word("message")
+            ));
+        }
+    }
     for signal in list(told, "signals") {
         line(format!("  {}", signal_line(signal)));
     }
@@ -228,8 +242,10 @@ mod tests {
                 { "signal": "memory.available", "available": -5, "capacity": 1_000,
                   "threshold": 100, "below": true, "secondsAgo": 3 },
                 { "signal": "nodefs.available" },
+                { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
-            "because": ["it was low"],
+            "because": ["it was low"], "unwatched": ["sda\n"],
+            "onNode": { "status": "False", "reason": "R", "message": "m", "since": "t4" },
             "changes": [{ "at": "t1", "from": "calm", "to": "pressure", "why": "w" }],
             "endsNotBefore": "t2",
         }, { "type": "Ready", "status": "True", "reason": "R", "message": "m", "since": "t3" }] });
@@ -238,9 +254,12 @@ A file system does not answer; blocked calls: nodefs, disks
 
 MemoryPressure is True (Low)
   since t0: m[2J
+  the Node says False (R) since t4: m
   memory.available: -5 of 1000, below 100 (3 s ago)
   nodefs.available: nothing to read (not looked at yet)
+  pid.available: cannot be read (4 s ago)
   because it was low
+  sda is not watched: its I/O statistics are off (queue/iostats)
   ends not before t2, later if it is over until then
   t1  calm to pressure: w
 

@@ -93,8 +93,9 @@ pub fn resource(type_: &str) -> Option<Resource> {
         .find(|resource| condition_type(*resource) == Some(type_))
 }
 
-/// `None`: a node's status does not tell of it.
-const fn condition_type(resource: Resource) -> Option<&'static str> {
+/// The condition of node mode that is about a resource; `None`: there is none.
+#[must_use]
+pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     match resource {
         Resource::Memory => Some("MemoryPressure"),
         Resource::Disk => Some("DiskPressure"),

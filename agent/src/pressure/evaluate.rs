@@ -11,7 +11,7 @@ use crate::pressure::look::{DiskLook, Look};
 use crate::pressure::oom::Grounds;
 use crate::pressure::source::Source;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
-use crate::pressure::{Cause, Observed, Policy, Pressure, SlowDisks};
+use crate::pressure::{Cause, Exceeded, Observed, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
 
 mod sight;
@@ -64,6 +64,8 @@ pub enum Why {
     OomKill(Grounds),
     /// The API server had it as True when we started.
     Stored,
+    /// It was over before a restart.
+    Restored,
     /// It is below every threshold, and has been for the transition period.
     Below,
     /// The disk that raised it is not watched any more.
@@ -84,7 +86,7 @@ impl Why {
             }
             Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
             Self::SlowDisk | Self::StalledDisk | Self::DiskErrors => Some(Cause::Disks),
-            Self::Stored => Some(Cause::Stored),
+            Self::Stored | Self::Restored => Some(Cause::Stored),
             Self::Below | Self::Unwatched | Self::Blind => None,
         }
     }
@@ -220,6 +222,23 @@ impl Evaluator {
         };
         if now.since(since) < self.transition_period {
             self.hold(resource, Why::Stored, since);
+        }
+    }
+
+    /// Before a restart it was last over at `last_over`: held as if there had been none.
+    pub fn restore(&mut self, resource: Resource, last_over: BootNanos, now: BootNanos) {
+        if now.since(last_over) < self.transition_period {
+            self.hold(resource, Why::Restored, last_over);
+        }
+    }
+
+    /// When a resource was last over.
+    #[must_use]
+    pub fn exceeded(&self, resource: Resource) -> Exceeded {
+        match self.pressure(resource) {
+            Pressure::UnderPressure { .. } if self.is_over(resource) => Exceeded::Now,
+            Pressure::UnderPressure { last_over } => Exceeded::At(last_over),
+            Pressure::Unread | Pressure::Relieved => Exceeded::Never,
         }
     }
 

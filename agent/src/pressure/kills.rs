@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::pressure::Pressure;
 use crate::pressure::source::Source;
+use crate::pressure::{Exceeded, Pressure};
 
 /// So many kills are frequent.
 pub const FREQUENT: usize = 5;
@@ -93,6 +93,18 @@ impl KillWindow {
             self.hold(since);
             self.passed(now);
         }
+    }
+
+    /// Before a restart it was over until `until`: held as if there had been none.
+    pub fn restore(&mut self, until: BootNanos, now: BootNanos) {
+        self.hold(until);
+        self.passed(now);
+    }
+
+    /// Until when it is over, which may be in the future.
+    #[must_use]
+    pub fn exceeded(&self) -> Exceeded {
+        self.over_until.map_or(Exceeded::Never, Exceeded::At)
     }
 
     fn hold(&mut self, until: BootNanos) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::source::Source;
-use crate::pressure::{Observed, Pressure};
+use crate::pressure::{Exceeded, Observed, Pressure};
 use crate::reading::Stall;
 
 /// How often a pressure file is read while it is not calm.
@@ -111,6 +111,27 @@ impl StallBoard {
             state.well_since = None;
             state.active = true;
             state.due = Some(now.plus(READ_AGAIN));
+        }
+    }
+
+    /// Before a restart it was last over at `last_over`: held from the first look on that gives
+    /// something, as if there had been none.
+    pub fn restore(&mut self, stall: Stall, last_over: BootNanos) {
+        if let Some(state) = self.states.get_mut(&stall) {
+            state.last_over = state.last_over.max(Some(last_over));
+        }
+    }
+
+    /// When a stall was last over. What cannot be read at present is not forgotten.
+    #[must_use]
+    pub fn exceeded(&self, stall: Stall) -> Exceeded {
+        match self.states.get(&stall) {
+            Some(state) if state.over => Exceeded::Now,
+            Some(State {
+                last_over: Some(last_over),
+                ..
+            }) => Exceeded::At(*last_over),
+            Some(_) | None => Exceeded::Never,
         }
     }
 

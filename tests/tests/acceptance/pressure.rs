@@ -199,7 +199,7 @@ async fn a065_a_soft_threshold_raises_before_its_grace_period_is_over() {
 }
 
 /// Once the signal has recovered the condition stays True for a full transition period after the
-/// last crossing, and then becomes False.
+/// last crossing, and then becomes False; also across restarts, where we differ from a kubelet.
 #[tokio::test(start_paused = true)]
 async fn a066_pressure_is_held_for_the_transition_period() {
     let stage = settled(|node| node).await;
@@ -223,7 +223,7 @@ async fn a066_pressure_is_held_for_the_transition_period() {
 }
 
 /// The same line across restarts, where we differ from a kubelet: what was True before a restart is
-/// held for a whole period, and not taken back and raised again.
+/// neither taken back and raised again nor held for longer.
 #[tokio::test(start_paused = true)]
 async fn a066_pressure_stays_across_a_restart() {
     let stage = settled(|node| node).await;
@@ -233,16 +233,20 @@ async fn a066_pressure_stays_across_a_restart() {
     let Stage { api, host, node } = stage;
     node.stop().await.unwrap();
     host.tasks(FEW);
+    let stopped = api.now();
     pass(Duration::from_mins(1)).await;
 
-    let restarted = api.now();
     let stage = Stage::on(&api, host, |node| node);
     stage.view().event("Starting", SOON).await;
-    pass(TRANSITION - SOON).await;
+    pass(TRANSITION - Duration::from_mins(1) - SOON * 2).await;
     assert_eq!(stage.view().status("PIDPressure"), "True");
     assert_eq!(since(&stage, "PIDPressure"), began, "no new edge");
-    let (_, at) = stage.view().becomes("PIDPressure", "False", SOON * 2).await;
-    assert!(TRANSITION <= at - restarted, "{:?}", at - restarted);
+    let (_, at) = stage.view().becomes("PIDPressure", "False", SOON * 3).await;
+    let held = at - stopped;
+    assert!(
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
+        "{held:?}"
+    );
     let edges = stage.view().event_counts();
     assert_eq!(edges["NodeHasInsufficientPID"], 1);
 }

@@ -74,7 +74,11 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "file", "reading", "units"]),
         &["aya", "kube"],
     ),
-    room("state", Rooms::Only(&["file", "units"]), &["aya", "kube"]),
+    room(
+        "state",
+        Rooms::Only(&["clock", "file", "units"]),
+        &["aya", "kube"],
+    ),
     room(
         "runtime",
         Rooms::Only(&["clock", "reading", "units"]),

@@ -111,7 +111,9 @@ impl Evaluator {
             Some(Why::Threshold { signal, .. } | Why::Unresolved { signal, .. }) => is_read(signal),
             Some(Why::SlowDisk | Why::StalledDisk | Why::DiskErrors) => self.disks != Source::Lost,
             Some(Why::OomKill(_)) => true,
-            Some(Why::Stored | Why::Below | Why::Unwatched | Why::Blind) | None => false,
+            Some(Why::Stored | Why::Restored | Why::Below | Why::Unwatched | Why::Blind) | None => {
+                false
+            }
         };
         held && by_what_is_read
     }

@@ -1,0 +1,170 @@
+//! When a condition begins and ends.
+
+use nodepulse_tests::node::pass;
+use nodepulse_tests::view::gaps;
+use serde_json::Value;
+
+use super::*;
+
+/// `lastTransitionTime` of every condition.
+fn transitions(view: View<'_>) -> Vec<Value> {
+    let types = view.condition_types();
+    types
+        .iter()
+        .map(|type_| view.condition(type_)["lastTransitionTime"].clone())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period() {
+    let sim = Sim::start(|node| node).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let before = transitions(view);
+
+    let crossed = sim.api.now();
+    sim.crowd().await;
+    let (condition, at) = view.becomes("PIDPressure", "True", SOON).await;
+    assert!(at - crossed <= AT_ONCE, "{:?} after it", at - crossed);
+    assert_eq!(condition["reason"], "KubeletHasInsufficientPID");
+    assert_eq!(
+        condition["message"],
+        "kubelet has insufficient PID available"
+    );
+    assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:33Z");
+    let event = view.event("NodeHasInsufficientPID", SOON).await;
+    assert_eq!(
+        event["involvedObject"]["uid"],
+        view.node().unwrap()["metadata"]["uid"]
+    );
+
+    // Over again a minute later: no second edge, and the period starts anew.
+    sim.host.tasks(FEW);
+    pass(Duration::from_mins(1)).await;
+    let again = sim.api.now();
+    sim.crowd().await;
+    pass(Duration::from_secs(1)).await;
+    sim.host.tasks(FEW);
+    let (condition, at) = view.becomes("PIDPressure", "False", TRANSITION * 2).await;
+    let held = at - again;
+    assert!(
+        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
+        "held for {held:?}"
+    );
+    assert_eq!(condition["reason"], "KubeletHasSufficientPID");
+    pass(AT_ONCE).await;
+    assert_eq!(
+        view.event_reasons(),
+        ["NodeHasInsufficientPID", "NodeHasSufficientPID"]
+    );
+
+    let after = transitions(view);
+    assert_ne!(after[2], before[2]);
+    for n in [0, 1, 3, 4] {
+        assert_eq!(after[n], before[n], "condition {n} did not change");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn falling_memory_is_met_within_a_quarter_of_a_second() {
+    // MiB a second; the quickest is as quick as one thread touches memory.
+    for rate in [100_u64, 500, 1_000, 2_000] {
+        let host = Arc::new(MadeUpHost::calm());
+        host.mem_working_set("11Gi");
+        let sim = Sim::on(&in_memory(), host, |node| node.hard("memory.available<1Gi")).await;
+        pass(Duration::from_millis(12_345)).await;
+        let mut used = 11 << 10;
+        let mut crossed = None;
+        while sim.view().status("MemoryPressure") != "True" {
+            used += rate / 20;
+            sim.host.mem_working_set(&format!("{used}Mi"));
+            if crossed.is_none() && used > 15 << 10 {
+                crossed = Some(sim.api.now());
+            }
+            pass(Duration::from_millis(50)).await;
+            assert!(used < 20 << 10, "{rate} MiB/s: not met at all");
+        }
+        let (_, at) = sim.view().becomes("MemoryPressure", "True", SOON).await;
+        let late = at - crossed.expect("no pressure before the threshold");
+        let limit = Duration::from_millis(250) + AT_ONCE;
+        assert!(late <= limit, "{rate} MiB/s: {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_threshold_is_met_below_it_and_not_at_it() {
+    //  used of 16 GiB, hard, soft, then the condition is
+    let (one_gi, two_gi) = ("memory.available<1Gi", "memory.available<2Gi");
+    let at_15: u64 = 15 << 30;
+    let at_14: u64 = 14 << 30;
+    let rows = [
+        ("at a hard one", at_15, one_gi, None, "False"),
+        ("one byte below it", at_15 + 1, one_gi, None, "True"),
+        ("at a soft one", at_14, one_gi, Some(two_gi), "False"),
+        (
+            "below it, long before its grace period ends",
+            at_14 + 1,
+            one_gi,
+            Some(two_gi),
+            "True",
+        ),
+    ];
+    for (name, used, hard, soft, expected) in rows {
+        let sim = Sim::start(|node| {
+            node.hard(hard).config(|overrides| {
+                overrides.eviction_soft = soft.map(str::to_owned);
+                let grace = soft.map(|_| "memory.available=10m".to_owned());
+                overrides.eviction_soft_grace_period = grace;
+            })
+        })
+        .await;
+        sim.host.mem_working_set(&used.to_string());
+        pass(Duration::from_secs(11)).await;
+        assert_eq!(sim.view().status("MemoryPressure"), expected, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn edges_are_sent_at_once_then_each_second_and_then_each_ten() {
+    // Regular syncs would carry edges too, and are out of the way here.
+    let sim = Sim::start(|node| {
+        node.config(|overrides| {
+            overrides.node_status_update_frequency = Some("1h".to_owned());
+            overrides.eviction_pressure_transition_period = Some("300ms".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_mins(2)).await;
+    let before = view.patches().len();
+    let began = sim.api.now();
+    // Over for less than half of each 0.7 s, for a minute and a half.
+    for _ in 0..128 {
+        sim.crowd().await;
+        pass(Duration::from_millis(50)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+        pass(Duration::from_millis(650)).await;
+    }
+    let ended = sim.api.now();
+    pass(Duration::from_secs(20)).await;
+
+    let patches = view.patches().split_off(before);
+    assert!(patches[0].at - began <= AT_ONCE, "the first at once");
+    for gap in gaps(&patches) {
+        assert!(Duration::from_secs(1) <= gap, "{gap:?} between two");
+    }
+    let at: Vec<_> = patches.iter().map(|patch| patch.at - began).collect();
+    let within =
+        |from: Duration, to: Duration| at.iter().filter(|&at| (from..to).contains(at)).count();
+    let seconds = Duration::from_secs;
+    let first = within(seconds(0), seconds(10));
+    assert!((2..=5).contains(&first), "a bucket of five: {at:?}");
+    let later = within(seconds(10), ended - began);
+    assert!((1..=8).contains(&later), "then one in ten seconds: {at:?}");
+    assert_eq!(
+        view.status("PIDPressure"),
+        "False",
+        "the last word is the truth"
+    );
+}

@@ -1,0 +1,76 @@
+//! Pressure in, condition out.
+
+/// Disks that are slow, hang, fail or are not measured.
+mod disks;
+/// When a condition begins and ends.
+mod edges;
+/// What a restart changes: nothing.
+mod restarts;
+/// What cannot be read.
+mod sources;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse::event::Side;
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Node, Running, in_memory};
+use nodepulse_tests::view::View;
+
+/// What a request takes in memory.
+const AT_ONCE: Duration = Duration::from_millis(5);
+const TRANSITION: Duration = Duration::from_mins(5);
+/// Room for 10,000 pids, of which the threshold wants 500 left.
+const FEW: u64 = 200;
+const MANY: u64 = 9_600;
+/// The longest that nobody looks.
+const LOOK: Duration = Duration::from_secs(10);
+/// Two sampling periods, after which a source that cannot be read is lost.
+const LOST: Duration = Duration::from_secs(20);
+
+/// A node that is registered and calm, its host, and the server.
+struct Sim {
+    api: Arc<ApiServer>,
+    host: Arc<MadeUpHost>,
+    node: Running,
+}
+
+impl Sim {
+    async fn start(configure: impl FnOnce(Node) -> Node) -> Self {
+        Self::on(&in_memory(), Arc::new(MadeUpHost::calm()), configure).await
+    }
+
+    async fn on(
+        api: &Arc<ApiServer>,
+        host: Arc<MadeUpHost>,
+        configure: impl FnOnce(Node) -> Node,
+    ) -> Self {
+        host.pid_max(10_000);
+        let node = Node::named("worker-1").host(Arc::clone(&host));
+        let node = configure(node).start(api);
+        let api = Arc::clone(api);
+        View::of(&api, "worker-1").settled(SOON).await;
+        Self { api, host, node }
+    }
+
+    fn view(&self) -> View<'_> {
+        View::of(&self.api, "worker-1")
+    }
+
+    async fn crowd(&self) {
+        self.host.tasks(MANY);
+        self.node.kernel().pid_crossing(Side::Over, 9_600).await;
+    }
+}
+
+/// A link to itself: there, but not to be read by anybody, like a mount whose server is gone.
+fn unreadable(host: &MadeUpHost, rel: &str) {
+    host.remove(rel);
+    let path = host.path().join(rel);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    symlink(path.file_name().unwrap(), &path).unwrap();
+}
