@@ -21,12 +21,12 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Version, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
-use crate::pods::{Place, place};
+use crate::pods::place;
 use crate::state::State;
 
 mod ledger;
 
-use ledger::{ByOwner, Counter, Counters, Ledger};
+use ledger::{ByOwner, Counter, Counters, Ledger, owner_of};
 
 /// The counters are read so often at most, which is a walk of all pods; and the state is written so
 /// often at most. Records that were in a ring when the counters were read have come by then.
@@ -484,14 +484,5 @@ impl Counts {
 
     pub(super) fn is_writing(&self) -> bool {
         self.writing
-    }
-}
-
-/// Whose counter that of the cgroup at `path` is.
-fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
-    match place(path, pods) {
-        Place::Pods => Some(KillOwner::Pods),
-        Place::Pod { pod } => Some(KillOwner::Pod(pod)),
-        Place::Container { .. } | Place::Other => None,
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::api::recorder::{KillOwner, ReportedKills};
 use crate::clock::BootNanos;
+use crate::pods::{Place, place};
 use crate::units::CgroupId;
 
 /// Kills whose Event was dropped are not reported again for this time: what refused it, a full queue
@@ -35,6 +36,15 @@ pub struct Counter {
 
 /// What the kernel has counted.
 pub type Counters = BTreeMap<KillOwner, Counter>;
+
+/// Whose counter that of the cgroup at `path` is, if `pods` is that of all pods.
+pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
+    match place(path, pods) {
+        Place::Pods => Some(KillOwner::Pods),
+        Place::Pod { pod } => Some(KillOwner::Pod(pod)),
+        Place::Container { .. } | Place::Other => None,
+    }
+}
 
 /// Kills by owner.
 pub type ByOwner = BTreeMap<KillOwner, u64>;
