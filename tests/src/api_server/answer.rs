@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use hyper::body::{Body, Frame, SizeHint};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -144,6 +144,15 @@ pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<Answer> {
         Answer::Endless(Bytes::from_static(bytes)),
         "application/json",
     )
+}
+
+/// A watch of one event, which is no change.
+pub(super) fn bookmark() -> Response<Answer> {
+    let bookmark = json!({
+        "type": "BOOKMARK",
+        "object": { "metadata": { "resourceVersion": "1" } },
+    });
+    whole(200, Bytes::from(format!("{bookmark}\n")))
 }
 
 /// Maps of one member each: 140 KB that take 15 MB once they are parsed.

@@ -27,6 +27,8 @@ pub enum Effect {
     LargeHeaders,
     /// 200 without a body: a watch that is over at once.
     Empty,
+    /// 200 with one bookmark: a watch that brings something, and is over at once.
+    Bookmark,
     /// The request is carried out, and its answer comes one byte a second.
     Drip,
     /// No answer; the connection stays.

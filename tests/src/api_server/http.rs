@@ -134,6 +134,7 @@ async fn suffer(
             Effect::ManyMembers => return answer::many_members(),
             Effect::LargeHeaders => return answer::large_headers(),
             Effect::Empty => return whole(200, Bytes::new()),
+            Effect::Bookmark => return answer::bookmark(),
             Effect::Drip => return dripping(answer()).await,
             Effect::Hang => return pending().await,
             Effect::HangAfterwards => {
