@@ -23,6 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Messages that come while an answer is waited for; more than these are a fault of the bus.
 const AHEAD: usize = 64;
 
+/// Most descriptors that Linux passes with one write (`SCM_MAX_FD`).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// A message with the descriptors that came with it.
+struct Received {
+    message: Message,
+    descriptors: Vec<OwnedFd>,
+}
+
 /// What of all that comes matters.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
@@ -38,6 +47,8 @@ pub(super) struct Session {
     serial: u32,
     /// Bytes that were read and not yet used.
     bytes: Vec<u8>,
+    /// Descriptors of the messages in `bytes`, in their order. A bus that sends more than those of
+    /// two messages is left.
     descriptors: VecDeque<OwnedFd>,
     ahead: VecDeque<Message>,
     /// logind's name on this bus. Anybody may send us a signal, but only logind has this name.
@@ -110,10 +121,9 @@ impl Session {
             member: "Inhibit",
             arguments: &["shutdown", "nodepulse", "Tells the cluster first", "delay"],
         };
-        self.descriptors.clear();
         let answer = tokio::time::timeout(PATIENCE, self.call(&call)).await??;
-        self.manager = answer.sender;
-        let lock = self.descriptors.pop_front();
+        self.manager = answer.message.sender;
+        let lock = answer.descriptors.into_iter().next();
         Ok(lock.map(|descriptor| Lock {
             _descriptor: descriptor,
         }))
@@ -122,11 +132,10 @@ impl Session {
     /// The next thing that matters.
     pub(super) async fn next(&mut self) -> io::Result<Heard> {
         loop {
-            // Anybody on the bus may send us signals, with descriptors that nobody asked for.
-            self.descriptors.clear();
+            // Any program on the bus may send signals with descriptors; those are closed here.
             let message = match self.ahead.pop_front() {
                 Some(message) => message,
-                None => self.message().await?,
+                None => self.message().await?.message,
             };
             if message.kind != Kind::Signal {
                 continue;
@@ -155,14 +164,15 @@ impl Session {
         self.call(&call).await.map(drop)
     }
 
-    async fn call(&mut self, call: &Call<'_>) -> io::Result<Message> {
+    async fn call(&mut self, call: &Call<'_>) -> io::Result<Received> {
         self.serial += 1;
         let serial = self.serial;
         self.stream.write_all(&call.bytes(serial)?).await?;
         loop {
-            let message = self.message().await?;
+            let received = self.message().await?;
+            let message = &received.message;
             match message.kind {
-                Kind::Return if message.reply_to == serial => return Ok(message),
+                Kind::Return if message.reply_to == serial => return Ok(received),
                 Kind::Error if message.reply_to == serial => {
                     let why = message.text().unwrap_or_default();
                     let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
@@ -172,22 +182,36 @@ impl Session {
                     if self.ahead.len() == AHEAD {
                         return Err(io::Error::other("the bus sends more than was asked for"));
                     }
-                    self.ahead.push_back(message);
+                    self.ahead.push_back(received.message);
                 }
             }
         }
     }
 
-    async fn message(&mut self) -> io::Result<Message> {
+    async fn message(&mut self) -> io::Result<Received> {
         loop {
             if let Some(fixed) = self.bytes.first_chunk::<FIXED>() {
                 let size = size(fixed)?;
                 if size <= self.bytes.len() {
                     let message: Vec<u8> = self.bytes.drain(..size).collect();
-                    return parse(&message);
+                    return Ok(self.with_descriptors(parse(&message)?));
                 }
             }
             self.read().await?;
+        }
+    }
+
+    /// Adds the descriptors that the message announces.
+    fn with_descriptors(&mut self, message: Message) -> Received {
+        let count = message.descriptors.min(self.descriptors.len());
+        let descriptors = self.descriptors.drain(..count).collect();
+        if self.bytes.is_empty() {
+            // No message announced them.
+            self.descriptors.clear();
+        }
+        Received {
+            message,
+            descriptors,
         }
     }
 
@@ -196,10 +220,16 @@ impl Session {
         if self.bytes.len() > MOST {
             return Err(io::Error::other("the bus sends no end of a line"));
         }
+        if self.descriptors.len() > 2 * MOST_DESCRIPTORS {
+            return Err(io::Error::other(
+                "the bus sends more descriptors than messages",
+            ));
+        }
         let (stream, bytes, descriptors) = (&self.stream, &mut self.bytes, &mut self.descriptors);
         let read = || {
             let mut buf = [0; 4096];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
             let mut beside = RecvAncillaryBuffer::new(&mut space);
             let mut into = [IoSliceMut::new(&mut buf)];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

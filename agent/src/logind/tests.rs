@@ -6,7 +6,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::wire::tests::{answer, prepare};
+use super::wire::tests::{answer, answer_with_descriptor, prepare, signal_with_descriptor};
 use super::*;
 
 /// logind's name on the bus.
@@ -35,17 +35,25 @@ async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
 
 /// Answers call `serial`, which takes a lock.
 async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
+    lock_asked_for(bus).await;
+    with_descriptor(bus, &answer_with_descriptor(NAME, serial)).await
+}
+
+async fn lock_asked_for(bus: &mut UnixStream) {
     let mut said = [0; 4096];
     let len = bus.read(&mut said).await.unwrap();
     let call = String::from_utf8_lossy(&said[..len]).into_owned();
     for word in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
         assert!(call.contains(word), "{call:?}");
     }
-    with_descriptor(bus, &answer(NAME, serial)).await
 }
 
 /// Sends a message, and with it a descriptor whose other end is given.
 async fn with_descriptor(bus: &UnixStream, message: &[u8]) -> Std {
+    sent_with_descriptor(bus, message).await.unwrap()
+}
+
+async fn sent_with_descriptor(bus: &UnixStream, message: &[u8]) -> io::Result<Std> {
     let (ours, theirs) = Std::pair().unwrap();
     bus.async_io(Interest::WRITABLE, || {
         let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
@@ -55,10 +63,9 @@ async fn with_descriptor(bus: &UnixStream, message: &[u8]) -> Std {
         let bytes = [std::io::IoSlice::new(message)];
         Ok(sendmsg(&*bus, &bytes, &mut beside, SendFlags::empty())?)
     })
-    .await
-    .unwrap();
+    .await?;
     ours.set_nonblocking(true).unwrap();
-    ours
+    Ok(ours)
 }
 
 /// Whether whoever got the other end has dropped it.
@@ -103,6 +110,50 @@ async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() 
         Some(Word::ShuttingDown(Some(_)))
     ));
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Any program on the bus may send us descriptors, also while we wait for logind's.
+#[tokio::test]
+async fn a_strangers_descriptor_is_not_taken_for_the_lock() {
+    let (path, listener) = bus("stranger");
+    let (send, mut words) = mpsc::channel(4);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (mut bus, first) = subscribed(&listener).await;
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(words.recv().await, Some(Word::ShuttingDown(_))));
+    assert!(is_free(&first));
+    bus.write_all(&prepare(NAME, false)).await.unwrap();
+    lock_asked_for(&mut bus).await;
+    let stranger = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
+    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
+    assert!(matches!(words.recv().await, Some(Word::Cancelled)));
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    let Some(Word::ShuttingDown(Some(held))) = words.recv().await else {
+        panic!("no lock");
+    };
+    assert!(is_free(&stranger), "the stranger's descriptor is closed");
+    assert!(!is_free(&lock), "the lock is kept");
+    drop(held);
+    assert!(is_free(&lock));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn a_bus_that_sends_descriptors_or_a_line_without_end_is_left() {
+    // With what the socket takes before the agent reads it.
+    for (bytes, most) in [(1, 1000), (4096, 100)] {
+        let (path, listener) = bus(&format!("endless-{bytes}"));
+        let (send, _words) = mpsc::channel(1);
+        tokio::spawn(follow(connect(&path), path.clone(), send));
+        let (bus, _) = listener.accept().await.unwrap();
+        let line = vec![b'a'; bytes];
+        let mut pieces = 0;
+        while pieces < most && sent_with_descriptor(&bus, &line).await.is_ok() {
+            pieces += 1;
+        }
+        assert!(pieces < most, "{pieces} pieces of {bytes} bytes");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SENDER: u8 = 7;
 const SIGNATURE: u8 = 8;
+const UNIX_FDS: u8 = 9;
 
 /// A method call with texts as arguments.
 pub(super) struct Call<'a> {
@@ -48,6 +49,8 @@ pub(super) struct Message {
     pub(super) kind: Kind,
     /// Of the call that it answers; 0: of none.
     pub(super) reply_to: u32,
+    /// How many descriptors come with it.
+    pub(super) descriptors: usize,
     pub(super) sender: String,
     pub(super) interface: String,
     pub(super) member: String,
@@ -117,6 +120,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
             Some(_) | None => Kind::Other,
         },
         reply_to: 0,
+        descriptors: 0,
         sender: String::new(),
         interface: String::new(),
         member: String::new(),
@@ -129,8 +133,11 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
         let value = at + 4;
         at = match kind {
             b'u' => {
-                if code == REPLY_SERIAL {
-                    message.reply_to = u32::try_from(number(bytes, value)?).unwrap_or_default();
+                let number = number(bytes, value)?;
+                match code {
+                    REPLY_SERIAL => message.reply_to = u32::try_from(number).unwrap_or_default(),
+                    UNIX_FDS => message.descriptors = number,
+                    _ => {}
                 }
                 value + 4
             }
@@ -224,11 +231,11 @@ pub(super) mod tests {
     use super::*;
 
     /// As a bus would send it.
-    pub fn message(kind: u8, fields: &[(u8, &str)], reply_to: Option<u32>, body: &[u8]) -> Vec<u8> {
+    pub fn message(kind: u8, fields: &[(u8, &str)], numbers: &[(u8, u32)], body: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
-        if let Some(serial) = reply_to {
-            all.extend([REPLY_SERIAL, 1, b'u', 0]);
-            all.extend(serial.to_le_bytes());
+        for (code, number) in numbers {
+            all.extend([*code, 1, b'u', 0]);
+            all.extend(number.to_le_bytes());
         }
         for (code, text) in fields {
             pad(&mut all, 8);
@@ -252,12 +259,25 @@ pub(super) mod tests {
             (INTERFACE, "org.freedesktop.login1.Manager"),
             (MEMBER, "PrepareForShutdown"),
         ];
-        message(SIGNAL, &fields, None, &u32::from(begins).to_le_bytes())
+        message(SIGNAL, &fields, &[], &u32::from(begins).to_le_bytes())
     }
 
     /// An answer to call `serial`.
     pub fn answer(sender: &str, serial: u32) -> Vec<u8> {
-        message(METHOD_RETURN, &[(SENDER, sender)], Some(serial), &[])
+        let numbers = [(REPLY_SERIAL, serial)];
+        message(METHOD_RETURN, &[(SENDER, sender)], &numbers, &[])
+    }
+
+    /// An answer to call `serial` that comes with a descriptor.
+    pub fn answer_with_descriptor(sender: &str, serial: u32) -> Vec<u8> {
+        let numbers = [(REPLY_SERIAL, serial), (UNIX_FDS, 1)];
+        message(METHOD_RETURN, &[(SENDER, sender)], &numbers, &[])
+    }
+
+    /// A signal of a program that sends a descriptor to whom it likes.
+    pub fn signal_with_descriptor(sender: &str) -> Vec<u8> {
+        let fields = [(SENDER, sender), (INTERFACE, "a.b"), (MEMBER, "C")];
+        message(SIGNAL, &fields, &[(UNIX_FDS, 1)], &[])
     }
 
     #[test]
@@ -292,6 +312,8 @@ pub(super) mod tests {
         assert_eq!(read.member, "PrepareForShutdown");
         assert!(read.boolean().unwrap());
         assert_eq!(parse(&answer(":1.3", 5)).unwrap().reply_to, 5);
+        let answer = parse(&answer_with_descriptor(":1.3", 5)).unwrap();
+        assert_eq!((answer.reply_to, answer.descriptors), (5, 1));
         for len in 0..whole.len() - 4 {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
         }
