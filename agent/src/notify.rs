@@ -10,6 +10,9 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// The watchdog is notified at least this often, however long the manager's patience is.
+const LONGEST: Duration = Duration::from_hours(1);
+
 /// The service manager's socket, where there is one.
 #[derive(Debug, Default)]
 pub struct Notify {
@@ -20,19 +23,16 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// To the socket at `address`, a path or `@` and an abstract name. Connected at once: once the
+    /// To the socket at `address`, an absolute path or `@` and an abstract name. Connected at once: once the
     /// sandbox holds, abstract names of others cannot be connected to.
     ///
     /// `watchdog` is half of the manager's patience.
     ///
     /// # Errors
     ///
-    /// Where nobody listens there.
+    /// If the address is no such name, or if nobody listens there.
     pub fn connect(address: &str, watchdog: Option<Duration>) -> io::Result<Self> {
-        let address = match address.strip_prefix('@') {
-            Some(name) => SocketAddr::from_abstract_name(name)?,
-            None => SocketAddr::from_pathname(address)?,
-        };
+        let address = self::address(address)?;
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         socket.connect_addr(&address)?;
@@ -84,7 +84,31 @@ impl Notify {
     }
 }
 
-/// How often the manager wants to hear of us: half of `WATCHDOG_USEC`, where it means our process.
+/// The address that `NOTIFY_SOCKET` contains. A relative path is refused, as by `sd_notify(3)`: the
+/// manager does not know the working directory.
+///
+/// # Errors
+///
+/// If it is not of the two forms or too long; with a correct example.
+pub fn address(text: &str) -> io::Result<SocketAddr> {
+    let address = match text.strip_prefix('@') {
+        Some("") => None,
+        Some(name) => SocketAddr::from_abstract_name(name).ok(),
+        None if text.starts_with('/') => SocketAddr::from_pathname(text).ok(),
+        None => None,
+    };
+    address.ok_or_else(|| {
+        let text: String = text.chars().take(80).collect();
+        let why = format!(
+            "NOTIFY_SOCKET: {text:?} is neither an absolute path nor @ and an abstract name, of at \
+             most 107 bytes; a correct example: NOTIFY_SOCKET=/run/systemd/notify"
+        );
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
+}
+
+/// How often the manager wants to hear of us: half of `WATCHDOG_USEC`, where it means our process,
+/// and at most an hour.
 ///
 /// # Errors
 ///
@@ -103,13 +127,15 @@ pub fn watchdog(
     }
     let period = text.parse().ok().map(Duration::from_micros);
     let period = period.filter(|period| Duration::from_secs(1) < *period);
-    period.map(|period| Some(period / 2)).ok_or_else(|| {
-        let text: String = text.chars().take(80).collect();
-        format!(
-            "WATCHDOG_USEC: {text:?} is no time above a second in microseconds; a correct \
+    period
+        .map(|period| Some((period / 2).min(LONGEST)))
+        .ok_or_else(|| {
+            let text: String = text.chars().take(80).collect();
+            format!(
+                "WATCHDOG_USEC: {text:?} is no time above a second in microseconds; a correct \
              example: WATCHDOG_USEC=30000000 (WatchdogSec=30s in the unit)"
-        )
-    })
+            )
+        })
 }
 
 #[cfg(test)]
@@ -125,6 +151,12 @@ mod tests {
             (Some("30000000"), None, seconds(15), "half"),
             (Some("30000000"), Some("7"), seconds(15), "for us"),
             (Some("30000000"), Some("8"), Ok(None), "for another process"),
+            (
+                Some("18446744073709551615"),
+                None,
+                seconds(3600),
+                "an hour at most",
+            ),
         ];
         for (usec, pid, expected, why) in rows {
             assert_eq!(watchdog(usec, pid, 7), expected, "{why}");
@@ -134,6 +166,29 @@ mod tests {
             for word in ["WATCHDOG_USEC", bad, "WATCHDOG_USEC=30000000"] {
                 assert!(refused.contains(word), "{refused}");
             }
+        }
+    }
+
+    #[test]
+    fn an_address_is_an_absolute_path_or_an_abstract_name() {
+        for good in ["/run/systemd/notify", "@manager"] {
+            assert!(address(good).is_ok(), "{good}");
+        }
+        let long = format!("/{}", "a".repeat(108));
+        for bad in [
+            "",
+            "@",
+            "run/notify",
+            "vsock:2:1234",
+            "/a\0b",
+            &long,
+            &long.replace('/', "@"),
+        ] {
+            let refused = address(bad).unwrap_err().to_string();
+            for word in ["NOTIFY_SOCKET: ", "NOTIFY_SOCKET=/run/systemd/notify"] {
+                assert!(refused.contains(word), "{refused}");
+            }
+            assert!(refused.len() < 300, "{refused}");
         }
     }
 
