@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+pub mod fuzzing;
 mod session;
 mod wire;
 
@@ -140,11 +141,13 @@ async fn listen(mut session: Session, words: &mpsc::Sender<Word>) -> io::Result<
                 continue;
             }
         };
-        if matches!(word, Word::Cancelled) && lock.is_none() {
-            lock = session.inhibit().await?;
-        }
+        let cancelled = matches!(word, Word::Cancelled);
         if words.send(word).await.is_err() {
             return Ok(());
+        }
+        // Reported first: logind may refuse another lock.
+        if cancelled && lock.is_none() {
+            lock = session.inhibit().await?;
         }
     }
 }

@@ -1,0 +1,54 @@
+//! What a connection does with the bytes that it receives, for the fuzz targets.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::session::Session;
+use super::wire::{FIXED, parse, size};
+use super::{Word, listen};
+
+/// A message as it is read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Of the whole message, in bytes.
+    pub len: usize,
+    /// Empty if there is none, as the other two texts.
+    pub sender: String,
+    /// Of the signal.
+    pub interface: String,
+    /// Of the signal.
+    pub member: String,
+    /// What follows the header.
+    pub body: Vec<u8>,
+    /// The body as a boolean, if it is one.
+    pub boolean: Option<bool>,
+}
+
+/// The message that the bytes begin with, if it is complete and valid.
+#[must_use]
+pub fn message(bytes: &[u8]) -> Option<Read> {
+    let len = size(bytes.first_chunk::<FIXED>()?).ok()?;
+    let message = parse(bytes.get(..len)?).ok()?;
+    let _text: io::Result<&str> = message.text();
+    Some(Read {
+        len,
+        boolean: message.boolean().ok(),
+        sender: message.sender,
+        interface: message.interface,
+        member: message.member,
+        body: message.body,
+    })
+}
+
+/// A connection to the bus from its beginning to its end.
+///
+/// # Errors
+///
+/// Why it ended, unless nobody receives the words any more.
+pub async fn connection(stream: UnixStream, words: &mpsc::Sender<Word>) -> io::Result<()> {
+    listen(Session::open(stream).await?, words).await
+}
