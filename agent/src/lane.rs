@@ -152,7 +152,7 @@ impl Lane {
             late.logged = true;
             warn!(
                 purpose = self.purpose.as_str(),
-                limit_s = limit.as_secs(),
+                limit_s = limit.as_secs_f64(),
                 "a file system does not answer; until it does, nothing more is asked for this purpose"
             );
         }

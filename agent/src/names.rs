@@ -27,10 +27,11 @@ mod conf;
 
 use conf::Conf;
 
-/// For one lookup, all domains that are tried included: less than a connection may take to open.
-pub const LIMIT: Duration = Duration::from_secs(4);
+/// For the questions of one lookup, all domains that are tried included. With [`FILES_LIMIT`] a
+/// second less than a connection may take to open, so that the error is the one of the lookup.
+pub const LIMIT: Duration = Duration::from_millis(3500);
 /// For the two files. What they said last is good enough while their disk hangs.
-const FILES_LIMIT: Duration = Duration::from_secs(1);
+pub const FILES_LIMIT: Duration = Duration::from_millis(500);
 /// Most bytes of an answer by UDP, to a question that allows no more than this.
 const DATAGRAM: usize = 512;
 
@@ -105,7 +106,7 @@ impl Names {
     }
 
     /// All addresses of `name`, each once: those of `/etc/hosts`, else what the first server that
-    /// knows it says, version 4 first. At most [`LIMIT`].
+    /// knows it says, version 4 first. At most [`FILES_LIMIT`] and [`LIMIT`].
     ///
     /// # Errors
     ///

@@ -28,13 +28,17 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
 use super::credentials::Bearer;
-use crate::names::{NameError, Names};
+use crate::names::{self, NameError, Names};
 
 /// Opens a stream to the API server: TCP and TLS in the field, memory in a simulation.
 pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
 
 /// Limit on opening a connection, TLS handshake included. Two tries fit into one deadline.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A lookup ends in time to be the error of the connection.
+const _: () = assert!(
+    names::LIMIT.as_millis() + names::FILES_LIMIT.as_millis() + 1000 <= CONNECT_LIMIT.as_millis()
+);
 /// When a connection without traffic is probed by TCP.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged.
