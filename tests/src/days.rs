@@ -187,14 +187,23 @@ impl Day<'_> {
 }
 
 /// `SplitMix64`: the same numbers on every run.
-struct Draws(AtomicU64);
+#[derive(Debug)]
+pub struct Draws(AtomicU64);
 
 impl Draws {
-    fn new(seed: u64) -> Self {
+    /// The sequence of this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
 
-    fn next(&self) -> u64 {
+    /// One of `count` numbers from 0.
+    pub fn below(&self, count: u64) -> u64 {
+        self.next() % count
+    }
+
+    /// The next number.
+    pub fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -19,6 +19,7 @@ pub mod days;
 pub mod demo;
 pub mod fuzzing;
 pub mod host_root;
+pub mod hostile;
 pub mod http1;
 pub mod hung_files;
 pub mod loaded;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::SOON;
 use crate::api_server::ApiServer;
 use crate::pod::Pod;
-use crate::process::Process;
+use crate::process::{Process, node_mode};
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Provoke};
 use crate::view::View;
@@ -115,21 +115,11 @@ impl Cluster {
     pub async fn agent_of(&self, program: &Path, tier: &str) -> Process {
         let state = self.dir.path().join("state").display().to_string();
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
-        let agent = Process::start_program(
+        let agent = self.agent_with(
             program,
-            [
-                "run",
-                "--mode",
-                "node",
-                "--node-name",
-                "worker-1",
-                "--node-ip",
-                "0.0.0.0",
-                "--allow-ready-without-runtime",
+            &[
                 "--kubeconfig",
                 &kubeconfig.display().to_string(),
-                "--cgroup-root",
-                &self.tree.path(""),
                 "--state-directory",
                 &state,
                 "--kernel-tier",
@@ -140,6 +130,14 @@ impl Cluster {
         agent.says("kills are told", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
         agent
+    }
+
+    /// Starts the agent of this program with these arguments beside those that it cannot do without.
+    #[must_use]
+    pub fn agent_with(&self, program: &Path, further: &[&str]) -> Process {
+        let mut arguments = node_mode(&["--cgroup-root", &self.tree.path("")]);
+        arguments.extend(further.iter().map(|&argument| argument.to_owned()));
+        Process::start_program(program, arguments)
     }
 
     /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
-use crate::{bench, build_ebpf, setup, tidy, vm};
+use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 
 /// Names a kubeconfig of an administrator of a real API server.
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
@@ -20,6 +20,8 @@ pub struct Stage {
     /// Names of stages that must have succeeded.
     pub needs: &'static [&'static str],
     pub run: fn(&Repo) -> Result<Outcome>,
+    /// What runs instead if the command line names the stage.
+    pub run_if_named: fn(&Repo) -> Result<Outcome>,
 }
 
 /// What a stage that could run found.
@@ -31,7 +33,7 @@ pub struct Outcome {
     pub unavailable: Vec<String>,
 }
 
-/// The budgets are for two slow cores with nothing built yet; all of them together are an hour. They
+/// The budgets are for two slow cores with nothing built yet; all of them together are well under the limit. They
 /// are for comparison: a run fails only if all of it takes too long.
 pub const STAGES: &[Stage] = &[
     stage("setup", 450, &[], |repo| done(setup::all(repo))),
@@ -49,6 +51,12 @@ pub const STAGES: &[Stage] = &[
     stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
+    Stage {
+        run_if_named: |repo| hostile(repo, "600", &["hostile_day", "hostile_machine"]),
+        ..stage("hostile", 480, &["build"], |repo| {
+            hostile(repo, "60", &["hostile_machine"])
+        })
+    },
 ];
 
 const fn stage(
@@ -62,6 +70,7 @@ const fn stage(
         budget_seconds,
         needs,
         run,
+        run_if_named: run,
     }
 }
 
@@ -179,6 +188,23 @@ fn overhead(repo: &Repo) -> Result<Outcome> {
         failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
         ..Outcome::default()
     })
+}
+
+/// The release binary while everything around it misbehaves for so many `seconds`.
+fn hostile(repo: &Repo, seconds: &str, tests: &[&str]) -> Result<Outcome> {
+    const SECONDS: &str = "NODEPULSE_HOSTILE_SECONDS";
+    can_load_programs()?;
+    let program = xtask_run::agent(repo)?;
+    let mut test = workspace(repo, "test");
+    test.args(["--features", "nodepulse-tests/kernel"]);
+    for name in tests {
+        test.args(["--test", name]);
+    }
+    test.env("NODEPULSE_HOSTILE_PROGRAM", program);
+    if std::env::var_os(SECONDS).is_none() {
+        test.env(SECONDS, seconds);
+    }
+    libtest::run(test.args(["--", "--nocapture"]))
 }
 
 /// An error for a stage that this machine cannot run.

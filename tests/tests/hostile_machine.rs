@@ -1,0 +1,206 @@
+//! One agent, as it is shipped, on this machine while everything around it misbehaves at random: the
+//! API server, files, a credential plugin, connections, kills.
+//!
+//! Always compiled; runs with the feature `kernel`, as root, by `cargo xtask test hostile`.
+//! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` says for how long, and
+//! another `NODEPULSE_HOSTILE_SEED` is another day.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::{ApiServer, Identity};
+use nodepulse_tests::days::Draws;
+use nodepulse_tests::hostile::attackers::{self, Victim};
+use nodepulse_tests::hostile::footprint::Footprint;
+use nodepulse_tests::hostile::{Spells, busiest};
+use nodepulse_tests::pod_kills::{Cluster, stop};
+use nodepulse_tests::process::Process;
+use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::view::View;
+use tokio::time::{Instant, sleep};
+
+const TOKEN: &str = "hostile";
+const PODS: usize = 6;
+/// The most requests in any second, and on average in any minute.
+const CEILING: [(Duration, usize); 2] = [
+    (Duration::from_secs(1), 40),
+    (Duration::from_mins(1), 60 * 6),
+];
+/// How far memory may be from what it was, in KiB.
+const MEMORY: u64 = 1024;
+/// Helper threads may be idle or gone at either moment; there is one at most for each purpose.
+const THREADS: u64 = 2;
+/// Before the first figures and before the last: caches are filled, retries are over.
+const QUIET: Duration = Duration::from_secs(45);
+
+const CONFIG: &str = "apiVersion: nodepulse.dev/v1alpha1
+kind: NodepulseConfiguration
+maxPods: 77
+";
+
+fn setting(name: &str) -> Option<String> {
+    std::env::var_os(name)?.into_string().ok()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    let number = setting(name).map_or(default, |text| text.parse().expect("a number"));
+    println!("{name}={number}");
+    number
+}
+
+/// A kubeconfig whose user runs the plugin.
+fn kubeconfig(api: &ApiServer, dir: &Path) -> PathBuf {
+    api.allow_token(TOKEN, Identity::node("worker-1"));
+    let plugin = attackers::plugin(dir, TOKEN);
+    let path = dir.join("kubeconfig");
+    api.token_kubeconfig(&path, "TOKEN");
+    let text = fs::read_to_string(&path).unwrap();
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: [{}]}}",
+        plugin.display()
+    );
+    fs::write(&path, text.replace("token: TOKEN", &exec)).unwrap();
+    path
+}
+
+/// The agent under attack.
+struct Target {
+    cluster: Cluster,
+    agent: Process,
+    serving: String,
+    dir: tempfile::TempDir,
+    victims: Vec<Victim>,
+}
+
+impl Target {
+    async fn start(program: &Path) -> Self {
+        let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+        let cluster = Cluster::with("hostile", PODS, provoke).await;
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = kubeconfig(&cluster.api, dir.path());
+        let victims = vec![
+            Victim {
+                path: dir.path().join("config.yaml"),
+                content: CONFIG.to_owned(),
+            },
+            Victim {
+                content: fs::read_to_string(&kubeconfig).unwrap(),
+                path: kubeconfig,
+            },
+        ];
+        victims.iter().for_each(Victim::restore);
+        let agent = cluster.agent_with(
+            program,
+            &[
+                "--kubeconfig",
+                &victims[1].path.display().to_string(),
+                "--config",
+                &victims[0].path.display().to_string(),
+                "--serve-address",
+                "127.0.0.1:0",
+            ],
+        );
+        View::of(&cluster.api, "worker-1").settled(SOON).await;
+        let line = agent.says("serving address=", SOON).await;
+        let (_, address) = line.split_once("address=").unwrap();
+        let serving = address.split(' ').next().unwrap().to_owned();
+        Self {
+            cluster,
+            agent,
+            serving,
+            dir,
+            victims,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::of(self.agent.id())
+            .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.said("").join("\n")))
+    }
+
+    /// Kills in bursts; while some of them happen the agent is stopped. Gives when.
+    async fn kills(&self, draws: Draws, end: Instant) -> Spells {
+        let mut stops = Spells::default();
+        while Instant::now() < end {
+            let kills = usize::try_from(1 + draws.below(80)).unwrap();
+            if draws.below(4) == 0 {
+                let time = Duration::from_millis(500 + draws.below(3_000));
+                let stopped = attackers::stopped(self.agent.id(), time);
+                let stopped = stops.during(&self.cluster.api, stopped);
+                tokio::join!(stopped, self.cluster.kill(kills));
+            } else {
+                self.cluster.kill(kills).await;
+            }
+            sleep(Duration::from_secs(1 + draws.below(20))).await;
+        }
+        stops
+    }
+
+    /// The API server misbehaves by turns.
+    async fn server(&self, draws: Draws, end: Instant) -> Spells {
+        let (api, mut spells) = (&self.cluster.api, Spells::default());
+        while Instant::now() < end {
+            sleep(Duration::from_secs(25 + draws.below(30))).await;
+            let time = Duration::from_secs(5 + draws.below(25));
+            match draws.below(3) {
+                0 => spells.silence(api, time).await,
+                _ => spells.rage(api, &draws, 30, time).await,
+            }
+        }
+        spells
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
+    let program = setting("NODEPULSE_HOSTILE_PROGRAM");
+    let program = PathBuf::from(program.expect("run `cargo xtask test hostile`"));
+    let draws = Draws::new(number("NODEPULSE_HOSTILE_SEED", 20));
+    let time = Duration::from_secs(number("NODEPULSE_HOSTILE_SECONDS", 120));
+    let fork = || Draws::new(draws.next());
+    let target = Target::start(&program).await;
+    target.cluster.kill(PODS).await;
+    sleep(QUIET).await;
+    let before = target.footprint();
+
+    let end = Instant::now() + time;
+    let (mut spells, mut failed, stops, ..) = tokio::join!(
+        target.server(fork(), end),
+        attackers::probes(target.serving.clone(), || target.cluster.api.now(), end),
+        target.kills(fork(), end),
+        attackers::half_open(target.serving.clone(), 500, end),
+        attackers::files(&target.victims, target.agent.id(), fork(), end),
+        attackers::credentials(target.dir.path(), fork(), end),
+    );
+    sleep(QUIET).await;
+    let after = target.footprint();
+    println!("before {before:?}\nafter  {after:?}");
+    // A process that is stopped answers nothing.
+    failed.retain(|(began, _)| !stops.covers(*began, Duration::from_secs(1)));
+    assert_eq!(failed, [], "probes of /livez");
+    spells.extend(stops);
+    let Target { cluster, agent, .. } = target;
+    let (api, now) = (&cluster.api, cluster.api.now());
+    let renewals = View::of(api, "worker-1").renewals();
+    assert_eq!(spells.late(&renewals, now), [""; 0]);
+    let requests = api.requests();
+    for (window, ceiling) in CEILING {
+        let most = busiest(&requests, window);
+        println!("at most {most} requests within {window:?}");
+        assert!(most <= ceiling, "{most} requests within {window:?}");
+    }
+    let log = stop(agent).await;
+    assert_eq!(cluster.told(), cluster.counted(), "{}", log.join("\n"));
+    assert!(after.threads <= before.threads + THREADS);
+    assert_eq!(after.descriptors, before.descriptors);
+    assert_eq!(after.descendants, 0);
+    let grown = |before: u64, after: u64| after.saturating_sub(before) > MEMORY;
+    assert!(!grown(before.anonymous_kib, after.anonymous_kib));
+    assert!(!grown(before.rss_kib, after.rss_kib));
+}
