@@ -32,7 +32,9 @@ const CEILING: [(Duration, usize); 2] = [
 const MEMORY: u64 = 1024;
 /// Helper threads may be idle or gone at either moment; there is one at most for each purpose.
 const THREADS: u64 = 2;
-/// Before the first figures and before the last: caches are filled, retries are over.
+/// The first attacks, before memory is compared.
+const FIRST: Duration = Duration::from_secs(60);
+/// After attacks: retries are over.
 const QUIET: Duration = Duration::from_secs(45);
 
 const CONFIG: &str = "apiVersion: nodepulse.dev/v1alpha1
@@ -138,6 +140,27 @@ impl Target {
         stops
     }
 
+    /// Everything at once for `time`, and then nothing until it is over. Gives when the server
+    /// misbehaved, probes that failed, and when the agent was stopped.
+    async fn attacked(
+        &self,
+        draws: &Draws,
+        time: Duration,
+    ) -> (Spells, Vec<(Duration, String)>, Spells) {
+        let end = Instant::now() + time;
+        let fork = || Draws::new(draws.next());
+        let (spells, failed, stops, ..) = tokio::join!(
+            self.server(fork(), end),
+            attackers::probes(self.serving.clone(), || self.cluster.api.now(), end),
+            self.kills(fork(), end),
+            attackers::half_open(self.serving.clone(), 500, end),
+            attackers::files(&self.victims, self.agent.id(), fork(), end),
+            attackers::credentials(self.dir.path(), fork(), end),
+        );
+        sleep(QUIET).await;
+        (spells, failed, stops)
+    }
+
     /// The API server misbehaves by turns.
     async fn server(&self, draws: Draws, end: Instant) -> Spells {
         let (api, mut spells) = (&self.cluster.api, Spells::default());
@@ -162,25 +185,18 @@ async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
     let program = setting("NODEPULSE_HOSTILE_PROGRAM");
     let program = PathBuf::from(program.expect("run `cargo xtask test hostile`"));
     let draws = Draws::new(number("NODEPULSE_HOSTILE_SEED", 20));
-    let time = Duration::from_secs(number("NODEPULSE_HOSTILE_SECONDS", 120));
-    let fork = || Draws::new(draws.next());
+    let time = Duration::from_secs(number("NODEPULSE_HOSTILE_SECONDS", 60));
     let target = Target::start(&program).await;
-    target.cluster.kill(PODS).await;
-    sleep(QUIET).await;
+    let fresh = target.footprint();
+    // Every attack has been met once: buffers and helper threads are there.
+    let (mut spells, mut failed, mut stops) = target.attacked(&draws, FIRST).await;
     let before = target.footprint();
-
-    let end = Instant::now() + time;
-    let (mut spells, mut failed, stops, ..) = tokio::join!(
-        target.server(fork(), end),
-        attackers::probes(target.serving.clone(), || target.cluster.api.now(), end),
-        target.kills(fork(), end),
-        attackers::half_open(target.serving.clone(), 500, end),
-        attackers::files(&target.victims, target.agent.id(), fork(), end),
-        attackers::credentials(target.dir.path(), fork(), end),
-    );
-    sleep(QUIET).await;
+    let then = target.attacked(&draws, time).await;
+    spells.extend(then.0);
+    failed.extend(then.1);
+    stops.extend(then.2);
     let after = target.footprint();
-    println!("before {before:?}\nafter  {after:?}");
+    println!("fresh  {fresh:?}\nbefore {before:?}\nafter  {after:?}");
     // A process that is stopped answers nothing.
     failed.retain(|(began, _)| !stops.covers(*began, Duration::from_secs(1)));
     assert_eq!(failed, [], "probes of /livez");

@@ -91,7 +91,7 @@ pub enum End {
 
 /// How one watch follows another, the same for all of them: after any end, also the one that was
 /// asked for, there is a pause, 0.8 to 1.6 s at first and 30 to 60 s at last. The pauses begin anew
-/// after a watch that was open for [`LIVED`] or brought anything.
+/// after a watch that was open for `LIVED` or brought anything.
 #[derive(Debug)]
 pub struct Pace {
     backoff: Backoff,

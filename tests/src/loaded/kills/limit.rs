@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use nodepulse::clock::Clock;
 use nodepulse::event::kmsg::Log;
@@ -11,15 +12,20 @@ use nodepulse::event::{LoggedKill, LoggedScope, OomKill, OomScope};
 use nodepulse::kernel::handle::CgroupMount;
 use nodepulse::kernel::kmsg;
 use nodepulse::units::CgroupId;
+use tokio::time::{interval, timeout};
 
 use super::{MIB, tree};
-use crate::eventually;
 use crate::loaded::Loaded;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
-/// Of each shape. The kernel logs which limit it was for ten kills in 5 s.
+/// Of each shape.
 const KILLS: usize = 2;
+/// The kernel logs which limit it was for at most ten kills in 5 s, whoever provoked them.
+/// <https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c>
+const ATTEMPTS: usize = 12;
+/// For one line of the log.
+const LOGGED: Duration = Duration::from_secs(1);
 
 /// Limits of a pod and of the container in it, in KiB, and whether another container of the pod runs
 /// too.
@@ -58,10 +64,7 @@ pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
         let _pause = pause.transpose()?;
         let mount = mount(&tree)?;
         for _ in 0..KILLS {
-            let (pid, status) = provoke.eat_in(&tree.dir("pod/container"), 64 * MIB)?;
-            assert!(!status.success(), "{shape}: it was killed");
-            let kill = loaded.kill_of(pid).await;
-            let logged = logged(&mut log, pid).await;
+            let (kill, logged) = logged_kill(loaded, provoke, &tree, &mut log).await?;
             let said = said(&kill, &mount);
             assert!(
                 said.contains(&logged),
@@ -77,6 +80,24 @@ pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
         "{kills} kills as the kernel's log has them, {at_pod} at a pod's limit, {not_told_apart} not \
          told apart"
     ))
+}
+
+/// A kill of which the kernel logs the limit.
+async fn logged_kill(
+    loaded: &mut Loaded,
+    provoke: &Provoke,
+    tree: &CgroupTree,
+    log: &mut File,
+) -> io::Result<(OomKill, String)> {
+    for _ in 0..ATTEMPTS {
+        let (pid, status) = provoke.eat_in(&tree.dir("pod/container"), 64 * MIB)?;
+        assert!(!status.success(), "it was killed");
+        let kill = loaded.kill_of(pid).await;
+        if let Ok(logged) = timeout(LOGGED, logged(log, pid)).await {
+            return Ok((kill, logged));
+        }
+    }
+    panic!("the kernel logged the limit of none of {ATTEMPTS} kills");
 }
 
 fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
@@ -99,25 +120,21 @@ fn said(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
         .collect()
 }
 
-/// `oom_memcg` of the kill of `pid`.
+/// `oom_memcg` of the kill of `pid`, once the kernel has logged it.
 async fn logged(log: &mut File, pid: u32) -> String {
     let mut lines = Log::default();
-    let mut read = || {
+    let mut reads = interval(Duration::from_millis(5));
+    loop {
+        reads.tick().await;
         let mut buf = vec![0; 8192];
         while let Ok(len) = log.read(&mut buf) {
             lines.record(&buf[..len]);
         }
         let kills = lines.take(Clock::kernel().now().boot);
         let is = |kill: &LoggedKill| kill.victim.0 == pid;
-        match kills.into_iter().find(is).map(|kill| kill.scope) {
-            Some(LoggedScope::Memcg(Some(path))) => Ok(String::from_utf8_lossy(&path).into_owned()),
-            other => Err(io::Error::other(format!("{other:?}"))),
+        let scope = kills.into_iter().find(is).map(|kill| kill.scope);
+        if let Some(LoggedScope::Memcg(Some(path))) = scope {
+            return String::from_utf8_lossy(&path).into_owned();
         }
-    };
-    let mut found = None;
-    eventually("the kill in the kernel's log", || {
-        read().map(|path| found = Some(path))
-    })
-    .await;
-    found.expect("it was found")
+    }
 }
