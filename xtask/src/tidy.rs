@@ -12,7 +12,6 @@ mod code;
 mod crates;
 mod rooms;
 mod sizes;
-mod tree;
 mod words;
 
 #[derive(clap::Args)]
@@ -63,7 +62,6 @@ fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
     found.broken.extend(words::broken(sources));
-    found.broken.extend(tree::broken(sources));
     found.broken.sort();
     found
 }
