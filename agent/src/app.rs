@@ -13,13 +13,13 @@ use tracing::info;
 use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
-use crate::event::Received;
 use crate::explain::Journal;
 use crate::logind::Word;
 use crate::node_status::Facts;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::{Change, Evaluator};
 use crate::reading::{Resource, Signal};
+use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
 
 mod answers;
@@ -30,7 +30,7 @@ mod counts;
 mod disks;
 mod exceeded;
 mod facts;
-mod kernel_events;
+mod kernel_records;
 mod kills;
 mod lanes;
 mod leaving;
@@ -334,7 +334,7 @@ impl App {
             self.metering.woke(&input);
             match input {
                 Input::Kernel(received) => {
-                    if self.kernel_events(received, &mut events, now) {
+                    if self.kernel_records(received, &mut events, now) {
                         // What was told is written before memory and counters are looked at.
                         tokio::task::yield_now().await;
                         self.kills.catch_up(self.clock.now().boot);

@@ -6,23 +6,15 @@
 
 mod attach;
 pub mod btf;
-pub mod cgroup_watch;
-pub mod confine;
 pub mod disks;
 pub mod figures;
-pub mod file_watch;
-pub mod handle;
-pub mod kmsg;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;
-pub mod ntp;
 pub mod object;
-pub mod psi;
 pub mod resolve;
 pub mod ring;
 pub mod support;
-pub mod uevent;
 pub mod wanted;
 
 pub use loader::{Kernel, Loaded};

@@ -27,6 +27,8 @@ pub mod units;
 // Edges that observe.
 pub mod kernel;
 
+pub mod os;
+
 pub mod host;
 
 pub mod state;
@@ -34,7 +36,7 @@ pub mod state;
 pub mod logind;
 
 // Pure rooms that decide.
-pub mod event;
+pub mod record;
 
 pub mod pods;
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use nodepulse::clock::Clock;
-use nodepulse::event::{Event, OomKill, Received};
 use nodepulse::kernel::{Kernel, loader, ring};
+use nodepulse::record::{OomKill, Received, Record};
 use nodepulse::units::Pid;
 use tokio::sync::{mpsc, watch};
 
@@ -43,12 +43,12 @@ impl Loaded {
     }
 
     /// The first event for which `pick` gives something, within [`SOON`]. Panics without one.
-    pub async fn next<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+    pub async fn next<T>(&mut self, what: &str, mut pick: impl FnMut(&Record) -> Option<T>) -> T {
         let mut seen = Vec::new();
         let search = async {
             loop {
                 let received = self.events.recv().await.expect("the rings are read");
-                let event = received.event.expect("the record can be decoded");
+                let event = received.record.expect("the record can be decoded");
                 if let Some(found) = pick(&event) {
                     return found;
                 }
@@ -62,11 +62,11 @@ impl Loaded {
     }
 
     /// Every event that has come, or comes within `wait`.
-    pub async fn all_within(&mut self, wait: Duration) -> Vec<Event> {
+    pub async fn all_within(&mut self, wait: Duration) -> Vec<Record> {
         let mut seen = Vec::new();
         let collect = async {
             while let Some(received) = self.events.recv().await {
-                seen.push(received.event.expect("the record can be decoded"));
+                seen.push(received.record.expect("the record can be decoded"));
             }
         };
         // Ends by the time running out: the rings are read as long as the programs are there.
@@ -77,7 +77,7 @@ impl Loaded {
     /// The kill of `pid`.
     pub async fn kill_of(&mut self, pid: u32) -> OomKill {
         self.next("OOM kill", |event| match event {
-            Event::OomKill(kill) if kill.victim == Pid(pid) => Some((**kill).clone()),
+            Record::OomKill(kill) if kill.victim == Pid(pid) => Some((**kill).clone()),
             _ => None,
         })
         .await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse::event::{ScopeSource, Side};
+use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use nodepulse::api::{Client, own, transport};
 use nodepulse::clock::BootNanos;
-use nodepulse::event::{Event, ScopeSource, Side};
 use nodepulse::node_status::own::OwnCondition;
 use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::record::{Record, ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Recorded};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
@@ -167,7 +167,7 @@ impl Sim {
     async fn stall(&self, of: StallOf, kind: StallKind) {
         let stall = Stall::new(of, kind);
         let at = BootNanos(0);
-        self.node.kernel().tell(Event::Stall { at, stall }).await;
+        self.node.kernel().tell(Record::Stall { at, stall }).await;
     }
 }
 
@@ -1173,7 +1173,7 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
     pods_pressure(&host, "io", 80.0);
     let stall = Stall::new(StallOf::Pods, StallKind::Io);
     let at = BootNanos(0);
-    node.kernel().tell(Event::Stall { at, stall }).await;
+    node.kernel().tell(Record::Stall { at, stall }).await;
     pass(Duration::from_secs(1)).await;
     let read = node.scrape().await;
     for type_ in types() {

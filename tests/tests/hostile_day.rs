@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nodepulse::event::{ScopeSource, Side};
+use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::days::{Draws, Stage};
 use nodepulse_tests::host_root::PODS;
 use nodepulse_tests::hostile::{Spells, busiest};

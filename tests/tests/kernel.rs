@@ -9,9 +9,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use nodepulse::event::{DiskAction, Via};
 use nodepulse::kernel::{ProbeState, Rung, Support, Wanted, loader, object};
 use nodepulse::reading::StallKind;
+use nodepulse::record::{DiskAction, Via};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::DropReason;
-use nodepulse::event::ScopeSource::Exact;
 use nodepulse::kernel::figures::Figures;
+use nodepulse::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::MadeUpHost;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use agent_common::DropReason;
-use nodepulse::event::{ScopeSource, Side};
 use nodepulse::kernel::Probe;
 use nodepulse::kernel::figures::Figures;
 use nodepulse::metrics::Metrics;
+use nodepulse::record::{ScopeSource, Side};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Grant};

@@ -10,7 +10,7 @@ use std::process::id;
 use std::time::Duration;
 
 use nodepulse::clock::Clock;
-use nodepulse::kernel::cgroup_watch::{self, Tree};
+use nodepulse::os::cgroup_watch::{self, Tree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::process::{Process, node_mode};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse::clock::BootNanos;
-use nodepulse::event::Event;
-use nodepulse::event::ScopeSource::{Exact, Inferred};
+use nodepulse::record::Record;
+use nodepulse::record::ScopeSource::{Exact, Inferred};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
@@ -818,7 +818,7 @@ async fn forks_that_a_pods_limit_refused_are_told_of_the_pod() {
     let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
     file(CONTAINER, "pids.events", "max 7\n");
     let at = BootNanos(0);
-    node.kernel().tell(Event::CgroupsChanged { at }).await;
+    node.kernel().tell(Record::CgroupsChanged { at }).await;
     let (events, _) = told(&api, &pod, 1, api.now()).await;
     assert_eq!(events[0]["reason"], "PIDLimitReached");
     assert_eq!(

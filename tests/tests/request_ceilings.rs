@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use nodepulse::event::ScopeSource::Exact;
-use nodepulse::event::Side;
+use nodepulse::record::ScopeSource::Exact;
+use nodepulse::record::Side;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Recorded};
 use nodepulse_tests::days::MISHAPS;
 use nodepulse_tests::host_root::MadeUpHost;

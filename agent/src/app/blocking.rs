@@ -12,7 +12,6 @@ use super::lanes::Lanes;
 use super::reload::ReadConfig;
 use crate::clock::Stamp;
 use crate::config::{Config, Mode};
-use crate::event::DiskChange;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
 use crate::host::{HostError, HostRoot, block, volumes};
@@ -23,6 +22,7 @@ use crate::pods::{self, place};
 use crate::pressure::disks::DiskSample;
 use crate::pressure::look::Look;
 use crate::reading::Signal;
+use crate::record::DiskChange;
 use crate::state::State;
 use crate::units::{Bytes, CgroupId, DeviceNumber};
 

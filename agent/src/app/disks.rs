@@ -5,10 +5,10 @@ use tracing::info;
 use super::App;
 use super::blocking::Question;
 use crate::clock::{Now, Stamp};
-use crate::event::DiskChange;
 use crate::pressure::disks::Health;
 use crate::pressure::look::DiskLook;
 use crate::reading::Resource;
+use crate::record::DiskChange;
 use crate::units::DeviceNumber;
 
 impl App {

@@ -8,11 +8,10 @@ use tracing::{debug, warn};
 
 use super::observe::Observe;
 use crate::clock::{BootNanos, Stamp};
-use crate::event::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
 use crate::host::escape;
-use crate::kernel::handle::CgroupMount;
+use crate::os::cgroup_handle::CgroupMount;
 use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
 use crate::pressure::Policy;
 use crate::pressure::oom::{
@@ -20,6 +19,7 @@ use crate::pressure::oom::{
     Verdict, judge,
 };
 use crate::reading::Signal;
+use crate::record::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use crate::units::{Bytes, CgroupId};
 
 pub(super) mod finding;

@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::App;
 use super::outside::Doors;
-use crate::event::Received;
+use crate::record::Received;
 
 /// Records that are there when we are asked to stop get so long, which is enough for full rings. A
 /// storm that goes on is not waited out.
@@ -52,10 +52,10 @@ impl App {
                         continue;
                     }
                 };
-                self.kernel_events(received, &mut events, self.clock.now());
+                self.kernel_records(received, &mut events, self.clock.now());
             }
             while let Ok(received) = events.try_recv() {
-                self.kernel_events(received, &mut events, self.clock.now());
+                self.kernel_records(received, &mut events, self.clock.now());
             }
         };
         if tokio::time::timeout(LAST_RECORDS, rest).await.is_err() {

@@ -18,7 +18,6 @@ use crate::api::taints::Tainted;
 use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
-use crate::event::{DecodeError, Event};
 use crate::kernel::figures::Figures;
 use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
@@ -27,6 +26,7 @@ use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
 use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
+use crate::record::{DecodeError, Record};
 use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
 
 mod scrape;
@@ -175,18 +175,18 @@ impl Metering {
         self.metrics.process.wakeups.of([source]).inc();
     }
 
-    pub(super) fn received(&self, event: &Result<Event, DecodeError>) {
+    pub(super) fn received(&self, event: &Result<Record, DecodeError>) {
         let kind = match event {
-            Ok(Event::OomKill(_) | Event::LoggedKill(_)) => "oom_kill",
-            Ok(Event::LogEnded) => "log_ended",
-            Ok(Event::PidCrossing { .. }) => "pid_crossing",
-            Ok(Event::PidTrend { .. }) => "pid_trend",
-            Ok(Event::DiskState { .. }) => "disk_state",
-            Ok(Event::CgroupsChanged { .. }) => "cgroups_changed",
-            Ok(Event::DiskErrors { .. }) => "disk_errors",
-            Ok(Event::Disk(_) | Event::DisksMissed) => "disk",
-            Ok(Event::Stall { .. }) => "stall",
-            Ok(Event::Unknown { .. }) => "unknown",
+            Ok(Record::OomKill(_) | Record::LoggedKill(_)) => "oom_kill",
+            Ok(Record::LogEnded) => "log_ended",
+            Ok(Record::PidCrossing { .. }) => "pid_crossing",
+            Ok(Record::PidTrend { .. }) => "pid_trend",
+            Ok(Record::DiskState { .. }) => "disk_state",
+            Ok(Record::CgroupsChanged { .. }) => "cgroups_changed",
+            Ok(Record::DiskErrors { .. }) => "disk_errors",
+            Ok(Record::Disk(_) | Record::DisksMissed) => "disk",
+            Ok(Record::Stall { .. }) => "stall",
+            Ok(Record::Unknown { .. }) => "unknown",
             Err(_) => "malformed",
         };
         self.metrics.kernel.events_received.of([kind]).inc();

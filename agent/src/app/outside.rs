@@ -13,16 +13,16 @@ use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
-use crate::event::Received;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
-use crate::kernel::psi::Trigger;
 use crate::kernel::{Kernel, Loaded, Support, ring};
 use crate::logind::Word;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
+use crate::os::psi::Trigger;
 use crate::reading::Stall;
+use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is

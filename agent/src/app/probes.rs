@@ -8,7 +8,6 @@ use tracing::{debug, info, warn};
 
 use crate::clock::BootNanos;
 use crate::config::Config;
-use crate::event::Side;
 use crate::kernel::figures::Figures;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::Pressure;
@@ -17,6 +16,7 @@ use crate::pressure::disks::DiskBoard;
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::reading::Signal;
+use crate::record::Side;
 
 mod disks;
 

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::{HostFile, HostRoot, psi};
-use crate::kernel::psi::{Trigger, open};
+use crate::os::psi::{Trigger, open};
 use crate::pressure::stall::{StallBoard, StallSample};
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Stall, StallKind, StallOf};

@@ -14,12 +14,12 @@ use tracing::{debug, warn};
 
 use super::pod_pids::LEVELS;
 use crate::clock::Clock;
-use crate::event::{Event, Received};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};
-use crate::kernel::cgroup_watch::{self, Tree};
-use crate::kernel::psi::Trigger;
-use crate::kernel::{kmsg, psi, uevent};
+use crate::os::cgroup_watch::{self, Tree};
+use crate::os::psi::Trigger;
+use crate::os::{kmsg, psi, uevent};
+use crate::record::{Received, Record};
 
 /// Where forks that a limit refused are counted: see [`crate::host::cgroup::pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
@@ -38,7 +38,7 @@ impl Watchers {
         log: Option<File>,
         triggers: Vec<Trigger>,
         clock: Clock,
-        events: &mpsc::Sender<Received>,
+        records: &mpsc::Sender<Received>,
     ) -> Self {
         let mut watchers = Self {
             tasks: JoinSet::new(),
@@ -47,12 +47,12 @@ impl Watchers {
         if let Some(layout) = pods.layout() {
             let trees = pods.possible().iter();
             let trees = trees.flat_map(|cgroup| pod_cgroups(layout, cgroup));
-            let read = cgroup_watch::read(trees.collect(), clock, events.clone());
+            let read = cgroup_watch::read(trees.collect(), clock, records.clone());
             watchers.spawn("cgroups", read);
         }
         match uevent::open() {
             Ok(heard) => {
-                let read = uevent::read(heard, clock, events.clone());
+                let read = uevent::read(heard, clock, records.clone());
                 watchers.spawn("disks", read);
             }
             Err(err) => warn!(
@@ -62,10 +62,10 @@ impl Watchers {
             ),
         }
         for trigger in triggers {
-            watchers.spawn("stall", psi::read(trigger, clock, events.clone()));
+            watchers.spawn("stall", psi::read(trigger, clock, records.clone()));
         }
         if let Some(log) = log {
-            watchers.spawn("kmsg", kills_logged(log, clock, events.clone()));
+            watchers.spawn("kmsg", kills_logged(log, clock, records.clone()));
         }
         watchers
     }
@@ -92,13 +92,13 @@ impl Watchers {
 }
 
 /// Kills by the kernel's log, and that there is an end of them.
-async fn kills_logged(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io::Result<()> {
-    let ended = kmsg::read(log, clock, events.clone()).await;
+async fn kills_logged(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
+    let ended = kmsg::read(log, clock, records.clone()).await;
     let last = Received {
         read: clock.now().boot,
-        event: Ok(Event::LogEnded),
+        record: Ok(Record::LogEnded),
     };
-    if events.send(last).await.is_err() {
+    if records.send(last).await.is_err() {
         debug!("the loop ended before the kernel's log did");
     }
     ended

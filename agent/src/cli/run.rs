@@ -20,9 +20,10 @@ use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLo
 use crate::clock::Clock;
 use crate::config::{Config, Ignored, Loaded, Mode, Overrides, ProbeFor, Sandbox, Tier};
 use crate::kernel::support::Missing;
-use crate::kernel::{Rung, Support, Wanted, kmsg, loader, object};
+use crate::kernel::{Rung, Support, Wanted, loader, object};
 use crate::lane::Purpose;
 use crate::logind;
+use crate::os::kmsg;
 use crate::sandbox::{self, Plugin, Profile, memory};
 use crate::state::Claim;
 

@@ -13,8 +13,8 @@ use crate::api::{Client, credentials};
 use crate::config::{self, Config, Loaded, Mode, Overrides};
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, escape, machine};
-use crate::kernel::file_watch::Files;
 use crate::node_status::capacity;
+use crate::os::file_watch::Files;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";

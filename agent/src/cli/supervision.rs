@@ -10,8 +10,8 @@ use tracing::{debug, warn};
 
 use super::settings::variable;
 use crate::app::Stay;
-use crate::kernel::file_watch::{self, Files};
 use crate::notify::{self, Notify};
+use crate::os::file_watch::{self, Files};
 use crate::serve::socket::{self, Socket};
 use crate::state::{Claim, StateError};
 

@@ -1,4 +1,4 @@
-//! Wait for readiness, drain, hand the bytes to [`crate::event::decode`], pass on what they say.
+//! Wait for readiness, drain, hand the bytes to [`crate::record::decode`], pass on what they say.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
-use crate::event::Received;
-use crate::event::decode::decode;
 use crate::fd;
+use crate::record::Received;
+use crate::record::decode::decode;
 
 /// Records read before other tasks get their turn, so that a flood cannot hold up a lease.
 const BATCH: usize = 256;
@@ -18,8 +18,8 @@ const BATCH: usize = 256;
 /// the kernel has told by then is passed on, whether or not it has woken us for it. Must be started right after the programs are
 /// attached: records may precede the first wait, so the ring is drained once before it.
 ///
-/// When `events` is full this waits, the ring fills, and the probe counts the loss: there is one
-/// place where events are lost, and it is measured.
+/// When `records` is full this waits, the ring fills, and the probe counts the loss: there is one
+/// place where records are lost, and it is measured.
 ///
 /// # Errors
 ///
@@ -27,17 +27,17 @@ const BATCH: usize = 256;
 pub async fn read(
     ring: RingBuf<MapData>,
     clock: Clock,
-    events: mpsc::Sender<Received>,
+    records: mpsc::Sender<Received>,
     mut leaving: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut ring = fd::watch(ring, Interest::READABLE)?;
     loop {
         // Before the drain, so that one comes behind it.
         let last = *leaving.borrow_and_update();
-        while drain(&mut ring.get_mut().0, clock, &events).await? == Drained::Partly {
+        while drain(&mut ring.get_mut().0, clock, &records).await? == Drained::Partly {
             tokio::task::yield_now().await;
         }
-        if last || events.is_closed() {
+        if last || records.is_closed() {
             return Ok(());
         }
         tokio::select! {
@@ -58,7 +58,7 @@ enum Drained {
 async fn drain(
     ring: &mut RingBuf<MapData>,
     clock: Clock,
-    events: &mpsc::Sender<Received>,
+    records: &mpsc::Sender<Received>,
 ) -> io::Result<Drained> {
     for _ in 0..BATCH {
         let Some(record) = ring.next() else {
@@ -66,10 +66,10 @@ async fn drain(
         };
         let received = Received {
             read: clock.now().boot,
-            event: decode(&record),
+            record: decode(&record),
         };
         drop(record);
-        if events.send(received).await.is_err() {
+        if records.send(received).await.is_err() {
             return Ok(Drained::Empty);
         }
     }

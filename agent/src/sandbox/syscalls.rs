@@ -11,7 +11,7 @@ use seccompiler::{
 };
 
 use super::profile::Plugin;
-use crate::kernel::confine;
+use crate::os::confine;
 
 /// No argument of these matters. Files are Landlock's business; a socket's family is decided where
 /// it is made.

@@ -12,7 +12,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{Pid, execve};
 
 use super::profile::{Plugin, Profile};
-use crate::kernel::confine;
+use crate::os::confine;
 
 struct Trial {
     /// Behind "can".

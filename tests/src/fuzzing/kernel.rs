@@ -3,11 +3,11 @@
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};
 use nodepulse::clock::BootNanos;
-use nodepulse::event::decode::decode;
-use nodepulse::event::kmsg::Log;
-use nodepulse::event::uevent;
-use nodepulse::event::{DecodeError, Event};
 use nodepulse::kernel::btf::Btf;
+use nodepulse::record::decode::decode;
+use nodepulse::record::kmsg::Log;
+use nodepulse::record::uevent;
+use nodepulse::record::{DecodeError, Record};
 
 /// One record of a ring.
 ///
@@ -36,8 +36,8 @@ pub fn ring_record(input: &[u8]) {
     }
 }
 
-fn bounded(event: &Event) {
-    let Event::OomKill(kill) = event else { return };
+fn bounded(event: &Record) {
+    let Record::OomKill(kill) = event else { return };
     for (text, limit) in [(&kill.comm, COMM_LEN), (&kill.trigger_comm, COMM_LEN)]
         .into_iter()
         .chain(kill.names.iter().map(|name| (name, NAME_LEN)))

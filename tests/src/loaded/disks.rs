@@ -10,9 +10,9 @@ use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, DropReason};
 use nix::mount::{MsFlags, mount, umount};
 use nodepulse::clock::Clock;
-use nodepulse::event::{DiskAction, Event, Side};
 use nodepulse::host::{HostRoot, block};
-use nodepulse::kernel::uevent;
+use nodepulse::os::uevent;
+use nodepulse::record::{DiskAction, Record, Side};
 use nodepulse::units::DeviceNumber;
 use tokio::sync::mpsc;
 
@@ -88,7 +88,7 @@ pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> i
     let [at_slow, at_fast] = files.map(|file| thread::spawn(move || file?.write(40)));
     let (side, at, total) = loaded
         .next("state of the slow disk", |event| match event {
-            Event::DiskState {
+            Record::DiskState {
                 device,
                 side,
                 at,
@@ -127,8 +127,8 @@ pub async fn failing(
     let watch = DiskEntry::new(HOUR_NS, 20 * MILLISECOND_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;
     read_bad().expect_err("the disk cannot read this");
-    let of_disk = |event: &Event| {
-        matches!(event, Event::DiskErrors { device, .. } if *device == disk.device).then_some(())
+    let of_disk = |event: &Record| {
+        matches!(event, Record::DiskErrors { device, .. } if *device == disk.device).then_some(())
     };
     loaded.next("error of the disk", of_disk).await;
     let failed = entry(loaded, disk.device);
@@ -162,8 +162,8 @@ pub async fn announced(
     let search = async {
         loop {
             let received = events.recv().await.expect("the socket is read");
-            match received.event {
-                Ok(Event::Disk(change)) if is(&change.name) && change.action == action => {
+            match received.record {
+                Ok(Record::Disk(change)) if is(&change.name) && change.action == action => {
                     return change;
                 }
                 _ => {}
@@ -292,9 +292,9 @@ fn count(text: &str, device: &str) -> Traced {
     traced
 }
 
-fn state_of(event: &Event, of: DeviceNumber) -> Option<(Side, u32, Duration)> {
+fn state_of(event: &Record, of: DeviceNumber) -> Option<(Side, u32, Duration)> {
     match event {
-        Event::DiskState {
+        Record::DiskState {
             device,
             side,
             slow,

@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use agent_common::DropReason;
 use nix::unistd::getppid;
 use nodepulse::clock::Clock;
-use nodepulse::event::{Event, Received};
 use nodepulse::kernel::{Probe, ring};
+use nodepulse::record::{Received, Record};
 use tokio::sync::{mpsc, watch};
 
 use super::testing::{FLOOD, Testing};
@@ -99,9 +99,9 @@ struct Seen {
 
 impl Seen {
     fn note(&mut self, received: Received) {
-        match received.event.expect("the record can be decoded") {
-            Event::OomKill(kill) => assert!(self.victims.insert(kill.victim.0), "told once"),
-            Event::PidTrend { .. } => self.bulk += 1,
+        match received.record.expect("the record can be decoded") {
+            Record::OomKill(kill) => assert!(self.victims.insert(kill.victim.0), "told once"),
+            Record::PidTrend { .. } => self.bulk += 1,
             other => panic!("nobody asked for {other:?}"),
         }
     }

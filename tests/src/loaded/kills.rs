@@ -6,9 +6,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nodepulse::event::{Event, OomConstraint, OomKill, OomScope, ScopeSource, Via};
-use nodepulse::kernel::handle::CgroupMount;
 use nodepulse::kernel::{Rung, Wanted};
+use nodepulse::os::cgroup_handle::CgroupMount;
+use nodepulse::record::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
 use nodepulse::units::Pid;
 
 use super::Loaded;
@@ -132,7 +132,7 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     let expected = left.len();
     loaded
         .next("kill of each process in the group", |event| {
-            if let Event::OomKill(kill) = event {
+            if let Record::OomKill(kill) = event {
                 assert_eq!(kill.names[0], b"container");
                 assert!(left.remove(&kill.victim.0), "{kill:?} is not of the group");
             }

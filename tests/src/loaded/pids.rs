@@ -3,7 +3,7 @@
 use std::io;
 
 use agent_common::PidSettings;
-use nodepulse::event::{Event, Side};
+use nodepulse::record::{Record, Side};
 
 use super::Loaded;
 use crate::provoke::{Provoke, tasks};
@@ -18,8 +18,8 @@ pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io:
         trend_step: 0,
         pad: 0,
     };
-    let over = |event: &Event| match event {
-        Event::PidCrossing {
+    let over = |event: &Record| match event {
+        Record::PidCrossing {
             value,
             side: Side::Over,
             ..
@@ -60,7 +60,7 @@ pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Re
     let mut told = Vec::new();
     loaded
         .next("crossings of every round", |event| {
-            if let Event::PidCrossing { side, value, .. } = event {
+            if let Record::PidCrossing { side, value, .. } = event {
                 told.push((*side, *value));
             }
             (told.len() == 2 * ROUNDS as usize).then_some(())
@@ -92,7 +92,7 @@ pub async fn trend(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Re
     let _forked = provoke.crowd(crowd)?;
     let reached = loaded
         .next("trend", |event| match event {
-            Event::PidTrend { value, .. } if *value >= before + crowd * 2 / 3 => Some(*value),
+            Record::PidTrend { value, .. } if *value >= before + crowd * 2 / 3 => Some(*value),
             _ => None,
         })
         .await;

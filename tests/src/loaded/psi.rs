@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use nodepulse::clock::Clock;
-use nodepulse::event::{Event, Received};
 use nodepulse::host::{HostRoot, block};
-use nodepulse::kernel::psi;
+use nodepulse::os::psi;
 use nodepulse::pressure::disks::{DiskBoard, DiskSample, Health, STALLED_AFTER};
 use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::record::{Received, Record};
 use nodepulse::units::DeviceNumber;
 use tokio::sync::mpsc;
 
@@ -43,9 +43,9 @@ fn listen(kind: StallKind) -> io::Result<mpsc::Receiver<Received>> {
 async fn fires(events: &mut mpsc::Receiver<Received>, kind: StallKind) {
     let told = tokio::time::timeout(SOON, events.recv()).await;
     let told = told.unwrap_or_else(|_| panic!("no {kind:?} stall within {SOON:?}"));
-    let event = told.expect("the trigger is read").event;
+    let event = told.expect("the trigger is read").record;
     let stall = Stall::new(StallOf::Node, kind);
-    let is = matches!(event, Ok(Event::Stall { stall: told, .. }) if told == stall);
+    let is = matches!(event, Ok(Record::Stall { stall: told, .. }) if told == stall);
     assert!(is, "{event:?}");
 }
 

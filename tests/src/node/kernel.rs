@@ -13,8 +13,8 @@ use agent_common::event::{
 use agent_common::settings::device_key;
 use agent_common::{ABI_VERSION, DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
 use nodepulse::clock::Clock;
-use nodepulse::event::decode::decode;
-use nodepulse::event::{Event, Received, ScopeSource, Side};
+use nodepulse::record::decode::decode;
+use nodepulse::record::{Received, Record, ScopeSource, Side};
 use tokio::sync::mpsc;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -178,18 +178,18 @@ impl Kernel {
     }
 
     /// What is told by something else than a ring.
-    pub async fn tell(&self, event: Event) {
+    pub async fn tell(&self, record: Record) {
         let read = self.clock.now().boot;
-        let event = Ok(event);
-        let sent = self.send.send(Received { read, event }).await;
+        let record = Ok(record);
+        let sent = self.send.send(Received { read, record }).await;
         sent.expect("the agent runs");
     }
 
-    fn header<Record>(&self, kind: EventKind) -> Header {
+    fn header<T>(&self, kind: EventKind) -> Header {
         Header {
             version: ABI_VERSION,
             kind: kind.raw(),
-            size: u32::try_from(size_of::<Record>()).expect("a record of a few hundred bytes"),
+            size: u32::try_from(size_of::<T>()).expect("a record of a few hundred bytes"),
             time: self.clock.now().boot.0,
             seq: self.seq.fetch_add(1, Ordering::Relaxed),
             cpu: 0,
@@ -206,7 +206,7 @@ impl Kernel {
     async fn send(&self, record: &(impl IntoBytes + Immutable)) {
         let received = Received {
             read: self.clock.now().boot,
-            event: decode(record.as_bytes()),
+            record: decode(record.as_bytes()),
         };
         self.send.send(received).await.expect("the agent runs");
     }

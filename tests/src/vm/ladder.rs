@@ -2,8 +2,8 @@
 
 use std::io;
 
-use nodepulse::event::Via;
 use nodepulse::kernel::{Probe, ProbeState, Rung, Support, Wanted, loader, object};
+use nodepulse::record::Via;
 
 use super::Found;
 use crate::loaded::{Loaded, kills};

@@ -14,9 +14,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl::{set_keepcaps, set_no_new_privs};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
-use nodepulse::event::OomKill;
 use nodepulse::kernel::Wanted;
-use nodepulse::kernel::handle::CgroupMount;
+use nodepulse::os::cgroup_handle::CgroupMount;
+use nodepulse::record::OomKill;
 
 use super::ladder;
 use crate::loaded::Loaded;

@@ -12,8 +12,8 @@ use std::thread;
 use agent_common::DiskEntry;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
-use nodepulse::event::{DiskAction, Event, Side};
 use nodepulse::reading::StallKind;
+use nodepulse::record::{DiskAction, Record, Side};
 
 use super::ask::{self, ask};
 use super::{Check, disk, watched};
@@ -64,7 +64,7 @@ pub(super) async fn hung(
     ask("release", "hang");
     let (side, max) = loaded
         .next("state of the disk that hung", |event| match event {
-            Event::DiskState {
+            Record::DiskState {
                 device, side, max, ..
             } if *device == hang.device => Some((*side, *max)),
             _ => None,

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nodepulse::event::{ScopeSource, Side};
 use nodepulse::logind::Word;
 use nodepulse::notify::Notify;
+use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::{Kill, Limit, pass};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
-use nodepulse::event::Side;
+use nodepulse::record::Side;
 use nodepulse_tests::SOON;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};

@@ -1,8 +1,8 @@
 //! Disks that are slow, hang, fail or are not measured.
 
 use nodepulse::clock::BootNanos;
-use nodepulse::event::{DiskAction, DiskChange, Event};
 use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::record::{DiskAction, DiskChange, Record};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::node::pass;
 use serde_json::Value;
@@ -54,7 +54,7 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
 
-    let stalled = |at| Event::Stall {
+    let stalled = |at| Record::Stall {
         at,
         stall: Stall::new(StallOf::Node, StallKind::Io),
     };
@@ -106,7 +106,7 @@ async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotte
     pass(Duration::from_secs(33)).await;
     let (sdc, numbers) = ("sdc", (8, 32));
     let change = |action| {
-        Event::Disk(DiskChange {
+        Record::Disk(DiskChange {
             action,
             device: DeviceNumber {
                 major: numbers.0,

@@ -11,7 +11,6 @@ use super::Probes;
 use crate::app::blocking::{Found, Question};
 use crate::clock::BootNanos;
 use crate::config::{Config, DiskIo};
-use crate::event::{DiskAction, DiskChange};
 use crate::host::block::{self, Disk};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{Kernel, Probe};
@@ -19,6 +18,7 @@ use crate::node_status::Disks;
 use crate::pressure::deadline::LONGEST;
 use crate::pressure::disks::Health;
 use crate::reading::{Stall, StallKind, StallOf};
+use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
 /// The list of disks is read again so often, for a kernel whose announcements we cannot hear.

@@ -13,8 +13,8 @@ use crate::config::{Config, Mode, Runtime};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
-use crate::kernel::ntp::{Discipline, discipline};
-use crate::kernel::psi;
+use crate::os::ntp::{Discipline, discipline};
+use crate::os::psi;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use nodepulse::clock::Clock;
-use nodepulse::event::kmsg::Log;
-use nodepulse::event::{LoggedKill, LoggedScope, OomKill, OomScope};
-use nodepulse::kernel::handle::CgroupMount;
-use nodepulse::kernel::kmsg;
+use nodepulse::os::cgroup_handle::CgroupMount;
+use nodepulse::os::kmsg;
+use nodepulse::record::kmsg::Log;
+use nodepulse::record::{LoggedKill, LoggedScope, OomKill, OomScope};
 use nodepulse::units::CgroupId;
 use tokio::time::{interval, timeout};
 

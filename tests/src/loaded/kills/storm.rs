@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-use nodepulse::event::{Event, OomKill, OomScope};
+use nodepulse::record::{OomKill, OomScope, Record};
 use nodepulse::units::CgroupId;
 
 use super::{MIB, page, tree};
@@ -124,7 +124,7 @@ fn expected(tree: &CgroupTree, leaf: &str, limited: &str) -> io::Result<Expected
 async fn told(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32>) {
     loaded
         .next("record of each kill", |event| {
-            if let Event::OomKill(kill) = event {
+            if let Record::OomKill(kill) = event {
                 assert!(!records.contains(&kill.victim.0), "told twice: {kill:?}");
                 if let Some(expected) = left.remove(&kill.victim.0) {
                     records.insert(kill.victim.0);

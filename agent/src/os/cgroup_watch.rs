@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::clock::Clock;
-use crate::event::{Event, Received};
 use crate::fd;
+use crate::record::{Received, Record};
 
 /// After news the next are waited for: whoever makes a thousand cgroups a second wakes us once.
 const QUIET: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub struct Tree {
     pub files: &'static [&'static str],
 }
 
-/// Sends one event whenever something in `trees` has changed, at most one a second, until the
+/// Sends one record whenever something in `trees` has changed, at most one a second, until the
 /// receiver is gone. The first one comes once the watches are there, so that nothing which happens
 /// in between is missed.
 ///
@@ -51,7 +51,7 @@ pub struct Tree {
 pub async fn read(
     trees: Vec<Tree>,
     clock: Clock,
-    events: mpsc::Sender<Received>,
+    records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
@@ -59,8 +59,8 @@ pub async fn read(
     loop {
         watches.renew(&watch.get_ref().0, &trees);
         let at = clock.now().boot;
-        let event = Ok(Event::CgroupsChanged { at });
-        if events.send(Received { read: at, event }).await.is_err() {
+        let record = Ok(Record::CgroupsChanged { at });
+        if records.send(Received { read: at, record }).await.is_err() {
             return Ok(());
         }
         tokio::time::sleep(QUIET).await;

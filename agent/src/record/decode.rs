@@ -1,4 +1,4 @@
-//! Bytes → [`Event`], or a [`DecodeError`].
+//! Bytes → [`Record`], or a [`DecodeError`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use agent_common::settings::{DISK_FAILING, device_numbers};
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{Event, OomConstraint, OomKill, OomScope, ScopeSource, Side, Via};
+use super::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
@@ -37,7 +37,7 @@ pub enum DecodeError {
 /// # Errors
 ///
 /// See [`DecodeError`]. Never panics, whatever the bytes.
-pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
+pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
     let header: Header = prefix(record)?;
     if header.version != ABI_VERSION {
         return Err(DecodeError::Version {
@@ -46,10 +46,10 @@ pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
     }
     let at = BootNanos(header.time);
     Ok(match EventKind::from_raw(header.kind) {
-        Some(EventKind::OomKill) => Event::OomKill(Box::new(oom_kill(at, &prefix(record)?))),
+        Some(EventKind::OomKill) => Record::OomKill(Box::new(oom_kill(at, &prefix(record)?))),
         Some(EventKind::PidCrossing) => {
             let body: raw::PidCrossing = prefix(record)?;
-            Event::PidCrossing {
+            Record::PidCrossing {
                 at,
                 value: body.value,
                 side: side(body.state),
@@ -57,7 +57,7 @@ pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
         }
         Some(EventKind::PidTrend) => {
             let body: raw::PidTrend = prefix(record)?;
-            Event::PidTrend {
+            Record::PidTrend {
                 at,
                 value: body.value,
             }
@@ -66,7 +66,7 @@ pub fn decode(record: &[u8]) -> Result<Event, DecodeError> {
             let body: raw::DiskState = prefix(record)?;
             disk_state(at, &body)
         }
-        None => Event::Unknown { kind: header.kind },
+        None => Record::Unknown { kind: header.kind },
     })
 }
 
@@ -80,13 +80,13 @@ fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, De
         })
 }
 
-fn disk_state(at: BootNanos, body: &raw::DiskState) -> Event {
+fn disk_state(at: BootNanos, body: &raw::DiskState) -> Record {
     let (major, minor) = device_numbers(body.dev);
     let device = DeviceNumber { major, minor };
     if u64::from(body.state) == DISK_FAILING {
-        return Event::DiskErrors { at, device };
+        return Record::DiskErrors { at, device };
     }
-    Event::DiskState {
+    Record::DiskState {
         at,
         device,
         side: side(body.state),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_kill_keeps_hostile_names_as_they_are() {
-        let Event::OomKill(decoded) = decode(kill().as_bytes()).unwrap() else {
+        let Record::OomKill(decoded) = decode(kill().as_bytes()).unwrap() else {
             panic!("not a kill");
         };
         assert_eq!(decoded.victim, Pid(42));
@@ -219,7 +219,7 @@ mod tests {
         let told = |change: &dyn Fn(&mut raw::OomKill)| {
             let mut kill = kill();
             change(&mut kill);
-            let Event::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
+            let Record::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
                 panic!("not a kill");
             };
             (kill.constraint, kill.order, kill.via)
@@ -249,8 +249,8 @@ mod tests {
             record.dev = (8 << 20) | 16;
             record.state = state;
             let told = match decode(record.as_bytes()).unwrap() {
-                Event::DiskState { side, device, .. } => (Some(side), device),
-                Event::DiskErrors { device, .. } => (None, device),
+                Record::DiskState { side, device, .. } => (Some(side), device),
+                Record::DiskErrors { device, .. } => (None, device),
                 other => panic!("{other:?}"),
             };
             let sdb = DeviceNumber {
@@ -272,7 +272,7 @@ mod tests {
         };
         let whole = crossing.as_bytes();
         let longer = [whole, &[0xee; 8]].concat();
-        let read = Ok(Event::PidCrossing {
+        let read = Ok(Record::PidCrossing {
             at: BootNanos(7),
             value: 900,
             side: Side::Over,
@@ -281,7 +281,7 @@ mod tests {
         unknown[2] = 77;
         let mut foreign = whole.to_vec();
         foreign[0] = 9;
-        let rows: [(&[u8], Result<Event, DecodeError>, &str); 6] = [
+        let rows: [(&[u8], Result<Record, DecodeError>, &str); 6] = [
             (whole, read.clone(), "as written"),
             (&longer, read, "with fields that we do not know yet"),
             (
@@ -292,7 +292,7 @@ mod tests {
             (&[], Err(DecodeError::Short { got: 0, need: 32 }), "empty"),
             (
                 &unknown,
-                Ok(Event::Unknown { kind: 77 }),
+                Ok(Record::Unknown { kind: 77 }),
                 "a kind of a newer object",
             ),
             (

@@ -14,9 +14,9 @@ use tokio::io::Interest;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::event::uevent::parse;
-use crate::event::{Event, Received};
 use crate::fd;
+use crate::record::uevent::parse;
+use crate::record::{Received, Record};
 
 /// Longer than any announcement: `UEVENT_BUFFER_SIZE` is 2048, and the path stands before it.
 const LONGEST: usize = 8192;
@@ -55,15 +55,15 @@ pub fn open() -> io::Result<Announcements> {
 pub async fn read(
     announcements: Announcements,
     clock: Clock,
-    events: mpsc::Sender<Received>,
+    records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
     let socket = fd::watch(announcements.0, Interest::READABLE)?;
     let mut buf = vec![0; LONGEST];
     loop {
         let mut ready = socket.readable().await?;
         for _ in 0..BATCH {
-            let event = match next(&socket.get_ref().0, &mut buf) {
-                Ok(Some(event)) => event,
+            let record = match next(&socket.get_ref().0, &mut buf) {
+                Ok(Some(record)) => record,
                 Ok(None) | Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => {
                     ready.clear_ready();
@@ -73,9 +73,9 @@ pub async fn read(
             };
             let received = Received {
                 read: clock.now().boot,
-                event: Ok(event),
+                record: Ok(record),
             };
-            if events.send(received).await.is_err() {
+            if records.send(received).await.is_err() {
                 return Ok(());
             }
         }
@@ -84,13 +84,13 @@ pub async fn read(
 }
 
 /// The next datagram; `None` for one that is not from the kernel, or not about a disk.
-fn next(socket: &OwnedFd, buf: &mut [u8]) -> nix::Result<Option<Event>> {
+fn next(socket: &OwnedFd, buf: &mut [u8]) -> nix::Result<Option<Record>> {
     let (len, sender) = match recvfrom::<NetlinkAddr>(socket.as_raw_fd(), buf) {
         // Some did not fit into the socket.
-        Err(Errno::ENOBUFS) => return Ok(Some(Event::DisksMissed)),
+        Err(Errno::ENOBUFS) => return Ok(Some(Record::DisksMissed)),
         received => received?,
     };
     let by_kernel = sender.is_some_and(|sender| sender.pid() == 0);
     let datagram = buf.get(..len).filter(|_| by_kernel);
-    Ok(datagram.and_then(parse).map(Event::Disk))
+    Ok(datagram.and_then(parse).map(Record::Disk))
 }

@@ -1,5 +1,5 @@
 //! Kills from the kernel's log, where no program reports them: open, wait, drain, put together by
-//! [`crate::event::kmsg`], pass on.
+//! [`crate::record::kmsg`], pass on.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::clock::Clock;
-use crate::event::kmsg::Log;
-use crate::event::{Event, Received};
 use crate::fd;
+use crate::record::kmsg::Log;
+use crate::record::{Received, Record};
 
 /// Where the log is, below the node's `/`.
 pub const PATH: &str = "dev/kmsg";
@@ -57,7 +57,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// When the log cannot be waited for or read.
-pub async fn read(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io::Result<()> {
+pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
     let mut file = fd::watch(log, Interest::READABLE)?;
     let mut log = Log::default();
     let mut buf = vec![0; RECORD];
@@ -65,7 +65,7 @@ pub async fn read(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io
         file.readable().await?.clear_ready();
         while drain(&mut file.get_mut().0, &mut log, &mut buf)? == Drained::Partly {
             if log.is_full() {
-                send(&mut log, clock, &events).await;
+                send(&mut log, clock, &records).await;
             }
             tokio::task::yield_now().await;
         }
@@ -77,18 +77,18 @@ pub async fn read(log: File, clock: Clock, events: mpsc::Sender<Received>) -> io
                 continue;
             }
         }
-        send(&mut log, clock, &events).await;
-        if events.is_closed() {
+        send(&mut log, clock, &records).await;
+        if records.is_closed() {
             return Ok(());
         }
     }
 }
 
-async fn send(log: &mut Log, clock: Clock, events: &mpsc::Sender<Received>) {
+async fn send(log: &mut Log, clock: Clock, records: &mpsc::Sender<Received>) {
     let read = clock.now().boot;
     for kill in log.take(read) {
-        let event = Ok(Event::LoggedKill(Box::new(kill)));
-        if events.send(Received { read, event }).await.is_err() {
+        let record = Ok(Record::LoggedKill(Box::new(kill)));
+        if records.send(Received { read, record }).await.is_err() {
             return;
         }
     }

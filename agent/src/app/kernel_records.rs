@@ -10,10 +10,10 @@ use super::kills::{self, Around, Finding};
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
-use crate::event::{Event, Received, Side};
 use crate::pressure::disks::Health;
 use crate::pressure::oom::Verdict;
 use crate::reading::Resource;
+use crate::record::{Received, Record, Side};
 
 /// Records that are taken together at most, where kills are among them.
 const TOGETHER: usize = 256;
@@ -21,10 +21,10 @@ const TOGETHER: usize = 256;
 impl App {
     /// Takes a record, and after a kill all that is there already: what goes together is told
     /// together, and nothing is waited for. Says whether there were kills.
-    pub(super) fn kernel_events(
+    pub(super) fn kernel_records(
         &mut self,
         first: Received,
-        events: &mut mpsc::Receiver<Received>,
+        records: &mut mpsc::Receiver<Received>,
         now: Now,
     ) -> bool {
         let mut killed = Vec::new();
@@ -37,7 +37,7 @@ impl App {
             next = if killed.is_empty() {
                 None
             } else {
-                events.try_recv().ok()
+                records.try_recv().ok()
             };
         }
         let any = !killed.is_empty();
@@ -51,9 +51,9 @@ impl App {
 
     fn kernel_event(&mut self, received: Received, now: Now) -> Option<Finding> {
         let read = received.read;
-        self.metering.received(&received.event);
-        let event = match received.event {
-            Ok(event) => event,
+        self.metering.received(&received.record);
+        let record = match received.record {
+            Ok(record) => record,
             Err(err) => {
                 warn!(
                     err = &err as &dyn std::error::Error,
@@ -63,19 +63,19 @@ impl App {
                 return None;
             }
         };
-        match event {
-            Event::OomKill(kill) => {
+        match record {
+            Record::OomKill(kill) => {
                 let around = around(&mut self.observe, &self.config, read, now);
                 let finding = self.kills.examine(&kill, around);
                 return Some(self.killed(finding, now));
             }
-            Event::LoggedKill(kill) => {
+            Record::LoggedKill(kill) => {
                 let around = around(&mut self.observe, &self.config, read, now);
                 let finding = self.kills.examine_logged(&kill, around);
                 return Some(self.killed(finding, now));
             }
-            Event::LogEnded => self.log_ended(now),
-            Event::PidCrossing { at, side, value } => {
+            Record::LogEnded => self.log_ended(now),
+            Record::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
                 let tasks = self.observe.tasks();
                 debug!(
@@ -86,11 +86,11 @@ impl App {
                 );
                 self.probes.pids_crossed(side, value, tasks, now.boot);
             }
-            Event::PidTrend { at, value } => {
+            Record::PidTrend { at, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
                 self.probes.pids_counted(value, self.observe.tasks());
             }
-            Event::DiskState {
+            Record::DiskState {
                 at,
                 device,
                 side,
@@ -105,16 +105,16 @@ impl App {
                     Side::Under => self.disk_told(device, Health::Quick, stamp, now),
                 }
             }
-            Event::CgroupsChanged { .. } => self.cgroups_changed(now),
-            Event::DiskErrors { at, device } => {
+            Record::CgroupsChanged { .. } => self.cgroups_changed(now),
+            Record::DiskErrors { at, device } => {
                 let stamp = Stamp { kernel: at, read };
                 info!(%device, "disk errors");
                 self.disk_told(device, Health::Failing, stamp, now);
             }
-            Event::Disk(change) => self.disk_announced(change, now),
-            Event::DisksMissed => self.blocking.ask(Question::Disks),
-            Event::Stall { stall, .. } => self.stalled(stall, now),
-            Event::Unknown { kind } => {
+            Record::Disk(change) => self.disk_announced(change, now),
+            Record::DisksMissed => self.blocking.ask(Question::Disks),
+            Record::Stall { stall, .. } => self.stalled(stall, now),
+            Record::Unknown { kind } => {
                 warn!(kind, "record of an unknown kind");
                 self.counts.lost();
             }

@@ -13,9 +13,9 @@ use tokio::io::Interest;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::event::{Event, Received};
 use crate::fd;
 use crate::reading::{Stall, StallKind};
+use crate::record::{Received, Record};
 
 /// A trigger that is set. The kernel forgets it when this is dropped.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub fn open(path: &Path, stall: Stall) -> Result<Trigger, NoTrigger> {
 pub async fn read(
     trigger: Trigger,
     clock: Clock,
-    events: mpsc::Sender<Received>,
+    records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
     let Trigger { stall, file } = trigger;
     let file = fd::watch(file, Interest::PRIORITY)?;
@@ -114,9 +114,9 @@ pub async fn read(
         let at = clock.now().boot;
         let received = Received {
             read: at,
-            event: Ok(Event::Stall { at, stall }),
+            record: Ok(Record::Stall { at, stall }),
         };
-        if events.send(received).await.is_err() {
+        if records.send(received).await.is_err() {
             return Ok(());
         }
         // Told once more first, so that the file is found missing.

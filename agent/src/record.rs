@@ -25,12 +25,12 @@ pub struct Received {
     /// When the record was taken from the ring.
     pub read: BootNanos,
     /// What it says, or why it could not be read.
-    pub event: Result<Event, DecodeError>,
+    pub record: Result<Record, DecodeError>,
 }
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Record {
     /// The kernel has chosen a process to kill. Boxed: it is ten times larger than the others.
     OomKill(Box<OomKill>),
     /// The kernel's log tells of one, where no program does.
