@@ -11,6 +11,7 @@ use anyhow::Result;
 
 use crate::repo::Repo;
 
+mod kernel_tests;
 mod libtest;
 mod stages;
 mod watchdog;

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::kernel_tests;
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
 use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 
 /// Names a kubeconfig of an administrator of a real API server.
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
+
+/// Its tests load the release build, for as long as the stage `hostile` says.
+const HOSTILE_MACHINE: &str = "hostile_machine";
 
 pub struct Stage {
     pub name: &'static str,
@@ -52,9 +56,9 @@ pub const STAGES: &[Stage] = &[
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
     Stage {
-        run_if_named: |repo| hostile(repo, "600", &["hostile_day", "hostile_machine"]),
+        run_if_named: |repo| hostile(repo, "600", &["hostile_day", HOSTILE_MACHINE]),
         ..stage("hostile", 480, &["build"], |repo| {
-            hostile(repo, "60", &["hostile_machine"])
+            hostile(repo, "60", &[HOSTILE_MACHINE])
         })
     },
 ];
@@ -148,8 +152,10 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
     test.args(["--features", "nodepulse-tests/kernel"]);
-    for name in ["kernel", "daemon", "hostile", "pod_kills"] {
-        test.args(["--test", name]);
+    let mut targets = kernel_tests::targets(&repo.root.join("tests/tests"))?;
+    targets.retain(|target| target != HOSTILE_MACHINE);
+    for target in targets {
+        test.args(["--test", &target]);
     }
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
@@ -247,6 +253,13 @@ fn may_load(status: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_stage_leaves_out_only_what_another_stage_runs() {
+        let root = crate::repo::root();
+        let targets = kernel_tests::targets(&root.join("tests/tests")).unwrap();
+        assert!(targets.iter().any(|target| target == HOSTILE_MACHINE));
+    }
 
     #[test]
     fn loading_programs_takes_cap_sys_admin_or_cap_bpf_with_cap_perfmon() {
