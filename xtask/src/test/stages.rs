@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::kernel_tests;
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
+use crate::skips::{NO_CLUSTER, Skip};
 use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 
 /// Names a kubeconfig of an administrator of a real API server.
@@ -33,8 +34,8 @@ pub struct Stage {
 pub struct Outcome {
     pub counts: Counts,
     pub failure: Option<String>,
-    /// Parts that could not be had from outside, each with its reason: told, but no failure.
-    pub unavailable: Vec<String>,
+    /// Tests and checks that could not run: part of `counts`.
+    pub skips: Vec<Skip>,
 }
 
 /// The budgets are for two slow cores with nothing built yet; all of them together are well under the limit. They
@@ -160,21 +161,18 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
 
-/// The scenarios and what is shipped, on a real API server, where somebody names one.
+/// The scenarios and what is shipped, on a real API server, if its kubeconfig is given.
 fn cluster(repo: &Repo) -> Result<Outcome> {
     if std::env::var_os(ADMIN).is_none() {
-        let why = format!("a real API server: {ADMIN} does not name an administrator's kubeconfig");
-        return Ok(Outcome {
-            unavailable: vec![why],
-            ..Outcome::default()
-        });
+        let why = format!("{NO_CLUSTER}: {ADMIN} names no administrator's kubeconfig");
+        return Err(CannotRunHere(why).into());
     }
     let mut test = workspace(repo, "test");
     test.args(["--test", "cluster", "--", "--include-ignored"]);
     libtest::run(&mut test)
 }
 
-/// The oldest kernel that can be had, and the newest. Mirrors change, and that is no failure.
+/// The oldest kernel that can be downloaded, and the newest.
 fn vm(repo: &Repo) -> Result<Outcome> {
     setup::vm(repo).map_err(|err| CannotRunHere(format!("{err:#}")))?;
     let reports = vm::reports(repo, &vm::Choice::Ends)?;
@@ -183,7 +181,7 @@ fn vm(repo: &Repo) -> Result<Outcome> {
     Ok(Outcome {
         counts,
         failure: (counts.failed > 0).then(|| format!("{} checks failed", counts.failed)),
-        unavailable: vm::skipped(&reports),
+        skips: vm::skips(&reports),
     })
 }
 
