@@ -14,10 +14,13 @@ use crate::node_status::own::OwnCondition;
 const EFFECT: &str = "NoSchedule";
 
 /// `conditions`, and `taints`.
-type Own = (BTreeSet<OwnCondition>, BTreeMap<OwnCondition, Taint>);
+type ConditionsAndTaints = (BTreeSet<OwnCondition>, BTreeMap<OwnCondition, Taint>);
 
 /// Both keys, checked.
-pub(super) fn own(keys: &Keys<'_>, mode: Mode) -> Result<Own, ConfigError> {
+pub(super) fn conditions_and_taints(
+    keys: &Keys<'_>,
+    mode: Mode,
+) -> Result<ConditionsAndTaints, ConfigError> {
     let flag = keys.flags.conditions.as_ref();
     let settings = keys.map("conditions", '=', flag, |raw| raw.conditions.as_ref())?;
     let on = conditions(settings, mode)?;
