@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse::clock::BootNanos;
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::record::{Record, ScopeSource, Side};
 use nodepulse_tests::SOON;
@@ -42,7 +42,9 @@ const PLENTY: &str = "4Gi";
 const MEMORY_TAINT: &str = "nodepulse.dev/memory-low";
 
 fn types() -> Vec<&'static str> {
-    OwnCondition::ALL.map(OwnCondition::type_).to_vec()
+    NodepulseCondition::ALL
+        .map(NodepulseCondition::type_)
+        .to_vec()
 }
 
 /// The Node as a kubelet and others keep it.

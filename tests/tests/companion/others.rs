@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::api::{Client, own, transport};
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::api::{Client, companion, transport};
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse::record::Side;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
@@ -148,7 +148,7 @@ async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
     let dial = move || std::future::ready(Ok(server.dial()));
     let config = kube::Config::new("http://in-memory".parse().unwrap());
     let client = Client::new(config, transport::in_memory(dial), SOON).unwrap();
-    let removed = own::remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
+    let removed = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
     let removed = removed.unwrap();
     assert_eq!((removed.conditions, removed.taints), (9, 1));
     let node = api.object(NODE).unwrap();
@@ -156,8 +156,8 @@ async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
     assert_eq!(node["status"]["conditions"].as_array().unwrap().len(), 5);
     assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1);
     let version = node["metadata"]["resourceVersion"].clone();
-    let again = own::remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
-    assert_eq!(again.unwrap(), own::Removed::default());
+    let again = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
+    assert_eq!(again.unwrap(), companion::Removed::default());
     let node = api.object(NODE).unwrap();
     assert_eq!(node["metadata"]["resourceVersion"], version);
 }
