@@ -254,7 +254,9 @@ mod tests {
         let told = BootNanos(1_000_000_000);
         let counted = told.plus(PIDS_AGAIN);
         let again = Some(counted.plus(PIDS_AGAIN));
-        let real = Pressure::UnderPressure { last_over: told };
+        let real = Pressure::UnderPressure {
+            last_exceeded: told,
+        };
         //  name, levels, tasks when counted, pressure, then counted again at
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
@@ -263,14 +265,14 @@ mod tests {
                 "no pressure, so under the high one is enough",
                 Some(LEVELS),
                 Some(999),
-                Pressure::Relieved,
+                Pressure::Normal,
                 None,
             ),
             (
                 "no pressure, and over it",
                 Some(LEVELS),
                 Some(1_000),
-                Pressure::Relieved,
+                Pressure::Normal,
                 again,
             ),
             ("cannot be counted", Some(LEVELS), None, real, again),
