@@ -226,8 +226,8 @@ pub(super) fn overdrawn(config: &Config) -> Option<String> {
 pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     Some(WatchedFiles {
         file: config::file(overrides, &variable),
-        parts: config::directory(overrides, &variable)?,
-        end: PART,
+        drop_ins: config::directory(overrides, &variable)?,
+        extension: PART,
     })
 }
 
