@@ -237,7 +237,7 @@ impl PodEvents {
         let Some(client) = self.client.clone().filter(|_| !full) else {
             return false;
         };
-        if !self.index.is_there(&pod.uid) {
+        if !self.index.exists(&pod.uid) {
             return false;
         }
         let asked = Asked {
@@ -261,7 +261,7 @@ impl PodEvents {
         let asked = self.asked.get_mut(&uid);
         let err = match found {
             Ok(containers) => {
-                self.index.know(&uid, containers);
+                self.index.set_containers(&uid, containers);
                 None
             }
             Err(err) => Some(err),
@@ -278,7 +278,7 @@ impl PodEvents {
             return;
         };
         let err = &err as &dyn std::error::Error;
-        if refused && self.index.is_there(&uid) && !std::mem::replace(&mut self.warned, true) {
+        if refused && self.index.exists(&uid) && !std::mem::replace(&mut self.warned, true) {
             warn!(
                 err,
                 "containers are told by their ids; allow this identity to get pods"
@@ -323,7 +323,7 @@ impl PodEvents {
             Address::Pod(pod, container) => Some(Told {
                 event: notice.of_pod(&pod, container.as_ref()),
                 kills: notice.new_kills(),
-                there: self.index.is_there(&pod.uid),
+                there: self.index.exists(&pod.uid),
             }),
             Address::Node
                 if notice.kills.is_empty() && notice.of_node(self.node_events).is_some() =>

@@ -108,7 +108,7 @@ impl Probes {
         let Some(tasks) = tasks else {
             return;
         };
-        let excess = self.excess.seen(ids, tasks);
+        let excess = self.excess.observed(ids, tasks);
         if excess != self.excess {
             self.excess = excess;
             self.write_pid_levels();

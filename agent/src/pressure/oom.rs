@@ -1,15 +1,15 @@
-//! Whether an OOM kill says something about the node, or only about one container.
+//! Whether an OOM kill is evidence of node pressure, or concerns one container only.
 //!
-//! When in doubt: the Event, not the condition. An Event misleads one reader; a condition keeps pods
-//! off the node.
+//! If there is doubt, only an Event results: it misleads one reader at most, but a condition keeps
+//! pods off the node.
 
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
 
-/// Below this share of the capacity memory counts as short, whatever the threshold is.
+/// Below this share of the capacity memory is short, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 
-/// `oom_control.order` of a kill that a person asked for by sysrq.
+/// `oom_control.order` of a kill requested by sysrq.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
 const SYSRQ_ORDER: i32 = -1;
@@ -17,16 +17,16 @@ const SYSRQ_ORDER: i32 = -1;
 /// Whose memory ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// That of one cgroup: it reached its limit.
+    /// That of a cgroup, which reached its limit.
     Memcg {
-        /// What the cgroup is for whose limit was reached; the victim's own or an ancestor of it.
+        /// What the limiting cgroup is: the victim's cgroup or an ancestor of it.
         limiting_is: LimitOwner,
     },
-    /// The machine's; also what cpusets, memory policies and sysrq look like.
+    /// The machine's. Kills by cpusets, memory policies and sysrq look the same.
     Global,
 }
 
-/// What a limiting cgroup is for.
+/// What a limiting cgroup contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitOwner {
     /// One container.
@@ -44,17 +44,17 @@ pub enum LimitOwner {
 pub enum ScopeSource {
     /// From the usage and the limits of the victim's ancestors at the moment of the kill.
     Inferred,
-    /// The kernel said so.
+    /// Reported by the kernel.
     Exact,
-    /// The kernel's log said so. It does not tell a kill by sysrq from a global one where the line
-    /// with the order is missing.
+    /// From the kernel log, where a kill by sysrq cannot be distinguished from a global one if the
+    /// line with the order is missing.
     Logged,
 }
 
-/// `oom_control.constraint`: what bounded the allocation that failed.
+/// `oom_control.constraint`: what constrained the allocation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constraint {
-    /// Nothing but the machine's size.
+    /// Only the size of the machine.
     None,
     /// The nodes of a cpuset.
     Cpuset,
@@ -64,26 +64,27 @@ pub enum Constraint {
     Memcg,
 }
 
-/// As much of one kill as its judgement needs.
+/// The part of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// Whose memory ran out.
     pub scope: Scope,
-    /// How that is known.
+    /// How the scope is known.
     pub source: ScopeSource,
-    /// `None`: not told. Then a global kill needs the same proof by free memory as an inferred one.
+    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred
+    /// one.
     pub constraint: Option<Constraint>,
-    /// Order of the allocation that failed; -1 for sysrq. `None`: not told.
+    /// Order of the allocation that failed; -1 for sysrq; `None`: unknown.
     pub order: Option<i32>,
 }
 
-/// Whether a counter of limit hits moved in any memory cgroup of the victim or above it: `oom` of
-/// `memory.events`. A global kill moves none.
+/// Whether the counter of limit hits (`oom` of `memory.events`) increased in the victim's memory
+/// cgroup or an ancestor. A global kill increases none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitCounters {
-    /// At least one did.
+    /// At least one increased.
     Moved,
-    /// All were read before and after, and none did.
+    /// All were read before and after, and none increased.
     Still,
     /// At least one could not be compared.
     Unknown,
@@ -92,28 +93,28 @@ pub enum LimitCounters {
 /// How much memory was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RemainingMemory {
-    /// `memory.available`; `None` where it could not be read.
+    /// `memory.available`; `None` if it could not be read.
     pub memory: Option<Reading>,
     /// The highest threshold on `memory.available`, if any.
     pub threshold: Option<ThresholdValue>,
 }
 
-/// What a kill does beside its Event.
+/// What a kill causes in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KillVerdict {
-    /// `MemoryPressure` at once, held for the transition period.
+    /// `MemoryPressure` at once, for the transition period.
     NodePressure {
-        /// On what grounds.
+        /// The evidence.
         why: Grounds,
     },
     /// Nothing.
     EventOnly {
-        /// What speaks against node pressure.
+        /// Why the kill is not node pressure.
         why: Doubt,
     },
 }
 
-/// Why a kill is the node's business.
+/// Why a kill is node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grounds {
     /// The machine is out of memory.
@@ -122,34 +123,34 @@ pub enum Grounds {
     PodsLimit,
 }
 
-/// Why a kill is not, or not surely, the node's business.
+/// Why a kill is not, or not certainly, node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// A limit that is not the node's was reached.
+    /// A limit below the node's was reached.
     LocalLimit(LimitOwner),
-    /// Only the nodes of one cpuset were full.
+    /// Only the memory nodes of one cpuset were full.
     Cpuset,
-    /// Only what one memory policy allows was full.
+    /// Only the memory nodes that a memory policy allows were full.
     MemoryPolicy,
-    /// Somebody asked for it.
+    /// A person requested it.
     Sysrq,
-    /// The kernel says that a cgroup bounded it, so its scope cannot be global.
+    /// The scope is global, but the kernel reports the constraint of a cgroup.
     Contradictory,
-    /// The scope is inferred, and some cgroup counted a limit hit.
+    /// The scope is inferred, and a cgroup counted a limit hit.
     LimitCounterMoved,
     /// The scope is inferred, and the cgroups' counters could not be compared.
     LimitCountersUnknown,
-    /// The kernel's log tells of a limit, and no cgroup counted a hit.
+    /// The kernel log reports a limit, but no cgroup counted a hit.
     LimitCountersStill,
     /// Memory is not short.
     MemoryLeft,
-    /// Nobody knows whether memory is short.
+    /// It is unknown whether memory is short.
     MemoryUnread,
 }
 
-/// Judges one kill. What has to be read for it, the counters of the victim's cgroup and its ancestors
-/// and the memory that is left, is asked for where it has a say, and only there: a kill is told in
-/// less time than that takes.
+/// The verdict on one kill. The counters of the victim's cgroups and the memory that is left are
+/// read only if the verdict depends on them, because reading them takes longer than reporting a
+/// kill.
 #[must_use]
 pub fn judge(
     kill: &Kill,
@@ -157,8 +158,8 @@ pub fn judge(
     left: impl FnOnce() -> RemainingMemory,
 ) -> KillVerdict {
     let verdict = match kill.scope {
-        Scope::Memcg { limiting_is } => judge_memcg(kill, limiting_is, counters, left),
-        Scope::Global => judge_global(kill, counters, left),
+        Scope::Memcg { limiting_is } => verdict_on_memcg(kill, limiting_is, counters, left),
+        Scope::Global => verdict_on_global(kill, counters, left),
     };
     match verdict {
         Ok(why) => KillVerdict::NodePressure { why },
@@ -166,7 +167,7 @@ pub fn judge(
     }
 }
 
-fn judge_memcg(
+fn verdict_on_memcg(
     kill: &Kill,
     owner: LimitOwner,
     counters: impl FnOnce() -> LimitCounters,
@@ -175,8 +176,8 @@ fn judge_memcg(
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
     }
-    // A victim that sat at its own limit when the machine ran out: the inference is wrong, and the
-    // counters say so.
+    // The victim was at a limit of its own cgroup when the machine ran out of memory: the inference
+    // is wrong, as the counters show.
     if kill.source != ScopeSource::Exact && counters() == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
             return Err(Doubt::LimitCountersStill);
@@ -193,7 +194,7 @@ fn judge_memcg(
     }
 }
 
-fn judge_global(
+fn verdict_on_global(
     kill: &Kill,
     counters: impl FnOnce() -> LimitCounters,
     left: impl FnOnce() -> RemainingMemory,
@@ -205,7 +206,7 @@ fn judge_global(
         Some(Constraint::Cpuset) => return Err(Doubt::Cpuset),
         Some(Constraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
         Some(Constraint::Memcg) => return Err(Doubt::Contradictory),
-        Some(Constraint::None) if is_told(kill) => return Ok(Grounds::ConfirmedGlobal),
+        Some(Constraint::None) if is_conclusive(kill) => return Ok(Grounds::ConfirmedGlobal),
         Some(Constraint::None) | None => {}
     }
     if kill.source != ScopeSource::Exact {
@@ -218,8 +219,8 @@ fn judge_global(
     memory_is_short(left()).map(|()| Grounds::ConfirmedGlobal)
 }
 
-/// Whether the kernel said enough to tell a kill for want of memory from all others.
-fn is_told(kill: &Kill) -> bool {
+/// Whether the kernel reported enough to distinguish a kill for lack of memory from all others.
+fn is_conclusive(kill: &Kill) -> bool {
     match kill.source {
         ScopeSource::Exact => true,
         ScopeSource::Logged => kill.order.is_some(),
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_surely_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
+    fn only_a_confirmed_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
         use LimitCounters::{Moved, Still, Unknown};
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
         use ScopeSource::{Exact, Inferred, Logged};
@@ -312,8 +313,8 @@ mod tests {
         let rows = [
             ("exact, unconstrained: memory does not matter",
                 constrained(Constraint::None, Exact), evidence(Unknown, plenty), global),
-            ("exact, constraint not told, memory short", kill(Scope::Global, Exact), evidence(Moved, short), global),
-            ("exact, constraint not told, memory left",
+            ("exact, constraint unknown, memory short", kill(Scope::Global, Exact), evidence(Moved, short), global),
+            ("exact, constraint unknown, memory left",
                 kill(Scope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("exact, in a cpuset",
                 constrained(Constraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
@@ -347,7 +348,7 @@ mod tests {
                 constrained(Constraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
             ("logged, under a memory policy",
                 constrained(Constraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
-            ("logged, not told what ran out",
+            ("logged, constraint unknown",
                 kill(Scope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
             ("logged, at the pods limit", at(PodsCgroup, Logged), evidence(Moved, plenty), pods),
             ("logged, at the pods limit, counters unknown", at(PodsCgroup, Logged), evidence(Unknown, plenty), pods),
