@@ -1,4 +1,4 @@
-//! Reports → a table for people, a page for the documentation, counts for the test run.
+//! Turns reports into a table, a page of the documentation, and counts for the test run.
 
 use std::path::Path;
 
