@@ -12,6 +12,7 @@ mod code;
 mod crates;
 mod rooms;
 mod sizes;
+mod vocabulary;
 mod words;
 
 #[derive(clap::Args)]
@@ -62,6 +63,8 @@ fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
     found.broken.extend(words::broken(sources));
+    found.broken.extend(vocabulary::broken(sources));
+    found.notes.extend(vocabulary::notes(sources));
     found.broken.sort();
     found
 }
