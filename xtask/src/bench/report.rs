@@ -258,7 +258,7 @@ impl Section {
 pub fn method() -> String {
     format!(
         "{} `cargo xtask bench --write`. The release binary (static, musl) against the test API \
-         server over TLS on loopback, which holds the Node's pods; sampled from `/proc` after 10 s \
+         server over TLS on loopback, which contains the Node's pods; sampled from `/proc` after 10 s \
          of settling and again at the end.",
         machine()
     )

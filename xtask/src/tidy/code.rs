@@ -206,7 +206,7 @@ pub fn paths(code: &str) -> Vec<NamedPath> {
     found
 }
 
-/// Reads the path at `at`, and those in its braces, and says where it ends.
+/// Reads the path at `at`, and those in its braces, and returns its end.
 fn read_path(code: &str, at: usize, prefix: &str, found: &mut Vec<NamedPath>) -> usize {
     let start = at;
     let mut at = at;

@@ -63,7 +63,6 @@ pub const REJECTED: &[Rejected] = &[
     ),
     reject(&["own taint", "own taints"], Prose, "nodepulse's"),
     reject(&["news"], Anywhere, "change, message, update"),
-    reject(&["word"], Name, "message, signal, text"),
     reject(&["whose"], Name, "owner"),
     reject(
         &["who", "whom"],
@@ -131,7 +130,21 @@ const fn allow(
 }
 
 /// `path` is a file, or a folder with a slash at its end.
-pub const ALLOWED: &[Allowed] = &[];
+pub const ALLOWED: &[Allowed] = &[allow(
+    "xtask/src/tidy/vocabulary.rs",
+    &[
+        "anew",
+        "held",
+        "holds",
+        "of its own",
+        "own condition",
+        "own taint",
+        "says",
+        "tell",
+        "told",
+    ],
+    "examples in its tests",
+)];
 
 /// Data and generated files: the words of generated files are checked at their source.
 pub const NOT_CHECKED: &[&str] = &[
