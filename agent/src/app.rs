@@ -14,10 +14,11 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::explain::Journal;
-use crate::logind::Word;
+use crate::logind::PowerMessage;
 use crate::node_status::Facts;
+use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
-use crate::pressure::evaluate::{Change, Evaluator};
+use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
@@ -104,7 +105,7 @@ enum Input {
     /// The configuration may have changed.
     Reload,
     /// The machine goes down, or does not after all.
-    Power(Word),
+    Power(PowerMessage),
     /// A moment that was waited for.
     Tick,
     /// We were asked to stop.
@@ -148,7 +149,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
-    let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
+    let on_paper = outside.client.as_ref().is_some_and(Client::is_dry_run);
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
@@ -435,7 +436,7 @@ impl App {
     }
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
-    fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
+    fn changed(&mut self, changes: &[PressureChange], cause: Option<(Resource, Stamp)>, now: Now) {
         let edge = self.take_pressures() || !changes.is_empty();
         // Before it is said that one is exceeded, so that no restart can forget it.
         self.keep_exceeded(now);
@@ -444,10 +445,10 @@ impl App {
                 resource = change.resource.as_str(),
                 from = ?change.from,
                 to = ?change.to,
-                why = ?change.why,
+                why = ?change.reason,
                 "pressure changed"
             );
-            self.journal.changed(change, now.wall);
+            self.journal.record_change(change, now.wall);
             let stamp = cause.filter(|(resource, _)| *resource == change.resource);
             if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
                 reporting.caused_by(resource, stamp);

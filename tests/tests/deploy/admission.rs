@@ -1,7 +1,7 @@
 //! The admission policies, evaluated as an API server evaluates them.
 
 use cel::{Context, Program};
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::{Value, json};
 
 use super::{all, one};
@@ -235,8 +235,8 @@ fn every_account_that_may_write_to_nodes_is_restricted_by_the_policy() {
 /// The policy and the agent have the same list of conditions.
 #[test]
 fn each_of_nodepulse_conditions_may_be_written() {
-    for own in OwnCondition::ALL {
-        let condition = json!({"type": own.type_(), "status": "Unknown"});
+    for condition_type in NodepulseCondition::ALL {
+        let condition = json!({"type": condition_type.type_(), "status": "Unknown"});
         let mut old = node();
         old["status"]["conditions"] = json!([]);
         let mut new = old.clone();
@@ -247,8 +247,8 @@ fn each_of_nodepulse_conditions_may_be_written() {
             old,
             new,
         };
-        assert_eq!(write.denied_by("nodepulse-nodes"), None, "{own:?}");
-        assert!(own.taint_key().starts_with("nodepulse.dev/"));
+        assert_eq!(write.denied_by("nodepulse-nodes"), None, "{condition_type:?}");
+        assert!(condition_type.taint_key().starts_with("nodepulse.dev/"));
     }
 }
 
