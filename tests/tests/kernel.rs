@@ -17,6 +17,7 @@ use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{DirectFile, Freezing, Loop, disk_of, disk_of_node};
+use nodepulse_tests::skip;
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
@@ -272,15 +273,11 @@ fn a_disk_that_cannot_read_is_failing_until_it_can() {
 )]
 fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let disk = match Freezing::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(disk) => disk,
-        Err(why) => {
-            println!("skipped: no disk that can be made to hang: {why}");
-            return;
-        }
+        Err(why) => return skip("no disk that can be made to hang", why),
     };
     let node = &disk.disk.node;
     let name = node.file_name().unwrap().to_str().unwrap();
@@ -312,8 +309,7 @@ fn the_counters_of_a_disk_move_with_what_is_written() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_a_disk() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let file = DirectFile::create(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     block_on(async { println!("{}", psi::io(file).await.unwrap()) });
@@ -326,8 +322,7 @@ fn a_trigger_fires_when_tasks_wait_for_a_disk() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_memory() {
     if let Some(why) = psi::missing(StallKind::Memory) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     block_on(async { println!("{}", psi::memory(&provoke(), dir).await.unwrap()) });

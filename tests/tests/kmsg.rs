@@ -7,6 +7,7 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::logged;
 use nodepulse_tests::process::Process;
 use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::skip;
 
 fn provoke() -> Provoke {
     Provoke::new(env!("CARGO_BIN_EXE_provoke"))
@@ -38,8 +39,10 @@ async fn without_programs_and_log_the_counters_tell_how_many() {
 async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
     let restricted = std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict").unwrap();
     if restricted.trim() == "0" {
-        println!("skipped: kernel.dmesg_restrict is 0, so everybody may read the log");
-        return;
+        return skip(
+            "the kernel log is not restricted",
+            "kernel.dmesg_restrict is 0",
+        );
     }
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().display().to_string();

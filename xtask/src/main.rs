@@ -17,6 +17,7 @@ mod manual;
 mod repo;
 mod run;
 mod setup;
+mod skips;
 mod test;
 mod tidy;
 mod vm;

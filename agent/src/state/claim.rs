@@ -93,17 +93,13 @@ fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
     use nix::sys::stat::Mode;
-    use nix::unistd::{geteuid, mkfifo};
+    use nix::unistd::mkfifo;
 
-    use super::super::State;
     use super::*;
-
-    /// A stranger, as most systems number it.
-    const NOBODY: u32 = 65534;
 
     /// Whoever may open it may lock it.
     fn lock(path: &Path) -> File {
@@ -175,34 +171,5 @@ mod tests {
         mkfifo(&path, Mode::S_IRWXU).unwrap();
         // Nobody opens its other end; opened for both ends it is only a file that nobody else has.
         assert!(Claim::take(dir.path()).unwrap().is_some(), "a pipe");
-    }
-
-    #[test]
-    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-    fn what_belongs_to_another_user_is_refused_by_name() {
-        if !geteuid().is_root() {
-            println!("skipped: what_belongs_to_another_user_is_refused_by_name: needs root");
-            return;
-        }
-        let dir = directory("other");
-        let state = State::default();
-        state.save(dir.path()).unwrap();
-        assert_eq!(State::load(dir.path()).unwrap(), Some(state));
-        drop(Claim::take(dir.path()).unwrap());
-        let refused = |path: &Path| {
-            chown(path, Some(NOBODY), None).unwrap();
-            let refused = Claim::take(dir.path()).unwrap_err().to_string();
-            for part in [path.to_str().unwrap(), "65534", "chown"] {
-                assert!(refused.contains(part), "{part}: {refused}");
-            }
-            chown(path, Some(0), None).unwrap();
-        };
-        refused(&dir.path().join(LOCK));
-        refused(dir.path());
-        assert!(Claim::take(dir.path()).unwrap().is_some());
-
-        chown(dir.path().join("state"), Some(NOBODY), None).unwrap();
-        let got = State::load(dir.path());
-        assert!(matches!(got, Err(StateError::Foreign)), "{got:?}");
     }
 }

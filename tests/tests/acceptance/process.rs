@@ -11,7 +11,7 @@ use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::view::View;
-use nodepulse_tests::{SOON, eventually};
+use nodepulse_tests::{SOON, eventually, skip};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -50,14 +50,14 @@ fn holder(lease: Value) -> (Value, Value) {
 }
 
 /// The program with these arguments in a network of its own, where only loopback is, and up.
-/// `None`, with a word on why, where this user may not make one.
+/// `None`, and the test is skipped, if this user may not create one.
 fn alone(args: &[String]) -> Option<Process> {
     const UP: &str = "ip link set lo up && ip route add default dev lo && exec \"$@\"";
     let may = Command::new("unshare")
         .args(["--net", "sh", "-c", UP, "sh", "true"])
         .status();
     if !may.is_ok_and(|status| status.success()) {
-        println!("skipped: no network of our own to be had (unshare --net, ip)");
+        skip("no network namespace", "`unshare --net` or `ip` failed");
         return None;
     }
     let agent = program().display().to_string();

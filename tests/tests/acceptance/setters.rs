@@ -8,10 +8,10 @@ use nodepulse::config::Overrides;
 use nodepulse::host::addresses;
 use nodepulse::node_status::NodeStatus;
 use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
-use nodepulse_tests::SOON;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::{SOON, skip};
 use serde_json::{Value, json};
 
 /// Ticks are stretched by up to a twenty-fifth.
@@ -103,16 +103,14 @@ async fn a042_ready_is_the_last_condition() {
 #[tokio::test(start_paused = true)]
 async fn a043_addresses_in_their_order() {
     let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
-    let [Some(v4), v6] = own_addresses() else {
-        println!("skipped: this machine has no IPv4 address but its own");
-        return;
+    let [v4, v6] = own_addresses();
+    let Some(v4) = v4.map(|ip| ip.to_string()) else {
+        return skip("no further address", "IPv4");
     };
-    let one = status_of(v4.to_string()).await;
-    let v4 = v4.to_string();
+    let one = status_of(v4.clone()).await;
     assert_eq!(one["addresses"], json!([internal(&v4), hostname()]));
     let Some(v6) = v6.map(|ip| ip.to_string()) else {
-        println!("skipped: this machine has no IPv6 address but its own");
-        return;
+        return skip("no further address", "IPv6");
     };
     let both = status_of(format!("{v4},{v6}")).await;
     let expected = json!([internal(&v4), internal(&v6), hostname()]);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
-use nodepulse_tests::SOON;
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::pass;
+use nodepulse_tests::{SOON, skip};
 
 use super::pressure::{GI, LOOK, TRANSITION, float, settled, settled_on, signal};
 
@@ -89,8 +89,10 @@ async fn a064_what_is_reserved_for_root_is_not_available() {
     let (available, free) = (share(found.blocks_available()), share(found.blocks_free()));
     // Other programs write to it meanwhile.
     if free - available < 100 {
-        println!("skipped: root has less than 1 % of this file system for itself");
-        return;
+        return skip(
+            "no reserved blocks",
+            "root has less than 1 % of the file system for itself",
+        );
     }
     let capacity = float(found.blocks() * found.fragment_size());
     let told = signal(&stage, "nodefs.available").await.unwrap() / capacity * 10_000.0;

@@ -247,7 +247,11 @@ fn each_of_nodepulse_conditions_may_be_written() {
             old,
             new,
         };
-        assert_eq!(write.denied_by("nodepulse-nodes"), None, "{condition_type:?}");
+        assert_eq!(
+            write.denied_by("nodepulse-nodes"),
+            None,
+            "{condition_type:?}"
+        );
         assert!(condition_type.taint_key().starts_with("nodepulse.dev/"));
     }
 }

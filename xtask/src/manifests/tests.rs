@@ -269,9 +269,9 @@ fn nothing_is_served_if_serving_is_disabled() {
 fn kubectl_builds_the_same_objects() {
     let folder = root().join(KUSTOMIZE).join("base");
     let mut kubectl = std::process::Command::new("kubectl");
-    let Ok(output) = kubectl.arg("kustomize").arg(&folder).output() else {
-        println!("skipped: no kubectl here");
-        return;
+    let output = match kubectl.arg("kustomize").arg(&folder).output() {
+        Ok(output) => output,
+        Err(err) => return crate::skips::skip("no kubectl", err),
     };
     assert!(output.status.success(), "{output:?}");
     let mut built = objects(&String::from_utf8(output.stdout).unwrap());

@@ -8,6 +8,7 @@ use super::boots::{BOOTS, Boot};
 use super::console::{Check, Verdict};
 use super::features::FEATURES;
 use super::{Outcome, Ran, Report};
+use crate::skips::{NO_IMAGE, Skip};
 use crate::test::Counts;
 
 /// Around the generated part of the page.
@@ -55,29 +56,43 @@ fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
     lines.push(String::new());
 }
 
-/// Each check is a test, and so is a kernel that could not be had.
+/// Each check is a test, and so is a kernel that could not be downloaded.
 pub fn counts(reports: &[Report]) -> Counts {
     let mut counts = Counts {
-        skipped: u32::try_from(skipped(reports).len()).unwrap_or(u32::MAX),
+        skipped: u32::try_from(skips(reports).len()).unwrap_or(u32::MAX),
         ..Counts::default()
     };
     for (_, check) in reports.iter().flat_map(checks) {
         match check.verdict {
             Verdict::Ok => counts.passed += 1,
             Verdict::Failed => counts.failed += 1,
-            Verdict::Skipped => counts.skipped += 1,
+            Verdict::Skipped => {}
         }
     }
     counts
 }
 
-/// Kernels that could not be had, each with its reason.
-pub fn skipped(reports: &[Report]) -> Vec<String> {
-    let reason = |report: &Report| match &report.outcome {
-        Outcome::Skipped(why) => Some(format!("{}: {why}", report.kernel)),
-        Outcome::Ran(_) => None,
-    };
-    reports.iter().filter_map(reason).collect()
+/// Kernels that could not be downloaded, and checks that a kernel cannot run.
+pub fn skips(reports: &[Report]) -> Vec<Skip> {
+    let mut skips = Vec::new();
+    for report in reports {
+        let kernel = &report.kernel;
+        if let Outcome::Skipped(why) = &report.outcome {
+            skips.push(Skip::new(kernel, format!("{NO_IMAGE}: {why}")));
+        }
+        let checks = checks(report).into_iter();
+        let skipped = checks.filter(|(_, check)| check.verdict == Verdict::Skipped);
+        skips.extend(
+            skipped.map(|(name, check)| Skip::new(format!("{kernel} {name}"), &*check.detail)),
+        );
+    }
+    skips
+}
+
+/// Kernels that were booted.
+pub fn booted(reports: &[Report]) -> usize {
+    let booted = |report: &&Report| matches!(report.outcome, Outcome::Ran(_));
+    reports.iter().filter(booted).count()
 }
 
 fn boots(report: &Report) -> &[Ran] {
