@@ -319,7 +319,7 @@ mod tests {
     /// The expected results are those of Helm 4; for `not`, `include`, `dict` and `lookup`
     /// they are those of Helm's documentation.
     #[test]
-    fn what_is_known_gives_what_helm_gives() {
+    fn supported_templates_render_like_helm() {
         let rows = [
             ("a: {{ .Values.a }}", "a: x"),
             ("a: {{ .Values.a | quote }}", "a: \"x\""),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unsupported_templates_are_refused() {
         let rows = [
             "{{ range .Values.list }}{{ end }}",
             "{{ include \"a\" . }}",

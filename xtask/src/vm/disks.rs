@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_becomes_a_command_and_nonsense_does_not() {
+    fn a_valid_request_becomes_a_command_and_an_invalid_one_does_not() {
         let table = [
             ("hang slow", Some("block_set_io_throttle")),
             ("release slow", Some("block_set_io_throttle")),
