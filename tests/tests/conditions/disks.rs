@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
+async fn a_slow_disk_is_named_and_does_not_set_disk_pressure() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -47,7 +47,7 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
+async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -79,7 +79,7 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_with_errors_is_named_until_its_io_ends() {
+async fn a_disk_with_errors_is_named_until_its_errors_end() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -100,7 +100,7 @@ async fn a_disk_with_errors_is_named_until_its_io_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotten() {
+async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     let sim = Sim::on(&in_memory(), Arc::new(MadeUpHost::calm()), |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
@@ -138,7 +138,7 @@ async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
+async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     let host = Arc::new(MadeUpHost::calm());
     host.remove("sys/block")
         .disk("sda", "8:0")
