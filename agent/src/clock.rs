@@ -78,7 +78,12 @@ pub struct Clock(Source);
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Kernel,
-    Runtime { from: Instant, at: Now },
+    Runtime {
+        from: Instant,
+        at: Now,
+        /// Alarms fail from this moment on.
+        fails_at: Option<BootNanos>,
+    },
 }
 
 impl Clock {
@@ -94,7 +99,22 @@ impl Clock {
         Self(Source::Runtime {
             from: Instant::now(),
             at,
+            fails_at: None,
         })
+    }
+
+    /// The same clock, whose alarms fail from `moment` on: a fault of the machine for a simulation.
+    /// The kernel's clock stays as it is.
+    #[must_use]
+    pub const fn with_alarms_failing_at(self, moment: BootNanos) -> Self {
+        match self.0 {
+            Source::Kernel => self,
+            Source::Runtime { from, at, .. } => Self(Source::Runtime {
+                from,
+                at,
+                fails_at: Some(moment),
+            }),
+        }
     }
 
     /// This moment.
@@ -109,7 +129,7 @@ impl Clock {
                 boot: boot_now(),
                 wall: SystemTime::now(),
             },
-            Source::Runtime { from, at } => {
+            Source::Runtime { from, at, .. } => {
                 let passed = from.elapsed();
                 Now {
                     boot: at.boot.plus(passed),
@@ -146,7 +166,7 @@ impl Clock {
                     Interest::READABLE,
                 )?)))
             }
-            Source::Runtime { .. } => Alarm(Bell::Runtime(*self)),
+            Source::Runtime { fails_at, .. } => Alarm(Bell::Runtime(*self, fails_at)),
         })
     }
 }
@@ -166,7 +186,7 @@ pub struct Alarm(Bell);
 #[derive(Debug)]
 enum Bell {
     Kernel(Box<AsyncFd<Watched<TimerFd>>>),
-    Runtime(Clock),
+    Runtime(Clock, Option<BootNanos>),
 }
 
 impl Alarm {
@@ -198,9 +218,12 @@ impl Alarm {
                     }
                 }
             }
-            Bell::Runtime(clock) => {
-                let left = moment.since(clock.now().boot);
-                tokio::time::sleep(left).await;
+            Bell::Runtime(clock, fails_at) => {
+                let until = fails_at.map_or(moment, |fails_at| fails_at.min(moment));
+                tokio::time::sleep(until.since(clock.now().boot)).await;
+                if fails_at.is_some_and(|fails_at| fails_at <= clock.now().boot) {
+                    return Err(io::ErrorKind::Other.into());
+                }
             }
         }
         Ok(())

@@ -22,6 +22,7 @@ pub mod file;
 pub mod lane;
 pub mod names;
 pub mod reading;
+pub mod tasks;
 pub mod units;
 
 // Edges that observe.

@@ -62,6 +62,7 @@ const ROOMS: &[Room] = &[
         &["aya", "kube", "tokio", "tracing"],
     ),
     room("lane", Rooms::Only(&[]), &["aya", "kube"]),
+    room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
     room(
