@@ -15,7 +15,7 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock};
 use crate::config::Config;
 use crate::explain::Journal;
-use crate::logind::Word;
+use crate::logind::PowerMessage;
 use crate::node_status::Facts;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
@@ -107,7 +107,7 @@ enum Input {
     /// The configuration may have changed.
     Reload,
     /// The machine goes down, or does not after all.
-    Power(Word),
+    Power(PowerMessage),
     /// A moment that was waited for.
     Tick,
 }
@@ -149,7 +149,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
-    let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
+    let on_paper = outside.client.as_ref().is_some_and(Client::is_dry_run);
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),

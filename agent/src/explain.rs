@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
 use crate::pressure::Pressure;
-use crate::pressure::evaluate::{Change, Evaluator, Why};
-use crate::pressure::look::Look;
+use crate::pressure::change::{PressureChange, PressureReason};
+use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
+use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold};
 use crate::reading::{Resource, Signal, Stall};
@@ -35,7 +36,7 @@ enum Ground {
 #[derive(Debug, Default)]
 pub struct Journal {
     /// The last look at each signal, and when it was.
-    looks: BTreeMap<Signal, (Look, BootNanos)>,
+    looks: BTreeMap<Signal, (Sample, BootNanos)>,
     changes: VecDeque<Entry>,
     /// The conditions as they should be at the API server, with the moments since when.
     known: StoredNode,
@@ -54,7 +55,7 @@ struct Entry {
 
 /// What is true at the moment of the question.
 #[derive(Debug, Clone, Copy)]
-pub struct Present<'a> {
+pub struct CurrentState<'a> {
     /// Name of the Node.
     pub node: &'a str,
     /// Thresholds and states.
@@ -75,15 +76,15 @@ pub struct Present<'a> {
 
 impl Journal {
     /// Takes note of what was looked at.
-    pub fn looked(&mut self, looks: &[Look], now: BootNanos) {
+    pub fn record_samples(&mut self, looks: &[Sample], now: BootNanos) {
         for look in looks {
             self.looks.insert(look.signal(), (*look, now));
         }
     }
 
     /// Takes note of a resource's new state.
-    pub fn changed(&mut self, change: &Change, at: SystemTime) {
-        let why = words(&change.why);
+    pub fn record_change(&mut self, change: &PressureChange, at: SystemTime) {
+        let why = words(&change.reason);
         self.note(
             Ground::Resource(change.resource),
             (change.from, change.to),
@@ -93,12 +94,10 @@ impl Journal {
     }
 
     /// Takes note of a stall's new state.
-    pub fn stalled(&mut self, change: &StallChange, at: SystemTime) {
+    pub fn record_stall_change(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
-            Pressure::Unread => "the pressure file cannot be read".to_owned(),
-            Pressure::Relieved => {
-                "tasks wait little, and have for the transition period".to_owned()
-            }
+            Pressure::Unknown => "the pressure file cannot be read".to_owned(),
+            Pressure::Normal => "tasks wait little, and have for the transition period".to_owned(),
             Pressure::UnderPressure { .. } => {
                 "tasks waited too much over 10 s and over 60 s".to_owned()
             }
@@ -131,19 +130,19 @@ impl Journal {
     }
 
     /// The API server has these.
-    pub fn stored(&mut self, conditions: &[Condition]) {
+    pub fn record_stored(&mut self, conditions: &[Condition]) {
         self.known.conditions = conditions.to_vec();
-        self.on_node(conditions);
+        self.record_on_node(conditions);
     }
 
     /// The API server has these by now, whatever they should be.
-    pub fn on_node(&mut self, conditions: &[Condition]) {
+    pub fn record_on_node(&mut self, conditions: &[Condition]) {
         self.on_node = Some(conditions.to_vec());
     }
 
     /// What the Node says of a condition, where that is not what it should say: nothing, where it does
     /// not have it.
-    fn otherwise(&self, condition: &Condition, present: Present<'_>) -> Option<Value> {
+    fn otherwise(&self, condition: &Condition, present: CurrentState<'_>) -> Option<Value> {
         let all = self.on_node.as_ref()?;
         let there = all.iter().find(|there| there.type_ == condition.type_);
         let said = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
@@ -167,13 +166,13 @@ impl Journal {
     }
 
     /// Takes note of what each condition is now.
-    pub fn settled(&mut self, status: &NodeStatus) {
+    pub fn record_status(&mut self, status: &NodeStatus) {
         self.known.conditions.clone_from(&status.conditions);
     }
 
     /// Every condition of `status`, and why it is so.
     #[must_use]
-    pub fn explain(&self, status: &NodeStatus, present: Present<'_>) -> Value {
+    pub fn explain(&self, status: &NodeStatus, present: CurrentState<'_>) -> Value {
         let conditions = status.conditions.iter();
         let conditions: Vec<Value> = conditions
             .map(|condition| self.condition(condition, present))
@@ -187,7 +186,7 @@ impl Journal {
         })
     }
 
-    fn condition(&self, condition: &Condition, present: Present<'_>) -> Value {
+    fn condition(&self, condition: &Condition, present: CurrentState<'_>) -> Value {
         let grounds = grounds(&condition.type_);
         let mut told = Map::new();
         let mut tell = |key: &str, value: Value| told.insert(key.to_owned(), value);
@@ -242,15 +241,15 @@ impl Journal {
             },
         });
         let more = match self.looks.get(&threshold.signal) {
-            Some((Look::Seen(reading), at)) => json!({
+            Some((Sample::Read(reading), at)) => json!({
                 "available": reading.available,
                 "capacity": reading.capacity,
                 "threshold": threshold.value.amount(reading.capacity),
                 "below": threshold.is_met(reading),
                 "secondsAgo": now.since(*at).as_secs(),
             }),
-            Some((Look::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
-            Some((Look::Missing(_), at)) => json!({
+            Some((Sample::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
+            Some((Sample::Missing(_), at)) => json!({
                 "readable": false,
                 "secondsAgo": now.since(*at).as_secs(),
             }),
@@ -264,15 +263,15 @@ impl Journal {
 }
 
 /// When a True condition can end at the earliest: a look that is over moves it.
-fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
+fn ends(grounds: &[Ground], present: CurrentState<'_>) -> Option<SystemTime> {
     let held = grounds.iter().filter_map(|ground| {
         let pressure = match ground {
             Ground::Resource(resource) => present.evaluator.pressure(*resource),
             Ground::Stall(stall) => *present.stalls.get(stall)?,
         };
         match pressure {
-            Pressure::UnderPressure { last_over } => Some(last_over),
-            Pressure::Unread | Pressure::Relieved => None,
+            Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
+            Pressure::Unknown | Pressure::Normal => None,
         }
     });
     let ends = held.max()?.plus(present.transition_period);
@@ -281,19 +280,19 @@ fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
 }
 
 fn grounds(type_: &str) -> Vec<Ground> {
-    let Some(own) = OwnCondition::parse(type_) else {
+    let Some(own) = NodepulseCondition::parse(type_) else {
         return setters::resource(type_)
             .map(Ground::Resource)
             .into_iter()
             .collect();
     };
-    let pods = (own == OwnCondition::PidsLow).then_some(Resource::PodsPids);
+    let pods = (own == NodepulseCondition::PidsLow).then_some(Resource::PodsPids);
     let resources = own.resource().into_iter().chain(pods);
     let stall = own.stall().map(Ground::Stall);
     resources.map(Ground::Resource).chain(stall).collect()
 }
 
-fn change(entry: &Entry, present: Present<'_>) -> Value {
+fn change(entry: &Entry, present: CurrentState<'_>) -> Value {
     json!({
         "at": (present.time)(entry.at),
         "from": state(entry.from),
@@ -304,21 +303,21 @@ fn change(entry: &Entry, present: Present<'_>) -> Value {
 
 const fn state(pressure: Pressure) -> &'static str {
     match pressure {
-        Pressure::Unread => "unread",
-        Pressure::Relieved => "calm",
+        Pressure::Unknown => "unread",
+        Pressure::Normal => "calm",
         Pressure::UnderPressure { .. } => "pressure",
     }
 }
 
-fn words(why: &Why) -> String {
+fn words(why: &PressureReason) -> String {
     let fixed = match why {
-        Why::Threshold {
+        PressureReason::Threshold {
             signal,
             available,
             threshold,
             ..
         } => return format!("{} was {available}, below {threshold}", signal.as_str()),
-        Why::Unresolved {
+        PressureReason::Unresolved {
             signal, available, ..
         } => {
             return format!(
@@ -326,18 +325,20 @@ fn words(why: &Why) -> String {
                 signal.as_str()
             );
         }
-        Why::SlowDisk => "a disk answers late",
-        Why::StalledDisk => "a disk does not answer",
-        Why::DiskErrors => "a disk answers with errors",
-        Why::OomKill(Grounds::ConfirmedGlobal) => {
+        PressureReason::SlowDisk => "a disk answers late",
+        PressureReason::StalledDisk => "a disk does not answer",
+        PressureReason::DiskErrors => "a disk answers with errors",
+        PressureReason::OomKill(Grounds::ConfirmedGlobal) => {
             "the kernel killed a process because the node was out of memory"
         }
-        Why::OomKill(Grounds::PodsLimit) => "the kernel killed a process at the limit of all pods",
-        Why::Stored => "it was True at the API server when the agent started",
-        Why::Below => "nothing was over for the transition period",
-        Why::Restored => "it was over before the agent was started again",
-        Why::Unwatched => "the disk that raised it is not watched any more",
-        Why::Blind => "a source that it is judged by cannot be read",
+        PressureReason::OomKill(Grounds::PodsLimit) => {
+            "the kernel killed a process at the limit of all pods"
+        }
+        PressureReason::Stored => "it was True at the API server when the agent started",
+        PressureReason::Below => "nothing was over for the transition period",
+        PressureReason::Restored => "it was over before the agent was started again",
+        PressureReason::Unwatched => "the disk that raised it is not watched any more",
+        PressureReason::SourceLost => "a source that it is judged by cannot be read",
     };
     fixed.to_owned()
 }
@@ -362,8 +363,8 @@ mod tests {
         since.as_secs().to_string()
     }
 
-    fn memory(available: i64) -> Look {
-        Look::Seen(Reading {
+    fn memory(available: i64) -> Sample {
+        Sample::Read(Reading {
             signal: Signal::MemoryAvailable,
             available,
             capacity: 1_000,
@@ -386,14 +387,14 @@ mod tests {
         let mut evaluator = Evaluator::new(Policy {
             thresholds: Vec::from_iter(Threshold::parse("memory.available", "10%").unwrap()),
             transition_period: PERIOD,
-            slow_disks: SlowDisks::OwnConditionOnly,
+            slow_disks: SlowDisks::NodepulseConditionOnly,
         });
         let mut journal = Journal::default();
         for (second, available) in [(0, 500), (10, 99), (20, 400)] {
             let looks = [memory(available)];
-            journal.looked(&looks, at(second).boot);
+            journal.record_samples(&looks, at(second).boot);
             for change in evaluator.evaluate(&looks, at(second).boot) {
-                journal.changed(&change, at(second).wall);
+                journal.record_change(&change, at(second).wall);
             }
         }
         let status = NodeStatus {
@@ -403,7 +404,7 @@ mod tests {
             ],
             ..NodeStatus::default()
         };
-        let present = Present {
+        let present = CurrentState {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
@@ -442,11 +443,11 @@ mod tests {
         let mut journal = Journal::default();
         let change = StallChange {
             stall: Stall::new(StallOf::Pods, StallKind::Io),
-            from: Pressure::Unread,
-            to: Pressure::Relieved,
+            from: Pressure::Unknown,
+            to: Pressure::Normal,
         };
         for n in 0..1_000 {
-            journal.stalled(&change, at(n).wall);
+            journal.record_stall_change(&change, at(n).wall);
         }
         assert_eq!(journal.changes.len(), CHANGES);
         assert_eq!(journal.changes[0].at, at(1_000 - 64).wall, "the newest");
@@ -454,12 +455,12 @@ mod tests {
 
     #[test]
     fn every_condition_of_ours_but_one_has_something_that_it_follows_from() {
-        let without = OwnCondition::ALL
+        let without = NodepulseCondition::ALL
             .into_iter()
             .filter(|own| grounds(own.type_()).is_empty());
         assert_eq!(
             without.collect::<Vec<_>>(),
-            [OwnCondition::FrequentOomKills],
+            [NodepulseCondition::FrequentOomKills],
             "it counts"
         );
         assert_eq!(grounds("DiskPressure"), [Ground::Resource(Resource::Disk)]);

@@ -20,9 +20,9 @@ use nodepulse::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, S
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
-use nodepulse::kernel::figures::Figures;
+use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
-use nodepulse::logind::Word;
+use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
@@ -233,7 +233,7 @@ impl Node {
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
-        let (counted, figures) = watch::channel(Figures::default());
+        let (counted, figures) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, words) = mpsc::channel(1);
         let outside = Outside {
@@ -360,10 +360,10 @@ fn client(network: &Arc<Network>, deadline: Duration) -> Client {
 pub struct Running {
     settings: Settings,
     reload: mpsc::Sender<()>,
-    logind: mpsc::Sender<Word>,
+    logind: mpsc::Sender<PowerMessage>,
     /// `None` once its ring has ended.
     kernel: Option<Kernel>,
-    counted: watch::Sender<Figures>,
+    counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
     stop: oneshot::Sender<()>,
@@ -392,7 +392,7 @@ impl Running {
     }
 
     /// The kernel has counted so much so far.
-    pub fn counted(&self, figures: Figures) {
+    pub fn counted(&self, figures: ProbeCounters) {
         self.counted.send_replace(figures);
     }
 
@@ -437,7 +437,7 @@ impl Running {
     /// # Panics
     ///
     /// Where the agent has ended.
-    pub async fn logind_says(&self, word: Word) {
+    pub async fn logind_says(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 

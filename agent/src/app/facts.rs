@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::observe::Observe;
 use super::own;
-use crate::config::{Config, Runtime as Configured};
+use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
 use crate::node_status::{Disks, Facts, Runtime, Shutdown};
 
@@ -36,7 +36,7 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
-        own: own::facts(config, observe),
+        companion: own::facts(config, observe),
     }
 }
 
@@ -47,12 +47,12 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.kubelet_version.clone_from(&config.kubelet_version);
     facts.runtime = runtime(config.runtime);
     facts.kubelet_port = config.kubelet_port;
-    facts.own.checks.clone_from(&config.conditions);
+    facts.companion.checks.clone_from(&config.conditions);
 }
 
-const fn runtime(configured: Configured) -> Runtime {
+const fn runtime(configured: RuntimePolicy) -> Runtime {
     match configured {
-        Configured::Missing => Runtime::Missing,
-        Configured::NotNeeded => Runtime::NotNeeded,
+        RuntimePolicy::Missing => Runtime::Missing,
+        RuntimePolicy::NotNeeded => Runtime::NotNeeded,
     }
 }

@@ -13,33 +13,33 @@ use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
-use crate::api::recorder::Counts;
-use crate::api::taints::Tainted;
+use crate::api::recorder::EventCounts;
+use crate::api::taints::TaintOutcome;
 use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
-use crate::kernel::figures::Figures;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
-use crate::pressure::look::Look;
 use crate::pressure::oom::{LimitOwner, Scope};
+use crate::pressure::sample::Sample;
 use crate::record::{DecodeError, Record};
-use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
+use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 
 mod scrape;
 
 /// Pods with kills that are told apart. Those of others are in the sum by scope only.
-const MOST_PODS: usize = 256;
+const MAX_PODS: usize = 256;
 
 /// What there is to serve, and where some of the numbers are.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) sites: Vec<Site>,
     /// What a simulated kernel has counted.
-    pub(super) figures: Option<watch::Receiver<Figures>>,
+    pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
     pub(super) client: Option<Client>,
     /// What conditions there are.
     pub(super) setters: Setters,
@@ -94,7 +94,7 @@ pub(super) struct Metering {
     /// The status that each condition had when we last looked; `None` before everything was
     /// evaluated once, since what is found at first is no transition.
     known: Option<BTreeMap<String, Status>>,
-    figures: Option<watch::Receiver<Figures>>,
+    figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
@@ -168,8 +168,8 @@ impl Metering {
             Input::Api(_) => "api",
             Input::Pods(_) => "pods",
             Input::Query(query) => match query.subject {
-                Subject::Metrics => "scrape",
-                Subject::Status | Subject::Explain => "control",
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
             },
             Input::Reload => "reload",
             Input::Power(_) => "logind",
@@ -216,7 +216,7 @@ impl Metering {
             return;
         }
         let labels = [namespace.to_owned(), pod.to_owned()];
-        if self.pods.len() < MOST_PODS || self.pods.contains(&labels) {
+        if self.pods.len() < MAX_PODS || self.pods.contains(&labels) {
             self.metrics
                 .node
                 .pod_oom_kills
@@ -244,11 +244,11 @@ impl Metering {
         }
     }
 
-    pub(super) fn looked(&self, looks: &[Look], policy: &Policy) {
+    pub(super) fn looked(&self, looks: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
         for look in looks {
             let signal = look.signal();
-            let Look::Seen(reading) = look else {
+            let Sample::Read(reading) = look else {
                 node.signal_value.remove([signal.as_str()]);
                 continue;
             };
@@ -333,7 +333,7 @@ impl Metering {
         }
     }
 
-    fn tainted(&self, tainted: &Tainted) {
+    fn tainted(&self, tainted: &TaintOutcome) {
         let patches = &self.metrics.api.taint_patches;
         if tainted.written {
             patches.of(["written"]).inc();
@@ -350,14 +350,14 @@ impl Metering {
     }
 
     /// What a simulated kernel has counted; `None` with a real one.
-    pub(super) fn simulated(&self) -> Option<Figures> {
+    pub(super) fn simulated(&self) -> Option<ProbeCounters> {
         self.figures
             .as_ref()
             .map(|figures| figures.borrow().clone())
     }
 
     /// What became of Events.
-    pub(super) fn events(&self, counts: &Counts) {
+    pub(super) fn events(&self, counts: &EventCounts) {
         let api = &self.metrics.api;
         let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
         api.queue_depth.set(depth);
@@ -403,7 +403,7 @@ impl Metering {
     }
 
     /// Everything as it is at this moment.
-    fn text(&self, figures: &Figures, disks: &[(&str, &[u64])], now: Now) -> String {
+    fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
         self.own(now);

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::BootNanos;
 use crate::config::Config;
-use crate::kernel::figures::Figures;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::Pressure;
 use crate::pressure::deadline::SHORTEST;
@@ -184,12 +184,12 @@ impl Probes {
     }
 
     /// What the kernel has counted, with one or two system calls for each number.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> ProbeCounters {
         let Some(kernel) = &self.kernel else {
-            return Figures::default();
+            return ProbeCounters::default();
         };
         let disk = |(device, _)| Some((device, kernel.disk(device)?.histogram));
-        Figures {
+        ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),
             disks: self.disks.watched().filter_map(disk).collect(),
@@ -198,7 +198,7 @@ impl Probes {
 
     /// Logs losses of records that the probes could not write, and gives whether there are more of
     /// them. `simulated`: what a simulated kernel has counted.
-    pub(super) fn log_losses(&mut self, simulated: Option<&Figures>) -> bool {
+    pub(super) fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
         let losses = match (simulated, counted) {
             (Some(figures), _) => figures.losses.clone(),
@@ -217,7 +217,7 @@ impl Probes {
 
 fn tell(support: &Support) {
     info!(programs = support.tier(), "kernel line");
-    let lacking = support.lacking();
+    let lacking = support.unavailable();
     for (probe, state) in &support.probes {
         let (name, hook) = (probe.program(), probe.hook());
         match state {
@@ -254,7 +254,9 @@ mod tests {
         let told = BootNanos(1_000_000_000);
         let counted = told.plus(PIDS_AGAIN);
         let again = Some(counted.plus(PIDS_AGAIN));
-        let real = Pressure::UnderPressure { last_over: told };
+        let real = Pressure::UnderPressure {
+            last_exceeded: told,
+        };
         //  name, levels, tasks when counted, pressure, then counted again at
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
@@ -263,14 +265,14 @@ mod tests {
                 "no pressure, so under the high one is enough",
                 Some(LEVELS),
                 Some(999),
-                Pressure::Relieved,
+                Pressure::Normal,
                 None,
             ),
             (
                 "no pressure, and over it",
                 Some(LEVELS),
                 Some(1_000),
-                Pressure::Relieved,
+                Pressure::Normal,
                 again,
             ),
             ("cannot be counted", Some(LEVELS), None, real, again),

@@ -6,7 +6,7 @@ use super::reporting::{self, Reporting, Why};
 use super::{App, Once, Own};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Mode;
-use crate::pressure::evaluate::Change;
+use crate::pressure::change::PressureChange;
 use crate::reading::Resource;
 
 impl App {
@@ -91,7 +91,7 @@ impl App {
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
     pub(super) fn changed(
         &mut self,
-        changes: &[Change],
+        changes: &[PressureChange],
         cause: Option<(Resource, Stamp)>,
         now: Now,
     ) {
@@ -103,10 +103,10 @@ impl App {
                 resource = change.resource.as_str(),
                 from = ?change.from,
                 to = ?change.to,
-                why = ?change.why,
+                why = ?change.reason,
                 "pressure changed"
             );
-            self.journal.changed(change, now.wall);
+            self.journal.record_change(change, now.wall);
             let stamp = cause.filter(|(resource, _)| *resource == change.resource);
             if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
                 reporting.caused_by(resource, stamp);

@@ -8,7 +8,6 @@ use nodepulse::config::Overrides;
 use nodepulse::host::addresses;
 use nodepulse::node_status::NodeStatus;
 use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
-use nodepulse::units::quantity::Quantity;
 use nodepulse_tests::SOON;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
@@ -16,11 +15,13 @@ use nodepulse_tests::node::{Node, in_memory, pass};
 use serde_json::{Value, json};
 
 /// Ticks are stretched by up to a twenty-fifth.
-const TICK: Duration = Duration::from_millis(10_400);
-const MI: i64 = 1 << 20;
+pub const TICK: Duration = Duration::from_millis(10_400);
 
 /// A node of this configuration on a calm host that was then changed, registered.
-async fn stage(prepare: impl FnOnce(&MadeUpHost), configure: impl FnOnce(&mut Overrides)) -> Stage {
+pub async fn stage(
+    prepare: impl FnOnce(&MadeUpHost),
+    configure: impl FnOnce(&mut Overrides),
+) -> Stage {
     let host = Arc::new(MadeUpHost::calm());
     prepare(&host);
     let stage = Stage::on(&in_memory(), host, |node| node.config(configure));
@@ -29,7 +30,7 @@ async fn stage(prepare: impl FnOnce(&MadeUpHost), configure: impl FnOnce(&mut Ov
 }
 
 /// The status that such a node is created with.
-async fn status(
+pub async fn status(
     prepare: impl FnOnce(&MadeUpHost),
     configure: impl FnOnce(&mut Overrides),
 ) -> Value {
@@ -38,7 +39,7 @@ async fn status(
 }
 
 /// A Node that an agent left behind, changed; then another agent on another host.
-async fn adopted(
+pub async fn adopted(
     change: impl FnOnce(&mut Value),
     prepare: impl FnOnce(&MadeUpHost),
     configure: impl FnOnce(Node) -> Node,
@@ -55,22 +56,16 @@ async fn adopted(
     stage
 }
 
-/// The value of a quantity, in bytes or pieces, rounded up.
-fn value(quantity: &Value) -> i64 {
-    let quantity: Quantity = quantity.as_str().unwrap().parse().unwrap();
-    quantity.value()
-}
-
-fn internal(ip: &str) -> Value {
+pub fn internal(ip: &str) -> Value {
     json!({"type": "InternalIP", "address": ip})
 }
 
-fn hostname() -> Value {
+pub fn hostname() -> Value {
     json!({"type": "Hostname", "address": "worker-1"})
 }
 
 /// An address of each family that this machine has, if it does.
-fn own_addresses() -> [Option<IpAddr>; 2] {
+pub fn own_addresses() -> [Option<IpAddr>; 2] {
     let host = MadeUpHost::calm();
     let all = addresses::network(&host.root()).unwrap().addresses;
     let usable = |ip: &IpAddr| match ip {
@@ -145,119 +140,6 @@ async fn a044_a_foreign_address_leaves_the_stored_ones() {
     assert_ne!(status["nodeInfo"]["kernelVersion"], "2.6.32");
 }
 
-/// The capacity of memory is `MemTotal`, in Ki.
-#[tokio::test(start_paused = true)]
-async fn a045_memory_is_memtotal() {
-    let status = status(
-        |host| {
-            host.meminfo("MemTotal", 16_374_033);
-        },
-        |_| (),
-    )
-    .await;
-    assert_eq!(status["capacity"]["memory"], "16374033Ki");
-}
-
-/// The capacity of cpu is the number of logical processors that are online.
-#[tokio::test(start_paused = true)]
-async fn a046_cpus_are_those_online() {
-    const ONLINE: &str = "sys/devices/system/cpu/online";
-    for (online, expected) in [("0-1\n", "2"), ("0\n", "1"), ("0,1\n", "2")] {
-        let status = status(
-            |host| {
-                host.write(ONLINE, online);
-            },
-            |_| (),
-        )
-        .await;
-        assert_eq!(status["capacity"]["cpu"], expected, "{online}");
-    }
-}
-
-/// There is room for 110 pods, for `maxPods`, or for `podsPerCore` on each processor if that is less.
-#[tokio::test(start_paused = true)]
-async fn a047_pods_by_node_and_by_processor() {
-    let rows = [
-        (None, None, "110"),
-        (Some("250"), None, "250"),
-        (None, Some("10"), "20"),
-        (None, Some("100"), "110"),
-        (Some("5"), Some("10"), "5"),
-        (None, Some("0"), "110"),
-    ];
-    for (max, per_core, expected) in rows {
-        let status = status(
-            |_| (),
-            |overrides| {
-                overrides.max_pods = max.map(str::to_owned);
-                overrides.pods_per_core = per_core.map(str::to_owned);
-            },
-        )
-        .await;
-        for map in ["capacity", "allocatable"] {
-            assert_eq!(status[map]["pods"], expected, "{max:?} {per_core:?}");
-        }
-    }
-}
-
-/// By default all memory but 100Mi and all huge pages is handed out, and never less than nothing.
-#[tokio::test(start_paused = true)]
-async fn a048_memory_that_is_handed_out() {
-    let (small, large) = ("2048kB", "1048576kB");
-    let pages = |size: &str| format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
-    //  MiB of memory, huge pages of 2Mi and of 1Gi, MiB that are handed out
-    let rows = [
-        (16_384, 0, 0, 16_284),
-        (16_384, 64, 0, 16_156),
-        (16_384, 64, 2, 14_108),
-        (1_024, 0, 1, 0),
-        (64, 0, 0, 0),
-    ];
-    for (memory, of_2mi, of_1gi, expected) in rows {
-        let status = status(
-            |host| {
-                host.meminfo("MemTotal", memory * 1024)
-                    .write(&pages(small), format!("{of_2mi}\n"))
-                    .write(&pages(large), format!("{of_1gi}\n"));
-            },
-            |_| (),
-        )
-        .await;
-        let allocatable = value(&status["allocatable"]["memory"]);
-        assert_eq!(allocatable, expected * MI, "{memory} {of_2mi} {of_1gi}");
-    }
-}
-
-/// By default all storage but a tenth, as a 32-bit float has it, is handed out.
-#[tokio::test(start_paused = true)]
-async fn a049_storage_that_is_handed_out() {
-    let thresholds = |overrides: &mut Overrides| overrides.eviction_hard = None;
-    let status = status(|_| (), thresholds).await;
-    let capacity = value(&status["capacity"]["ephemeral-storage"]);
-    let reserved = (capacity as f64 * f64::from(10.0_f32 / 100.0)) as i64;
-    let allocatable = value(&status["allocatable"]["ephemeral-storage"]);
-    assert_eq!(allocatable, capacity - reserved);
-}
-
-/// What is reserved for the system and for agents is handed out by neither; ids are not in it.
-#[tokio::test(start_paused = true)]
-async fn a050_reservations_are_taken_off() {
-    let status = status(
-        |_| (),
-        |overrides| {
-            overrides.system_reserved = Some("cpu=500m,memory=1Gi,pid=100".to_owned());
-            overrides.kube_reserved = Some("cpu=250m,memory=512Mi".to_owned());
-        },
-    )
-    .await;
-    assert_eq!(status["allocatable"]["cpu"], "1250m");
-    let expected = (16 * 1024 - 1024 - 512 - 100) * MI;
-    assert_eq!(value(&status["allocatable"]["memory"]), expected);
-    for map in ["capacity", "allocatable"] {
-        assert_eq!(status[map].get("pid"), None);
-    }
-}
-
 /// The three ids are the trimmed texts of their files; without a file they are empty.
 #[tokio::test(start_paused = true)]
 async fn a051_ids_are_those_of_the_machine() {
@@ -313,23 +195,6 @@ async fn a052_a_reboot_is_told_once() {
     let told = view.event_reasons();
     assert_eq!(told.iter().filter(|r| *r == "Rebooted").count(), 1);
     assert_eq!(view.event("Rebooted", SOON).await["count"], 1);
-}
-
-/// Swap is told in bytes, and not at all where there is none.
-#[tokio::test(start_paused = true)]
-async fn a053_swap_in_bytes() {
-    for (kib, expected) in [(0, Value::Null), (2_097_148, json!(2_147_479_552_u64))] {
-        let status = status(
-            |host| {
-                host.meminfo("SwapTotal", kib);
-            },
-            |_| (),
-        )
-        .await;
-        assert_eq!(status["nodeInfo"]["swap"]["capacity"], expected);
-        let there = status["nodeInfo"].get("swap").is_some();
-        assert_eq!(there, kib > 0);
-    }
 }
 
 /// The version of a kube-proxy is empty, and what older agents wrote is cleared.
@@ -389,14 +254,14 @@ async fn a056_the_port_is_as_configured() {
 }
 
 /// A machine whose storage cannot be read.
-const WITHOUT_STORAGE: Setters = &[
+pub const WITHOUT_STORAGE: Setters = &[
     ("NodeAddress", address::set),
     ("MachineInfo", machine::set),
     ("NoStorage", no_storage),
     ("Ready", ready::set),
 ];
 
-fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+pub fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     status.capacity.remove("ephemeral-storage");
     Ok(())
 }
@@ -441,27 +306,8 @@ async fn a059_nothing_in_the_way() {
     assert_eq!(ready["message"], "kubelet is posting ready status");
 }
 
-/// No limit on volumes is written, unless one is configured for schedulers of old.
-#[tokio::test(start_paused = true)]
-async fn a060_no_limits_on_volumes() {
-    let stage = stage(|_| (), |_| ()).await;
-    pass(Duration::from_mins(10)).await;
-    for request in stage.api.requests() {
-        let body = request.body.clone().unwrap_or_default().to_string();
-        assert!(!body.contains("attachable-volumes"), "{request}: {body}");
-    }
-    let limits = |overrides: &mut Overrides| {
-        overrides.volume_limits = Some("disk.csi.example.com=16".to_owned());
-    };
-    let status = status(|_| (), limits).await;
-    for map in ["capacity", "allocatable"] {
-        let limit = &status[map]["attachable-volumes-csi-disk.csi.example.com"];
-        assert_eq!(limit, "16");
-    }
-}
-
 /// Below the kubelet's directory: a CSI volume that is staged and mounted.
-fn stage_volume(host: &MadeUpHost, hash: &str, handle: &str) {
+pub fn stage_volume(host: &MadeUpHost, hash: &str, handle: &str) {
     let at = format!("var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/{hash}");
     let data = json!({"driverName": "d.example.com", "volumeHandle": handle});
     host.write(&format!("{at}/vol_data.json"), data.to_string())

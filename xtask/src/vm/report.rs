@@ -10,20 +10,20 @@ use super::features::FEATURES;
 use super::{Outcome, Ran, Report};
 use crate::test::Counts;
 
-/// Around what is written here; the rest of the page is written by people.
+/// Around the generated part of the page.
 const BEGIN: &str = "<!-- written by `cargo xtask vm --all`: begin -->";
 const END: &str = "<!-- written by `cargo xtask vm --all`: end -->";
 
-/// The page where there is none yet.
+/// The page if it does not exist.
 const PAGE: &str = "\
 # Kernels
 
-What works on the kernels that are tried, in virtual machines, without hardware support. `cargo
-xtask vm` boots the oldest and the newest; `cargo xtask vm --all` boots all and writes this.
+What works on the tested kernels, in virtual machines without hardware support. `cargo xtask vm` boots the
+oldest and the newest; `cargo xtask vm --all` boots all and generates this table.
 
 Each kernel is booted twice: `full` has cgroup v2, pressure files and two memory nodes; `bare` has
-cgroup v1 and no pressure files. Which checks stand behind a row is said in
-`xtask/src/vm/features.rs`; *in part* means that some of them were skipped.
+cgroup v1 and no pressure files. `xtask/src/vm/features.rs` lists the checks of each row; *in part*
+means that some of them were skipped.
 
 ";
 

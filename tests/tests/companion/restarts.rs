@@ -1,0 +1,158 @@
+//! A restart neither ends nor prolongs a condition.
+
+use std::time::Duration;
+
+use nodepulse::reading::{StallKind, StallOf};
+use nodepulse_tests::node::{Node, pass};
+use nodepulse_tests::view::View;
+use serde_json::{Value, json};
+
+use crate::{Cause, LOOK, Sim, TRANSITION, calm, cluster, kubelets_node, types};
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_the_time_of_the_last_transition_and_holds_what_was_true() {
+    let sim = Sim::start().await;
+    pass(Duration::from_secs(33)).await;
+    let all = [
+        ("MemoryLow", Cause::GlobalKill),
+        ("PIDsLow", Cause::Pids),
+        ("FrequentOOMKills", Cause::Kills),
+        (
+            "MemoryStallPressure",
+            Cause::Stall(StallOf::Node, StallKind::Memory),
+        ),
+    ];
+    for (type_, cause) in all {
+        sim.begin(cause).await;
+        sim.view().becomes(type_, "True", LOOK * 2).await;
+        pass(Duration::from_secs(11)).await;
+    }
+    for (_, cause) in all {
+        sim.end(cause).await;
+    }
+    let words = |view: View<'_>| -> Vec<Value> {
+        let mut all: Vec<Value> = types().into_iter().map(|t| view.condition(t)).collect();
+        for condition in &mut all {
+            condition
+                .as_object_mut()
+                .unwrap()
+                .remove("lastHeartbeatTime");
+        }
+        all
+    };
+    let before = words(sim.view());
+    sim.node.stop().await.unwrap();
+    pass(Duration::from_mins(30)).await;
+
+    let restarted = sim.api.now();
+    let sim = Sim::on(&sim.api, |node| node).await;
+    assert_eq!(words(sim.view()), before);
+    pass(TRANSITION - Duration::from_secs(1)).await;
+    assert_eq!(words(sim.view()), before, "still held");
+    for (type_, _) in all {
+        let (_, at) = sim.view().becomes(type_, "False", LOOK * 2).await;
+        let held = at - restarted;
+        assert!(held >= TRANSITION, "{type_} held for {held:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_true_is_held_from_when_we_first_saw_it_well_however_late_the_server_is() {
+    let held = [
+        "MemoryLow",
+        "PIDsLow",
+        "DiskIOPressure",
+        "FrequentOOMKills",
+        "DiskStallPressure",
+    ];
+    for minutes in [3, 6] {
+        let api = cluster();
+        let mut node = kubelets_node();
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        for type_ in held {
+            let long_ago = "2025-12-01T00:00:00Z";
+            let stored = json!({ "type": type_, "status": "True", "lastTransitionTime": long_ago });
+            conditions.insert(0, stored);
+        }
+        api.put_object(node);
+        let started = api.now();
+        let node = Node::companion("worker-1").host(calm()).out_of_reach();
+        let node = node.start(&api);
+        pass(Duration::from_mins(minutes)).await;
+        node.reach();
+        let view = View::of(&api, "worker-1");
+        for type_ in held {
+            let (_, at) = view.becomes(type_, "False", TRANSITION * 2).await;
+            let late = Duration::from_mins(minutes) + Duration::from_secs(46);
+            let (least, most) = (TRANSITION, late.max(TRANSITION + LOOK));
+            let after = at - started;
+            assert!(least <= after && after <= most, "{type_}: {after:?}");
+        }
+        node.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_prolongs_no_condition_and_a_true_of_somebody_else_is_put_right() {
+    let sim = Sim::start().await;
+    pass(Duration::from_secs(33)).await;
+    let all = [
+        ("MemoryLow", Cause::GlobalKill),
+        ("PIDsLow", Cause::Pids),
+        (
+            "MemoryStallPressure",
+            Cause::Stall(StallOf::Node, StallKind::Memory),
+        ),
+    ];
+    for (type_, cause) in all {
+        sim.begin(cause).await;
+        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.end(cause).await;
+    }
+    sim.begin(Cause::Kills).await;
+    let killed = sim.api.now();
+    sim.view()
+        .becomes("FrequentOOMKills", "True", LOOK * 2)
+        .await;
+    pass(Duration::from_secs(11)).await;
+    let over = sim.api.now();
+    let (mut sim, meddled) = (sim, ["DiskSpaceLow", "DiskStallPressure"]);
+    for _ in 0..3 {
+        pass(Duration::from_secs(40)).await;
+        sim.node.stop().await.unwrap();
+        let mut node = View::of(&sim.api, "worker-1").node().unwrap();
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        for condition in conditions {
+            if meddled.iter().any(|type_| condition["type"] == *type_) {
+                condition["status"] = json!("True");
+            }
+        }
+        sim.api.put_object(node);
+        sim = Sim::with(&sim.api, sim.host, |node| node).await;
+        for type_ in meddled {
+            assert_eq!(sim.view().status(type_), "False", "{type_}");
+        }
+        for (type_, _) in all {
+            assert_eq!(sim.view().status(type_), "True", "{type_}");
+        }
+    }
+    for (type_, _) in all {
+        let (_, at) = sim.view().becomes(type_, "False", TRANSITION).await;
+        let held = at - over;
+        assert!(
+            held <= TRANSITION,
+            "{type_} held for {held:?} from the last"
+        );
+    }
+    let window = Duration::from_mins(10);
+    let longest = window + TRANSITION;
+    let (_, at) = sim
+        .view()
+        .becomes("FrequentOOMKills", "False", longest)
+        .await;
+    let held = at - killed;
+    assert!(
+        (longest..=longest + LOOK).contains(&held),
+        "held for {held:?}"
+    );
+}
