@@ -21,6 +21,7 @@ use crate::pressure::evaluate::{Change, Evaluator};
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
+use crate::subjects::Subjects;
 
 mod answers;
 mod blocking;
@@ -29,6 +30,7 @@ mod control;
 mod counts;
 mod disks;
 mod exceeded;
+mod execute;
 mod facts;
 mod kernel_records;
 mod kills;
@@ -187,6 +189,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
+    subjects: Subjects,
     stalls: Stalls,
     kills: Kills,
     counts: Counts,
@@ -247,6 +250,7 @@ impl App {
             clock,
             observe,
             probes,
+            subjects: Subjects::default(),
             facts,
             blocking,
             reporting: None,
@@ -295,8 +299,7 @@ impl App {
         self.disks_changed(true, None, now);
         self.look_at_stalls(now);
         self.sample(now, None);
-        self.probes
-            .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
+        self.configure_pids(now);
     }
 
     async fn run(
@@ -362,7 +365,7 @@ impl App {
         let reports = self.reporting.as_ref().map(Reporting::due);
         let own = [
             falls,
-            self.probes.count_at(),
+            self.subjects.due(),
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
@@ -379,7 +382,7 @@ impl App {
 
     fn tick(&mut self, now: Now) {
         let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
-        let must = past(self.evaluator.next_fall()) || past(self.probes.count_at());
+        let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
         // What is due within a moment is done in the same wake-up as what is due now.
         let soon = now.boot.plus(reporting::ALIGN);
         if must || self.hot.due() <= soon {
@@ -422,8 +425,7 @@ impl App {
         self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
-        let pids = self.evaluator.pressure(Resource::Pids);
-        self.probes.sampled(self.observe.tasks(), pids, now.boot);
+        self.pids_sampled(now);
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         self.kills_settled(now.boot);
