@@ -14,10 +14,11 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::explain::Journal;
-use crate::logind::Word;
+use crate::logind::PowerMessage;
 use crate::node_status::Facts;
+use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
-use crate::pressure::evaluate::{Change, Evaluator};
+use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
@@ -106,7 +107,7 @@ enum Input {
     /// The configuration may have changed.
     Reload,
     /// The machine goes down, or does not after all.
-    Power(Word),
+    Power(PowerMessage),
     /// A moment that was waited for.
     Tick,
     /// We were asked to stop.
@@ -150,7 +151,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
-    let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
+    let on_paper = outside.client.as_ref().is_some_and(Client::is_dry_run);
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
@@ -437,7 +438,7 @@ impl App {
     }
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
-    fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
+    fn changed(&mut self, changes: &[PressureChange], cause: Option<(Resource, Stamp)>, now: Now) {
         let edge = self.take_pressures() || !changes.is_empty();
         // Before it is said that one is exceeded, so that no restart can forget it.
         self.keep_exceeded(now);
@@ -446,7 +447,7 @@ impl App {
                 resource = change.resource.as_str(),
                 from = ?change.from,
                 to = ?change.to,
-                why = ?change.why,
+                why = ?change.reason,
                 "pressure changed"
             );
             self.journal.changed(change, now.wall);

@@ -21,7 +21,7 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Version, oom};
 use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
-use crate::pods::place;
+use crate::pods::classify;
 use crate::state::State;
 
 mod ledger;
@@ -418,7 +418,7 @@ impl Counts {
             kills, "OOM kills without a record, reported by number"
         );
         Some(Notice {
-            about: About::of(place(&cgroup, pods)),
+            about: About::of(classify(&cgroup, pods)),
             at,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),

@@ -11,7 +11,7 @@ use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::pressure::disks::Health;
-use crate::pressure::oom::Verdict;
+use crate::pressure::oom::KillVerdict;
 use crate::reading::Resource;
 use crate::record::{Received, Record, Side};
 use crate::subjects::{Input, PidInput};
@@ -105,7 +105,7 @@ impl App {
                 info!(%device, side = ?side, total, slow, max_ms = max.as_millis(), "disk state");
                 match side {
                     Side::Over => self.ask_disk(device, stamp),
-                    Side::Under => self.disk_told(device, Health::Quick, stamp, now),
+                    Side::Under => self.disk_told(device, Health::Healthy, stamp, now),
                 }
             }
             Record::CgroupsChanged { .. } => self.cgroups_changed(now),
@@ -135,7 +135,7 @@ impl App {
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );
-        if let Verdict::NodePressure { why } = finding.verdict {
+        if let KillVerdict::NodePressure { why } = finding.verdict {
             let at = finding.stamp.kernel.min(now.boot);
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);

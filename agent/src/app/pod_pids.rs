@@ -9,10 +9,10 @@ use crate::clock::{BootNanos, Now};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, pids, walk};
 use crate::host::escape;
-use crate::pods::{Place, place};
+use crate::pods::{CgroupKind, classify};
 use crate::pressure::Pressure;
+use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::LONGEST;
-use crate::pressure::evaluate::Change;
 use crate::pressure::refusals::{Refusals, Refused};
 use crate::reading::Resource;
 use crate::units::CgroupId;
@@ -60,9 +60,9 @@ impl PodPids {
             true
         });
         match walked {
-            Ok(()) => self.refusals.counted(counts),
+            Ok(()) => self.refusals.apply_counts(counts),
             // No pod has run yet: all that are there later are new.
-            Err(err) if err.is_absent() => self.refusals.counted([]),
+            Err(err) if err.is_absent() => self.refusals.apply_counts([]),
             Err(err) => debug!(err = &err as &dyn std::error::Error, "pids.events not read"),
         }
     }
@@ -101,10 +101,10 @@ impl PodPids {
     fn notice(&mut self, refused: Refused, now: Now) -> Notice {
         let Refused { path, forks } = refused;
         let limit = self.limit(&path).map(|(at, max)| {
-            let what_for = place(&at, self.pods.path());
+            let what_for = classify(&at, self.pods.path());
             (at, what_for, max)
         });
-        let about = About::of(place(&path, self.pods.path()));
+        let about = About::of(classify(&path, self.pods.path()));
         let refused = pod_events::Refused {
             cgroup: path,
             forks,
@@ -150,7 +150,7 @@ impl PodPids {
         };
         let mut pods = Vec::new();
         let walked = walk::each_below(hierarchy, self.pods.path(), 2, |_, _, path| {
-            if let Place::Pod { pod } = place(path, self.pods.path())
+            if let CgroupKind::Pod { pod } = classify(path, self.pods.path())
                 && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut self.buf)
             {
                 pods.push((pod.as_str().to_owned(), pids.current));
@@ -185,8 +185,8 @@ impl App {
     }
 
     /// Says who has most tasks, where they have run short.
-    pub(super) fn name_largest(&mut self, changes: &[Change]) {
-        let short = |change: &Change| {
+    pub(super) fn name_largest(&mut self, changes: &[PressureChange]) {
+        let short = |change: &PressureChange| {
             matches!(change.resource, Resource::Pids | Resource::PodsPids)
                 && matches!(change.to, Pressure::UnderPressure { .. })
         };

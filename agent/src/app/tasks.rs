@@ -16,7 +16,7 @@ use crate::api::status::{Part, StatusWriter};
 use crate::clock::{Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
-use crate::node_status::report::Reporter as Schedule;
+use crate::node_status::report::ReportSchedule as Schedule;
 use crate::node_status::setters::SetterError;
 use crate::node_status::transition::Edge;
 use crate::node_status::{Registration, Runtime, StoredNode};
@@ -58,7 +58,7 @@ pub(super) fn start(
     let recorder = tokio::spawn(recorder.run());
     tokio::spawn(tell_deliveries(delivered, reports.clone()));
     let part = match config.mode {
-        Mode::Companion => Part::OwnConditions,
+        Mode::Companion => Part::NodepulseConditions,
         Mode::Node => Part::Whole,
     };
     let node = config.node_name.clone();

@@ -173,7 +173,7 @@ impl Pids {
         };
         let back = |levels: PidLevels| match pressure {
             Pressure::UnderPressure { .. } => levels.low,
-            Pressure::Unread | Pressure::Relieved => levels.high.saturating_sub(1),
+            Pressure::Unknown | Pressure::Normal => levels.high.saturating_sub(1),
         };
         let is_back = match (self.levels, tasks) {
             (Some(levels), Some(tasks)) => tasks <= u64::from(back(levels)),
@@ -257,7 +257,7 @@ mod tests {
     fn the_probe_is_armed_when_tasks_are_back_under_the_level() {
         let counted = START.plus(COUNT_AGAIN);
         let again = Some(counted.plus(COUNT_AGAIN));
-        let real = Pressure::UnderPressure { last_over: START };
+        let real = Pressure::UnderPressure { last_exceeded: START };
         //  name, levels, tasks when counted, pressure, armed, next count
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
@@ -266,14 +266,14 @@ mod tests {
                 "no pressure: under the high level is enough",
                 Some(LEVELS),
                 Some(999),
-                Pressure::Relieved,
+                Pressure::Normal,
                 None,
             ),
             (
                 "no pressure, and at the high level",
                 Some(LEVELS),
                 Some(1_000),
-                Pressure::Relieved,
+                Pressure::Normal,
                 again,
             ),
             ("not counted", Some(LEVELS), None, real, again),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_count_before_it_is_due_arms_nothing_but_postpones_the_next_while_over() {
-        let pressure = Pressure::Relieved;
+        let pressure = Pressure::Normal;
         let soon = START.plus(SHORTEST);
         let rows = [
             ("back under it", 10, START.plus(COUNT_AGAIN)),

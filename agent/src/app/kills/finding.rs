@@ -4,8 +4,8 @@ use crate::api::recorder::{KillOwner, ReportedKills};
 use crate::app::pod_events::{About, Notice, What};
 use crate::clock::{Now, Stamp};
 use crate::config::{Config, Mode};
-use crate::pods::Place;
-use crate::pressure::oom::{Doubt, LimitOwner, Scope, Verdict};
+use crate::pods::CgroupKind;
+use crate::pressure::oom::{Doubt, KillVerdict, LimitOwner, Scope};
 use crate::units::{Bytes, Pid};
 
 /// Victims that a message names. It holds 1024 bytes, and two paths of cgroups take half of it.
@@ -42,7 +42,7 @@ pub(in crate::app) struct Finding {
     /// Who asked for the memory.
     pub(in crate::app) trigger: Option<String>,
     /// What it means for the node.
-    pub(in crate::app) verdict: Verdict,
+    pub(in crate::app) verdict: KillVerdict,
 }
 
 /// Whose process was killed.
@@ -56,7 +56,7 @@ pub(in crate::app) enum Whose {
 }
 
 impl Whose {
-    pub(in crate::app) fn of(place: Place) -> Self {
+    pub(in crate::app) fn of(place: CgroupKind) -> Self {
         About::of(place).map_or(Self::Nobody, Self::Pod)
     }
 
@@ -261,12 +261,12 @@ impl Finding {
     /// What was short where no cgroup was at its limit, as far as is known.
     fn no_limit(&self) -> String {
         let text = match self.verdict {
-            Verdict::NodePressure { .. } => "the node was out of memory",
-            Verdict::EventOnly { why } => match why {
+            KillVerdict::NodePressure { .. } => "the node was out of memory",
+            KillVerdict::EventOnly { why } => match why {
                 Doubt::Sysrq => "somebody asked for it (sysrq)",
                 Doubt::Cpuset => "the memory nodes of its cpuset were full",
                 Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
-                Doubt::OwnLimit(_)
+                Doubt::LocalLimit(_)
                 | Doubt::Contradictory
                 | Doubt::LimitCounterMoved
                 | Doubt::LimitCountersUnknown
@@ -314,8 +314,8 @@ mod tests {
             global: false,
             resident: None,
             trigger: trigger.map(str::to_owned),
-            verdict: Verdict::EventOnly {
-                why: Doubt::OwnLimit(LimitOwner::Other),
+            verdict: KillVerdict::EventOnly {
+                why: Doubt::LocalLimit(LimitOwner::Other),
             },
         }
     }
@@ -408,11 +408,11 @@ mod tests {
         let why = crate::pressure::oom::Grounds::ConfirmedGlobal;
         let global = Finding {
             global: true,
-            verdict: Verdict::NodePressure { why },
+            verdict: KillVerdict::NodePressure { why },
             ..finding(9, None, None)
         };
         let of = |why| Finding {
-            verdict: Verdict::EventOnly { why },
+            verdict: KillVerdict::EventOnly { why },
             ..global.clone()
         };
         let some_pods = Finding {

@@ -7,7 +7,7 @@ use crate::app::kills::{Finding, NodeEvents, finding};
 use crate::clock::Stamp;
 use crate::host::escape;
 use crate::node_status::transition::EventType;
-use crate::pods::{Container, Place, Pod, PodId};
+use crate::pods::{CgroupKind, Container, Pod, PodId};
 
 /// As much of a container's id as runtimes show.
 const SHORT_ID: usize = 12;
@@ -22,14 +22,14 @@ pub(in crate::app) struct About {
 
 impl About {
     /// `None`: no pod.
-    pub(in crate::app) fn of(place: Place) -> Option<Self> {
+    pub(in crate::app) fn of(place: CgroupKind) -> Option<Self> {
         match place {
-            Place::Pod { pod } => Some(Self {
+            CgroupKind::Pod { pod } => Some(Self {
                 pod,
                 container: None,
             }),
-            Place::Container { pod, container } => Some(Self { pod, container }),
-            Place::Pods | Place::Other => None,
+            CgroupKind::Container { pod, container } => Some(Self { pod, container }),
+            CgroupKind::Pods | CgroupKind::Other => None,
         }
     }
 }
@@ -92,7 +92,7 @@ pub(in crate::app) struct Refused {
     pub(in crate::app) cgroup: String,
     pub(in crate::app) forks: u64,
     /// The cgroup whose limit it was, what that is for, and the limit.
-    pub(in crate::app) limit: Option<(String, Place, u64)>,
+    pub(in crate::app) limit: Option<(String, CgroupKind, u64)>,
 }
 
 /// Text for a person, whatever it is told of.
@@ -243,10 +243,10 @@ impl Refused {
             return "the limit is not known".to_owned();
         };
         match place {
-            Place::Container { .. } => format!("the container's limit is {max} tasks"),
-            Place::Pod { .. } => format!("the pod's limit is {max} tasks"),
-            Place::Pods => format!("the limit of all pods on the node is {max} tasks"),
-            Place::Other => format!("the limit of {} is {max} tasks", escape(at)),
+            CgroupKind::Container { .. } => format!("the container's limit is {max} tasks"),
+            CgroupKind::Pod { .. } => format!("the pod's limit is {max} tasks"),
+            CgroupKind::Pods => format!("the limit of all pods on the node is {max} tasks"),
+            CgroupKind::Other => format!("the limit of {} is {max} tasks", escape(at)),
         }
     }
 }

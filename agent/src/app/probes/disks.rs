@@ -113,7 +113,7 @@ impl Probes {
 
     /// When to wake up for the disks.
     pub(in crate::app) fn look_at(&self) -> Option<BootNanos> {
-        let both = [self.disks.look_at(), self.care.not_yet];
+        let both = [self.disks.sample_at(), self.care.not_yet];
         both.into_iter().flatten().min()
     }
 
@@ -132,8 +132,8 @@ impl Probes {
         if in_passing && self.care.next_look <= soon {
             self.care.next_look = now.plus(LONGEST);
             questions.extend(self.look_at_all());
-        } else if self.disks.look_at().is_some_and(|at| at <= now) {
-            let disks = self.disks.look(now);
+        } else if self.disks.sample_at().is_some_and(|at| at <= now) {
+            let disks = self.disks.begin_sampling(now);
             questions.extend(self.ask_to_look(disks));
         }
         questions
@@ -208,7 +208,7 @@ impl Probes {
             news |= match found {
                 Found::Counted(sample) => {
                     let told = self.kernel_says(device);
-                    let health = self.disks.looked(device, sample, told, now);
+                    let health = self.disks.apply_sample(device, sample, told, now);
                     if let Some(health) = health {
                         self.tell_health(device, health);
                     }
@@ -229,7 +229,7 @@ impl Probes {
         }
         let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
         match entry.map(|entry| entry.state) {
-            Some(DISK_WELL) => Some(Health::Quick),
+            Some(DISK_WELL) => Some(Health::Healthy),
             Some(DISK_FAILING) => Some(Health::Failing),
             Some(_) => Some(Health::Slow),
             None => match self.disks.health(device)? {
@@ -242,7 +242,7 @@ impl Probes {
     fn tell_health(&mut self, device: DeviceNumber, health: Health) {
         let name = self.disks.name(device).unwrap_or_default();
         info!(%device, disk = name, ?health, "disk looked at");
-        if health != Health::Quick || self.kernel_says(device) == Some(Health::Quick) {
+        if health != Health::Healthy || self.kernel_says(device) == Some(Health::Healthy) {
             return;
         }
         let ended = self
@@ -362,7 +362,7 @@ impl Probes {
             Some(watched) if watched == name => {
                 self.end_watch(device, "its I/O statistics are off");
                 if self.disks.unwatch(device, now) || self.care.unwatched.is_some() {
-                    let others = self.disks.last_unwell(now);
+                    let others = self.disks.last_unhealthy(now);
                     self.care.unwatched = Some(Unwatched { others });
                 }
                 false
@@ -393,7 +393,7 @@ impl Probes {
         }
         let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
         let still = entry.is_none_or(|entry| entry.state != DISK_WELL);
-        still && self.disks.told(device, Health::Slow, now)
+        still && self.disks.set_health(device, Health::Slow, now)
     }
 
     /// The kernel says that a disk is well again, or returned an error. `true` where that is news.
@@ -403,7 +403,7 @@ impl Probes {
         health: Health,
         now: BootNanos,
     ) -> bool {
-        self.disks.told(device, health, now)
+        self.disks.set_health(device, health, now)
     }
 
     /// Watches a disk that is gone no longer. `true` where it was not well.
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn the_list_that_is_read_again_is_what_is_watched() {
         let mut probes = probes(Some(vec![disk("sda", 0), disk("sdb", 16)]));
-        probes.disks.told(number(16), Health::Slow, at(1));
+        probes.disks.set_health(number(16), Health::Slow, at(1));
         probes.disks_listed(Some(vec![disk("sdc", 0), disk("sdb", 16)]), at(2));
         assert_eq!(names(&probes), ["sdc", "sdb"], "another disk, same number");
         assert_eq!(probes.unwell().slow, ["sdb"], "what is known of it stays");
@@ -556,14 +556,14 @@ mod tests {
             ("nothing was slow", &[], None),
             (
                 "the other one was",
-                &[(16, Health::Slow, 5), (16, Health::Quick, 6)],
+                &[(16, Health::Slow, 5), (16, Health::Healthy, 6)],
                 None,
             ),
             (
                 "both were",
                 &[
                     (16, Health::Slow, 5),
-                    (16, Health::Quick, 6),
+                    (16, Health::Healthy, 6),
                     (0, Health::Slow, 7),
                 ],
                 others(6),
@@ -577,7 +577,9 @@ mod tests {
         for (why, told, expected) in rows {
             let mut probes = probes(Some(all()));
             for (minor, health, seconds) in told {
-                probes.disks.told(number(*minor), *health, at(*seconds));
+                probes
+                    .disks
+                    .set_health(number(*minor), *health, at(*seconds));
             }
             probes.disks_listed(Some(off()), at(8));
             assert_eq!(probes.unwatched(), expected, "{why}");
@@ -585,8 +587,8 @@ mod tests {
 
         // One that was pulled has raised what it raised.
         let mut probes = probes(Some(all()));
-        probes.disks.told(number(16), Health::Slow, at(5));
-        probes.disks.told(number(0), Health::Slow, at(7));
+        probes.disks.set_health(number(16), Health::Slow, at(5));
+        probes.disks.set_health(number(0), Health::Slow, at(7));
         probes.disks_listed(Some(vec![disk("sda", 0)]), at(8));
         probes.disks_listed(Some(vec![without_statistics("sda", 0)]), at(9));
         assert_eq!(probes.unwatched(), others(8));
@@ -652,7 +654,7 @@ mod tests {
 
         probes.disk_found(&sdb, Some(disk("sdb", 16)), at(3));
         assert_eq!(names(&probes), ["sda", "sdb"]);
-        probes.disks.told(number(16), Health::Slow, at(3));
+        probes.disks.set_health(number(16), Health::Slow, at(3));
         let gone = probes.disk_announced(change(Removed, "sdb", 16), at(4));
         assert_eq!(gone.err(), Some(true), "it was slow");
         assert_eq!(names(&probes), ["sda"]);
