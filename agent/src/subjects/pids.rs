@@ -257,7 +257,9 @@ mod tests {
     fn the_probe_is_armed_when_tasks_are_back_under_the_level() {
         let counted = START.plus(COUNT_AGAIN);
         let again = Some(counted.plus(COUNT_AGAIN));
-        let real = Pressure::UnderPressure { last_exceeded: START };
+        let real = Pressure::UnderPressure {
+            last_exceeded: START,
+        };
         //  name, levels, tasks when counted, pressure, armed, next count
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
