@@ -22,6 +22,7 @@ use crate::pressure::evaluate::Evaluator;
 use crate::reading::Signal;
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
+use crate::subjects::Subjects;
 use crate::tasks::Tasks;
 
 mod answers;
@@ -31,6 +32,7 @@ mod control;
 mod counts;
 mod disks;
 mod exceeded;
+mod execute;
 mod facts;
 mod kernel_records;
 mod kills;
@@ -188,6 +190,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
+    subjects: Subjects,
     stalls: Stalls,
     kills: Kills,
     counts: Counts,
@@ -251,6 +254,7 @@ impl App {
             clock,
             observe,
             probes,
+            subjects: Subjects::default(),
             facts,
             blocking,
             reporting: None,
@@ -301,8 +305,7 @@ impl App {
         self.disks_changed(true, None, now);
         self.look_at_stalls(now);
         self.sample(now, None);
-        self.probes
-            .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
+        self.configure_pids(now);
     }
 
     /// Runs until something ends it. Whatever that is, what is known by then is reported and written

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::oom::Grounds;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
@@ -34,7 +36,7 @@ pub mod threshold;
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition: it has no
 /// state here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Pressure {
     /// No reading yet, or no source to read from.
     #[default]

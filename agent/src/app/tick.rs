@@ -16,7 +16,7 @@ impl App {
         let reports = self.reporting.as_ref().map(Reporting::due);
         let own = [
             falls,
-            self.probes.count_at(),
+            self.subjects.due(),
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
@@ -33,7 +33,7 @@ impl App {
 
     pub(super) fn tick(&mut self, now: Now) {
         let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
-        let must = past(self.evaluator.next_fall()) || past(self.probes.count_at());
+        let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
         // What is due within a moment is done in the same wake-up as what is due now.
         let soon = now.boot.plus(reporting::ALIGN);
         if must || self.hot.due() <= soon {
@@ -76,8 +76,7 @@ impl App {
         self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
-        let pids = self.evaluator.pressure(Resource::Pids);
-        self.probes.sampled(self.observe.tasks(), pids, now.boot);
+        self.pids_sampled(now);
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         self.kills_settled(now.boot);

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::units::DeviceNumber;
 
@@ -26,7 +28,7 @@ const MIN_REQUESTS: u64 = 5;
 const GOOD_LOOKS: u32 = 3;
 
 /// How a disk is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
     /// It answers in time.
     Healthy,
@@ -39,7 +41,7 @@ pub enum Health {
 }
 
 /// What looking at a disk shows. All but `in_flight` are counters since the disk came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskSample {
     /// Requests of every kind that ended, also those with an error.
     pub completed: u64,
