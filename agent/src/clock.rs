@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use crate::fd::{self, Watched};
 
 /// Nanoseconds since boot, suspend included: `CLOCK_BOOTTIME`, `bpf_ktime_get_boot_ns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BootNanos(pub u64);
 
 impl BootNanos {
@@ -38,7 +39,7 @@ impl BootNanos {
 }
 
 /// One moment on both clocks, read together once per iteration of the main loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// For durations.
     pub boot: BootNanos,
@@ -60,7 +61,7 @@ impl Now {
 
 /// When something happened, and when the agent read it. Passed on with its consequences, to measure
 /// the delay from the kernel to the API server's answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// When the kernel recorded it.
     pub kernel: BootNanos,
@@ -78,7 +79,12 @@ pub struct Clock(Source);
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Kernel,
-    Runtime { from: Instant, at: Now },
+    Runtime {
+        from: Instant,
+        at: Now,
+        /// Alarms fail from this moment on.
+        fails_at: Option<BootNanos>,
+    },
 }
 
 impl Clock {
@@ -94,7 +100,22 @@ impl Clock {
         Self(Source::Runtime {
             from: Instant::now(),
             at,
+            fails_at: None,
         })
+    }
+
+    /// The same clock, whose alarms fail from `moment` on: a fault of the machine for a simulation.
+    /// The kernel's clock stays as it is.
+    #[must_use]
+    pub const fn with_alarms_failing_at(self, moment: BootNanos) -> Self {
+        match self.0 {
+            Source::Kernel => self,
+            Source::Runtime { from, at, .. } => Self(Source::Runtime {
+                from,
+                at,
+                fails_at: Some(moment),
+            }),
+        }
     }
 
     /// The current time.
@@ -109,7 +130,7 @@ impl Clock {
                 boot: boot_now(),
                 wall: SystemTime::now(),
             },
-            Source::Runtime { from, at } => {
+            Source::Runtime { from, at, .. } => {
                 let passed = from.elapsed();
                 Now {
                     boot: at.boot.plus(passed),
@@ -146,7 +167,7 @@ impl Clock {
                     Interest::READABLE,
                 )?)))
             }
-            Source::Runtime { .. } => Alarm(Timer::Runtime(*self)),
+            Source::Runtime { fails_at, .. } => Alarm(Timer::Runtime(*self, fails_at)),
         })
     }
 }
@@ -166,7 +187,7 @@ pub struct Alarm(Timer);
 #[derive(Debug)]
 enum Timer {
     Kernel(Box<AsyncFd<Watched<TimerFd>>>),
-    Runtime(Clock),
+    Runtime(Clock, Option<BootNanos>),
 }
 
 impl Alarm {
@@ -198,9 +219,12 @@ impl Alarm {
                     }
                 }
             }
-            Timer::Runtime(clock) => {
-                let left = moment.since(clock.now().boot);
-                tokio::time::sleep(left).await;
+            Timer::Runtime(clock, fails_at) => {
+                let until = fails_at.map_or(moment, |fails_at| fails_at.min(moment));
+                tokio::time::sleep(until.since(clock.now().boot)).await;
+                if fails_at.is_some_and(|fails_at| fails_at <= clock.now().boot) {
+                    return Err(io::ErrorKind::Other.into());
+                }
             }
         }
         Ok(())

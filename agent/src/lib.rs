@@ -22,6 +22,7 @@ pub mod file;
 pub mod lane;
 pub mod names;
 pub mod reading;
+pub mod tasks;
 pub mod units;
 
 // Edges that observe.
@@ -41,6 +42,8 @@ pub mod record;
 pub mod pods;
 
 pub mod pressure;
+
+pub mod subjects;
 
 pub mod node_status;
 

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::oom::Grounds;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
@@ -35,7 +37,7 @@ pub mod threshold;
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition, so it has no
 /// state here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Pressure {
     /// No reading yet, or no source to read from.
     #[default]

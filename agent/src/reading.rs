@@ -5,10 +5,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Bytes;
 
 /// A signal on which a threshold can be set, with the kubelet's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Signal {
     /// `MemTotal` less the working set of the root cgroup, in bytes.
     MemoryAvailable,
@@ -98,7 +100,7 @@ impl Signal {
 }
 
 /// What a node can run out of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// `MemoryPressure`.
     Memory,
@@ -137,7 +139,7 @@ impl Resource {
 }
 
 /// Stalls of a group of tasks on a resource: the content of a pressure file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stall {
     /// The group of tasks.
     pub of: StallOf,
@@ -162,7 +164,7 @@ impl Stall {
 }
 
 /// A group of tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
     /// All tasks of the node.
     Node,
@@ -182,7 +184,7 @@ impl StallOf {
 }
 
 /// A resource that tasks wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallKind {
     /// Memory: reclaim, refaults, swap.
     Memory,
@@ -202,7 +204,7 @@ impl StallKind {
 }
 
 /// One value of one signal, in the signal's unit: bytes, inodes or pids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The signal.
     pub signal: Signal,

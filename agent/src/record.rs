@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::reading::Stall;
 use crate::units::{CgroupId, DeviceNumber, Pid};
@@ -99,7 +101,7 @@ pub enum Record {
 }
 
 /// Side of a level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// At or above the level.
     Over,

@@ -1,7 +1,7 @@
 //! What each record from the kernel leads to.
 
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::App;
 use super::blocking::Question;
@@ -14,6 +14,7 @@ use crate::pressure::disks::Health;
 use crate::pressure::oom::KillVerdict;
 use crate::reading::Resource;
 use crate::record::{Received, Record, Side};
+use crate::subjects::{Input, PidInput};
 
 /// Records that are taken together at most, where kills are among them.
 const TOGETHER: usize = 256;
@@ -77,18 +78,20 @@ impl App {
             Record::LogEnded => self.log_ended(now),
             Record::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                let tasks = self.observe.tasks();
-                debug!(
-                    ids = value,
-                    tasks,
-                    over = side == Side::Over,
-                    "pid level crossed"
-                );
-                self.probes.pids_crossed(side, value, tasks, now.boot);
+                let crossed = PidInput::Crossed {
+                    side,
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(crossed), now);
             }
             Record::PidTrend { at, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                self.probes.pids_counted(value, self.observe.tasks());
+                let counted = PidInput::Counted {
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(counted), now);
             }
             Record::DiskState {
                 at,

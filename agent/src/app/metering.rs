@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::lanes::Lanes;
 use super::outside::KillSource;
 use super::reporting::{Report, Why};
-use super::{App, Input};
+use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
@@ -150,10 +150,14 @@ impl Metering {
     }
 
     /// Somebody wants to know something; never, where nothing is served.
-    pub(super) async fn asked(&mut self) -> Query {
-        match self.queries.recv().await {
-            Some(query) => query,
-            None => std::future::pending().await,
+    ///
+    /// # Errors
+    ///
+    /// If what serves has ended.
+    pub(super) async fn asked(&mut self) -> Result<Query, AppError> {
+        tokio::select! {
+            Some(query) = self.queries.recv() => Ok(query),
+            () = self.server.ended() => Err(AppError::EndedEarly("server")),
         }
     }
 
@@ -170,7 +174,6 @@ impl Metering {
             Input::Reload => "reload",
             Input::Power(_) => "logind",
             Input::Tick => "alarm",
-            Input::Shutdown => "shutdown",
         };
         self.metrics.process.wakeups.of([source]).inc();
     }

@@ -18,6 +18,7 @@ use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::pods::{Containers, Pod, PodIndex};
+use crate::tasks::Tasks;
 
 mod notice;
 
@@ -112,13 +113,14 @@ enum Address {
 
 impl PodEvents {
     /// Starts the watch, where there is an API server. Must be called in a runtime.
-    pub(super) fn new(config: &Config, outlet: Option<&Outlet>) -> Self {
+    pub(super) fn new(config: &Config, outlet: Option<&Outlet>, tasks: &mut Tasks) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_answer, answers) = mpsc::channel(QUESTIONS);
         if let Some(outlet) = outlet {
             let (client, node) = (outlet.client.clone(), config.node_name.clone());
             let jitter = outlet.jitter.clone();
-            tokio::spawn(pod_watch::watch(client, node, jitter, send_change));
+            let watch = pod_watch::watch(client, node, jitter, send_change);
+            tasks.spawn("pod watch", watch);
         }
         Self {
             index: PodIndex::default(),

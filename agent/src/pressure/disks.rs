@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::units::DeviceNumber;
 
@@ -27,7 +29,7 @@ const MIN_REQUESTS: u64 = 5;
 const GOOD_SAMPLES: u32 = 3;
 
 /// The state of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
     /// It responds in time.
     Healthy,
@@ -40,7 +42,7 @@ pub enum Health {
 }
 
 /// One sample of a disk. All fields but `in_flight` are counters since the disk appeared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskSample {
     /// Completed requests of every kind, including failed ones.
     pub completed: u64,

@@ -1,10 +1,12 @@
 //! Levels at which the kernel wakes the agent: `pid.available` converted to a count of pids.
 
+use serde::{Deserialize, Serialize};
+
 use crate::pressure::threshold::Threshold;
 use crate::reading::Signal;
 
 /// Counts of pids at which the kernel sends a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidLevels {
     /// At this count or above, a threshold is met.
     pub high: u32,

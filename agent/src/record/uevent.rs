@@ -2,13 +2,15 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::DeviceNumber;
 
 /// `DISK_NAME_LEN` (`include/linux/blkdev.h`), with the final NUL.
 const DISK_NAME_LEN: usize = 32;
 
 /// A change of a whole disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChange {
     /// The kind of change.
     pub action: DiskAction,
@@ -20,7 +22,7 @@ pub struct DiskChange {
 }
 
 /// Kind of change of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAction {
     /// The disk was added.
     Added,

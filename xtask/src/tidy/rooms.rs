@@ -62,11 +62,21 @@ const ROOMS: &[Room] = &[
         &["aya", "kube", "tokio", "tracing"],
     ),
     room("lane", Rooms::Only(&[]), &["aya", "kube"]),
+    room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
     room(
         "kernel",
-        Rooms::Not(&["api", "app", "cli", "host", "node_status", "os", "pressure"]),
+        Rooms::Not(&[
+            "api",
+            "app",
+            "cli",
+            "host",
+            "node_status",
+            "os",
+            "pressure",
+            "subjects",
+        ]),
         &["kube"],
     ),
     room(
@@ -96,7 +106,7 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "api",
-        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure"]),
+        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
         &["aya"],
     ),
     // Pure.
@@ -112,6 +122,20 @@ const ROOMS: &[Room] = &[
         IMPURE,
     ),
     room(
+        "subjects",
+        Rooms::Only(&[
+            "clock",
+            "config",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "record",
+            "units",
+        ]),
+        IMPURE,
+    ),
+    room(
         "node_status",
         Rooms::Only(&["clock", "pressure", "reading", "units"]),
         IMPURE,
@@ -119,7 +143,7 @@ const ROOMS: &[Room] = &[
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",
-        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os"]),
+        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os", "subjects"]),
         &["aya", "kube"],
     ),
     room(
@@ -326,6 +350,24 @@ mod tests {
                 "decoding knows no API",
             ),
             ("pods", "use std::fs::read;", false, "pure"),
+            (
+                "subjects/disks",
+                "use crate::host::block::Disk;",
+                false,
+                "a subject asks by a query",
+            ),
+            (
+                "subjects/pids",
+                "use crate::pressure::Pressure;",
+                true,
+                "policy is its work",
+            ),
+            (
+                "subjects/pids",
+                "use tracing::info;",
+                false,
+                "decisions are effects",
+            ),
             (
                 "kernel/ring",
                 "use crate::record::decode;",

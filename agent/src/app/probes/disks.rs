@@ -484,7 +484,7 @@ mod tests {
 
     /// Without the probe.
     fn probes(found: Option<Vec<Disk>>) -> Probes {
-        let mut probes = calm(None);
+        let mut probes = calm();
         probes.support = Support::none(&Missing::TurnedOff);
         probes.disks_listed(found, at(1));
         probes
