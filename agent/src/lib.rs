@@ -17,6 +17,7 @@ macro_rules! domain {
 
 // What every room speaks.
 pub mod clock;
+pub mod escape;
 pub mod fd;
 pub mod file;
 pub mod lane;

@@ -8,9 +8,9 @@ use tracing::{debug, warn};
 
 use super::observe::Observe;
 use crate::clock::{BootNanos, Stamp};
+use crate::escape::escape;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
-use crate::host::escape;
 use crate::os::cgroup_handle::CgroupMount;
 use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
 use crate::pressure::Policy;

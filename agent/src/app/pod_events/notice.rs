@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use crate::api::recorder::{EventInput, Involved, ReportedKills};
 use crate::app::kills::{Finding, NodeEvents, finding};
 use crate::clock::Stamp;
-use crate::host::escape;
+use crate::escape::escape;
 use crate::node_status::transition::EventType;
 use crate::pods::{Container, Place, Pod, PodId};
 
