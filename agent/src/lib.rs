@@ -45,6 +45,8 @@ pub mod pressure;
 
 pub mod node_status;
 
+pub mod kube_event;
+
 // The edge that reports.
 pub mod api;
 

@@ -6,10 +6,11 @@ use tracing::{debug, info, warn};
 use super::App;
 use super::blocking::Question;
 use super::counts::Seen;
-use super::kills::{self, Around, Finding};
+use super::kills::Around;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
+use crate::kube_event::{Finding, incidents};
 use crate::pressure::disks::Health;
 use crate::pressure::oom::Verdict;
 use crate::reading::Resource;
@@ -42,10 +43,10 @@ impl App {
         }
         let any = !killed.is_empty();
         killed.retain(|finding| {
-            let owner = finding.owner.as_ref();
+            let owner = finding.counter.as_ref();
             self.counts.seen(owner, finding.stamp.kernel) == Seen::New
         });
-        self.tell(kills::notices(killed, now), now);
+        self.tell(incidents(killed, now), now);
         any
     }
 
@@ -137,7 +138,7 @@ impl App {
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
-        self.pod_killed(&finding.whose, finding.stamp.kernel, now);
+        self.pod_killed(&finding.owner, finding.stamp.kernel, now);
         self.hot.hint(now.boot);
         finding
     }

@@ -11,6 +11,7 @@ use crate::clock::{BootNanos, Stamp};
 use crate::escape::escape;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
+use crate::kube_event::{Finding, VictimOwner};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
 use crate::pressure::Policy;
@@ -21,10 +22,6 @@ use crate::pressure::oom::{
 use crate::reading::Signal;
 use crate::record::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
 use crate::units::{Bytes, CgroupId};
-
-pub(super) mod finding;
-
-pub(super) use finding::{Finding, NodeEvents, Whose, notices};
 
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
@@ -159,8 +156,8 @@ impl Kills {
         let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages];
         // An exiting task may have given its memory back before it is looked at.
         let known = kill.via != Via::Exit || resident.iter().any(|pages| *pages > 0);
-        let whose = match &victim {
-            Some(path) => Whose::of(place(path, self.pods.path())),
+        let owner = match &victim {
+            Some(path) => VictimOwner::of(place(path, self.pods.path())),
             None => self.last_seen(kill),
         };
         Finding {
@@ -169,8 +166,8 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: Some(kill.uid),
             cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-            owner: whose.owner(victim.as_deref(), self.pods.path()),
-            whose,
+            counter: owner.counter(victim.as_deref(), self.pods.path()),
+            owner,
             limiting: limiting
                 .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
             scope: (kill.scope != OomScope::Unknown).then_some(scope),
@@ -211,8 +208,8 @@ impl Kills {
             order: kill.order,
         };
         let verdict = self.judge(&judged, victim.as_deref(), &mut around);
-        let whose = victim.as_deref().map_or(Whose::Nobody, |path| {
-            Whose::of(place(path, self.pods.path()))
+        let owner = victim.as_deref().map_or(VictimOwner::NoPod, |path| {
+            VictimOwner::of(place(path, self.pods.path()))
         });
         Finding {
             stamp: around.stamp(kill.at),
@@ -220,8 +217,8 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: kill.uid,
             cgroup: kill.cgroup.as_ref().map(escape),
-            owner: whose.owner(victim.as_deref(), self.pods.path()),
-            whose,
+            counter: owner.counter(victim.as_deref(), self.pods.path()),
+            owner,
             limiting: match &kill.scope {
                 LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
                 LoggedScope::Global => None,
@@ -240,11 +237,11 @@ impl Kills {
     }
 
     /// Of a cgroup that is gone and was not seen before.
-    fn last_seen(&self, kill: &OomKill) -> Whose {
+    fn last_seen(&self, kill: &OomKill) -> VictimOwner {
         match place_by_names(&kill.names, self.pods.path()) {
-            ByNames::Certain(place) => Whose::of(place),
-            ByNames::Claimed(_) => Whose::SomePod,
-            ByNames::Nothing => Whose::Nobody,
+            ByNames::Certain(place) => VictimOwner::of(place),
+            ByNames::Claimed(_) => VictimOwner::UnknownPod,
+            ByNames::Nothing => VictimOwner::NoPod,
         }
     }
 

@@ -11,12 +11,13 @@ use super::{AppError, tasks};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Counts, Delivered, EventInput, EventSink, KillOutcomes};
+use crate::api::recorder::{Counts, Delivered, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::Tainted;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
+use crate::kube_event::{Draft, KillOutcomes};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::setters::Setters;
 use crate::node_status::{Condition, Facts, StoredNode};
@@ -293,7 +294,7 @@ impl Reporting {
         self.writer.busy
     }
 
-    pub(super) fn record(&mut self, event: EventInput) {
+    pub(super) fn record(&mut self, event: Draft) {
         self.events.record(event);
     }
 

@@ -117,6 +117,19 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "pressure", "reading", "units"]),
         IMPURE,
     ),
+    room(
+        "kube_event",
+        Rooms::Only(&[
+            "clock",
+            "escape",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "units",
+        ]),
+        IMPURE,
+    ),
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",

@@ -1,171 +1,132 @@
-//! What is said of kills: one Event each, and one for those of one cause that came together.
+//! What is known about one OOM kill, and the wording of Events about kills.
 
-use crate::api::recorder::{KillOwner, ReportedKills};
-use crate::app::pod_events::{About, Notice, What};
-use crate::clock::{Now, Stamp};
-use crate::config::{Config, Mode};
+use super::{KillOwner, PodRef, Words};
+use crate::clock::Stamp;
 use crate::pods::Place;
 use crate::pressure::oom::{Doubt, LimitOwner, Scope, Verdict};
 use crate::units::{Bytes, Pid};
 
-/// Victims that a message names. It holds 1024 bytes, and two paths of cgroups take half of it.
+/// Victims that a message names. It has 1024 bytes, and two paths of cgroups take half of it.
 const NAMED: usize = 24;
 
-/// What was found out about one kill. All text in it is escaped. What is not known is `None`, never
-/// zero.
-#[derive(Debug, Clone)]
-pub(in crate::app) struct Finding {
-    pub(in crate::app) stamp: Stamp,
-    pub(in crate::app) victim: Pid,
+/// Reason of Events about kills in pods.
+pub(super) const IN_POD: &str = "OOMKilled";
+
+/// What is known about one OOM kill. All text in it is escaped. What is unknown is `None`, never zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// When the kernel recorded it, and when the agent read the record.
+    pub stamp: Stamp,
+    /// Process id of the victim.
+    pub victim: Pid,
     /// Name of the victim.
-    pub(in crate::app) comm: String,
-    pub(in crate::app) uid: Option<u32>,
-    /// Path of its memory cgroup, or its last names where the cgroup is gone.
-    pub(in crate::app) cgroup: Option<String>,
-    /// Whose cgroup that is.
-    pub(in crate::app) whose: Whose,
-    /// Whose counter of the kernel it is in; `None`: of no pod's.
-    pub(in crate::app) owner: Option<KillOwner>,
+    pub comm: String,
+    /// User id of the victim.
+    pub uid: Option<u32>,
+    /// Path of its memory cgroup, or the last names of the path if the cgroup was removed.
+    pub cgroup: Option<String>,
+    /// Which pod that cgroup belongs to.
+    pub owner: VictimOwner,
+    /// Which of the kernel's counters includes it. `None`: no counter of pods.
+    pub counter: Option<KillOwner>,
     /// Path of the cgroup that was at its limit.
-    pub(in crate::app) limiting: Option<String>,
-    /// Whose memory ran out; `None`: not told.
-    pub(in crate::app) scope: Option<Scope>,
-    /// An ancestor of that cgroup that may have been at its limit instead: what it is for, and its
-    /// path. Both had exactly as little room left.
-    pub(in crate::app) tied: Option<(LimitOwner, String)>,
-    /// What that cgroup used, and its limit.
-    pub(in crate::app) usage: Option<(Bytes, Bytes)>,
-    /// No cgroup's limit was to blame, as far as is known.
-    pub(in crate::app) global: bool,
+    pub limiting: Option<String>,
+    /// Whose memory ran out. `None`: unknown.
+    pub scope: Option<Scope>,
+    /// An ancestor of that cgroup that may have been at its limit instead, since both had exactly as
+    /// little room left: what it is for, and its path.
+    pub tied: Option<(LimitOwner, String)>,
+    /// Usage and limit of that cgroup.
+    pub usage: Option<(Bytes, Bytes)>,
+    /// No cgroup's limit was the cause, as far as is known.
+    pub global: bool,
     /// Resident memory of the victim: anonymous, file, shared.
-    pub(in crate::app) resident: Option<[Bytes; 3]>,
-    /// Who asked for the memory.
-    pub(in crate::app) trigger: Option<String>,
+    pub resident: Option<[Bytes; 3]>,
+    /// The process that requested the memory.
+    pub trigger: Option<String>,
     /// What it means for the node.
-    pub(in crate::app) verdict: Verdict,
+    pub verdict: Verdict,
 }
 
-/// Whose process was killed.
+/// The pod of a victim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::app) enum Whose {
-    Pod(About),
-    /// Some pod's: which, its cgroup's last names only claim, and a tenant may have chosen them.
-    SomePod,
-    /// No pod's.
-    Nobody,
+pub enum VictimOwner {
+    /// This pod.
+    Pod(PodRef),
+    /// Some pod. The last names of the cgroup claim which, but a tenant may have chosen them.
+    UnknownPod,
+    /// No pod.
+    NoPod,
 }
 
-impl Whose {
-    pub(in crate::app) fn of(place: Place) -> Self {
-        About::of(place).map_or(Self::Nobody, Self::Pod)
+impl VictimOwner {
+    /// By the place of the victim's cgroup.
+    #[must_use]
+    pub fn of(place: Place) -> Self {
+        PodRef::of(place).map_or(Self::NoPod, Self::Pod)
     }
 
-    /// Whose counter a kill in the cgroup at `path` is in, where `pods` is that of all pods. One that
-    /// only claims to be in some pod is in that of all.
-    pub(in crate::app) fn owner(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
+    /// The counter that includes a kill in the cgroup at `path`, where `pods` is the cgroup of all
+    /// pods. A kill in an unknown pod is in the counter of all pods.
+    #[must_use]
+    pub fn counter(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
         let below = |path: &str| {
             let rest = path.strip_prefix(pods)?;
             (rest.is_empty() || rest.starts_with('/')).then_some(KillOwner::Pods)
         };
         match self {
-            Self::Pod(about) => Some(KillOwner::Pod(about.pod.clone())),
-            Self::SomePod => Some(KillOwner::Pods),
-            Self::Nobody => path.filter(|_| !pods.is_empty()).and_then(below),
+            Self::Pod(at) => Some(KillOwner::Pod(at.pod.clone())),
+            Self::UnknownPod => Some(KillOwner::Pods),
+            Self::NoPod => path.filter(|_| !pods.is_empty()).and_then(below),
         }
     }
 }
 
-/// Who tells the Node of kills that are no pod's, and of those for want of the node's memory.
+/// Who records Events on the Node for kills outside pods, and for kills because the node is out of
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::app) enum NodeEvents {
-    /// We do, as a kubelet does.
+pub enum NodeEvents {
+    /// This agent, in a kubelet's words.
     Kubelet,
-    /// We do, beside a kubelet.
-    Own,
-    /// Somebody else.
+    /// This agent, alongside a kubelet.
+    Companion,
+    /// Another program, such as node-problem-detector.
     Off,
 }
 
-impl NodeEvents {
-    pub(in crate::app) fn new(config: &Config) -> Self {
-        match config.mode {
-            _ if !config.oom_node_events => Self::Off,
-            Mode::Node => Self::Kubelet,
-            Mode::Companion => Self::Own,
-        }
-    }
-}
-
-/// What is to be told of `findings`, in order. Kills in one container at one limit that one process
-/// brought about are told together: a group that goes together.
-pub(in crate::app) fn notices(findings: Vec<Finding>, now: Now) -> Vec<Notice> {
-    let mut causes: Vec<(Finding, Vec<Finding>)> = Vec::new();
-    for finding in findings {
-        let same = causes
-            .iter_mut()
-            .find(|(first, _)| first.is_one_with(&finding));
-        match same {
-            Some((_, known)) => known.push(finding),
-            None => causes.push((finding.clone(), vec![finding])),
-        }
-    }
-    let notice = |(first, all): (Finding, Vec<Finding>)| Notice {
-        about: match first.whose {
-            Whose::Pod(about) => Some(about),
-            Whose::SomePod | Whose::Nobody => None,
-        },
-        at: now.wall_at(first.stamp.kernel),
-        stamp: Some(first.stamp),
-        kills: reported(&all),
-        what: What::Kills(all),
-    };
-    causes.into_iter().map(notice).collect()
-}
-
-fn reported(all: &[Finding]) -> ReportedKills {
-    let mut kills = ReportedKills::default();
-    for owner in all.iter().filter_map(|finding| finding.owner.clone()) {
-        kills.add(owner, 1);
-    }
-    kills
-}
-
-/// Reason and message of the Event on the Node; `None` where somebody else tells it.
-pub(in crate::app) fn of_node(
-    cause: &[Finding],
-    node_events: NodeEvents,
-) -> Option<(&'static str, String)> {
-    let unsure = |first: &Finding| !first.global && first.whose == Whose::SomePod;
+/// Reason and message of the Event on the Node. `None`: another program records it.
+pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Words> {
+    let unsure = |first: &Finding| !first.global && first.owner == VictimOwner::UnknownPod;
     let reason = match node_events {
-        _ if cause.first().is_some_and(unsure) => "OOMKilled",
+        _ if group.first().is_some_and(unsure) => IN_POD,
         NodeEvents::Off => return None,
-        NodeEvents::Own => "OOMKilling",
+        NodeEvents::Companion => "OOMKilling",
         NodeEvents::Kubelet => "SystemOOM",
     };
-    let message = match (node_events, cause) {
+    let message = match (node_events, group) {
         (NodeEvents::Kubelet, [one]) if one.global => format!(
             "System OOM encountered, victim process: {}, pid: {}",
             one.comm, one.victim
         ),
-        _ => in_cgroup(cause, ""),
+        _ => in_cgroup(group, ""),
     };
-    Some((reason, message))
+    Some(Words { reason, message })
 }
 
-/// For whoever knows cgroups by their paths; `whose` follows that of the victim.
-pub(in crate::app) fn in_cgroup(cause: &[Finding], whose: &str) -> String {
-    match cause {
+/// For readers who identify cgroups by their paths; `of_pod` follows the path of the victim's.
+pub(super) fn in_cgroup(group: &[Finding], of_pod: &str) -> String {
+    match group {
         [one] => {
             let cgroup = one.cgroup.as_deref().unwrap_or("not known");
-            one.message(&format!(" in cgroup {cgroup}{whose}"), &one.limit())
+            one.message(&format!(" in cgroup {cgroup}{of_pod}"), &one.limit())
         }
-        many => group_message(many, whose, Finding::limit),
+        many => group_message(many, of_pod, Finding::limit),
     }
 }
 
-/// For whoever knows pods. `whereabouts` says in which container.
-pub(in crate::app) fn in_pod(cause: &[Finding], whereabouts: &str) -> String {
-    match cause {
+/// For readers who identify pods. `whereabouts`: in which container.
+pub(super) fn in_pod(group: &[Finding], whereabouts: &str) -> String {
+    match group {
         [one] => one.message(whereabouts, &one.limit_of_pod()),
         many => group_message(many, whereabouts, Finding::limit_of_pod),
     }
@@ -192,14 +153,15 @@ fn group_message(all: &[Finding], whereabouts: &str, limit: impl Fn(&Finding) ->
 }
 
 impl Finding {
-    fn is_one_with(&self, other: &Self) -> bool {
+    /// Whether both kills have one cause, as far as is known.
+    pub(super) fn has_the_cause_of(&self, other: &Self) -> bool {
         !self.global
             && !other.global
             && self.limiting.is_some()
             && self.trigger.is_some()
             && self.limiting == other.limiting
             && self.trigger == other.trigger
-            && self.whose == other.whose
+            && self.owner == other.owner
     }
 
     fn message(&self, whereabouts: &str, limit: &str) -> String {
@@ -241,7 +203,7 @@ impl Finding {
             Some(Scope::Memcg { limiting_is }) => limiting_is,
         };
         let tied = self.tied.as_ref().map(|(owner, _)| *owner);
-        let whose = match (owner, tied.filter(|tied| *tied != owner)) {
+        let subject = match (owner, tied.filter(|tied| *tied != owner)) {
             (LimitOwner::Other, _) | (_, Some(LimitOwner::Other)) => return self.limit(),
             (LimitOwner::Container, Some(LimitOwner::Pod)) => "the container or its pod was",
             (LimitOwner::Container, Some(_)) => "the container or all pods together were",
@@ -250,7 +212,7 @@ impl Finding {
             (LimitOwner::Pod, None) => "the pod was",
             (LimitOwner::PodsCgroup, _) => "all pods on the node together were",
         };
-        format!("{whose} at the memory limit{}", self.usage())
+        format!("{subject} at the memory limit{}", self.usage())
     }
 
     fn usage(&self) -> String {
@@ -258,7 +220,7 @@ impl Finding {
             .map_or_else(String::new, |(usage, max)| format!(" ({usage} of {max})"))
     }
 
-    /// What was short where no cgroup was at its limit, as far as is known.
+    /// What was short if no cgroup was at its limit, as far as is known.
     fn no_limit(&self) -> String {
         let text = match self.verdict {
             Verdict::NodePressure { .. } => "the node was out of memory",
@@ -291,8 +253,8 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::clock::BootNanos;
-    use crate::pressure::oom::{Doubt, LimitOwner};
+    use crate::clock::{BootNanos, Now};
+    use crate::kube_event::incidents;
 
     fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         let at = BootNanos(u64::from(pid));
@@ -305,8 +267,8 @@ mod tests {
             comm: format!("p{pid}"),
             uid: None,
             cgroup: None,
-            whose: Whose::Nobody,
-            owner: None,
+            owner: VictimOwner::NoPod,
+            counter: None,
             limiting: limiting.map(str::to_owned),
             scope: None,
             tied: None,
@@ -320,14 +282,14 @@ mod tests {
         }
     }
 
-    fn told(findings: &[Finding]) -> Vec<String> {
+    fn messages(findings: &[Finding]) -> Vec<String> {
         let now = Now {
             boot: BootNanos(1_000),
             wall: UNIX_EPOCH + Duration::from_secs(1),
         };
-        let notices = notices(findings.to_vec(), now).into_iter();
-        let told = notices.filter_map(|notice| notice.of_node(NodeEvents::Kubelet));
-        told.map(|event| event.message).collect()
+        let incidents = incidents(findings.to_vec(), now).into_iter();
+        let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet));
+        drafts.map(|draft| draft.message).collect()
     }
 
     #[test]
@@ -350,7 +312,7 @@ mod tests {
             ("nothing", vec![], 0),
         ];
         for (name, findings, expected) in rows {
-            let messages = told(&findings);
+            let messages = messages(&findings);
             assert_eq!(messages.len(), expected, "{name}: {messages:?}");
             let all = messages.join("\n");
             for finding in findings {
@@ -361,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn two_limits_that_cannot_be_told_apart_are_both_named() {
+    fn two_limits_that_cannot_be_distinguished_are_both_named() {
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
         let full = Some((Bytes::from_kib(20 << 10), Bytes::from_kib(20 << 10)));
         #[rustfmt::skip]
@@ -393,7 +355,7 @@ mod tests {
         let all: Vec<_> = (100..200)
             .map(|pid| finding(pid, Some("/a"), Some("process 1 (x)")))
             .collect();
-        let messages = told(&all);
+        let messages = messages(&all);
         assert!(messages[0].starts_with("Killed 100 processes together: /a was at its limit"));
         assert!(
             messages[0].ends_with("123 (p123), and 76 more"),
@@ -402,8 +364,8 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_told_in_the_words_of_the_mode_or_by_somebody_else() {
-        use NodeEvents::{Kubelet, Off, Own};
+    fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program() {
+        use NodeEvents::{Companion, Kubelet, Off};
 
         let why = crate::pressure::oom::Grounds::ConfirmedGlobal;
         let global = Finding {
@@ -416,7 +378,7 @@ mod tests {
             ..global.clone()
         };
         let some_pods = Finding {
-            whose: Whose::SomePod,
+            owner: VictimOwner::UnknownPod,
             ..finding(9, Some("/a"), None)
         };
         let outside = finding(9, Some("/a"), None);
@@ -425,32 +387,32 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             (&global, Kubelet, Some((none, kubelet))),
-            (&global, Own, Some((own, "the node was out of memory"))),
-            (&of(Doubt::Sysrq), Own, Some((own, "somebody asked for it (sysrq)"))),
-            (&of(Doubt::Cpuset), Own, Some((own, "the memory nodes of its cpuset were full"))),
-            (&of(Doubt::MemoryLeft), Own, Some((own, "no cgroup is known to have been"))),
+            (&global, Companion, Some((own, "the node was out of memory"))),
+            (&of(Doubt::Sysrq), Companion, Some((own, "somebody asked for it (sysrq)"))),
+            (&of(Doubt::Cpuset), Companion, Some((own, "the memory nodes of its cpuset were full"))),
+            (&of(Doubt::MemoryLeft), Companion, Some((own, "no cgroup is known to have been"))),
             (&outside, Kubelet, Some((none, "/a was at its limit"))),
-            (&outside, Own, Some((own, "/a was at its limit"))),
+            (&outside, Companion, Some((own, "/a was at its limit"))),
             (&global, Off, None),
             (&outside, Off, None),
             (&some_pods, Off, Some(("OOMKilled", "/a was at its limit"))),
         ];
         for (finding, events, expected) in rows {
-            let told = of_node(std::slice::from_ref(finding), events);
-            let Some((reason, words)) = expected else {
-                assert_eq!(told, None, "{finding:?}");
+            let words = on_node(std::slice::from_ref(finding), events);
+            let Some((reason, part)) = expected else {
+                assert_eq!(words, None, "{finding:?}");
                 continue;
             };
-            let (told, message) = told.unwrap();
-            assert_eq!(told, reason, "{finding:?}");
-            assert!(message.contains(words), "{words}: {message}");
+            let words = words.unwrap();
+            assert_eq!(words.reason, reason, "{finding:?}");
+            assert!(words.message.contains(part), "{part}: {}", words.message);
         }
     }
 
     #[test]
-    fn what_is_not_known_is_not_made_up() {
+    fn what_is_unknown_is_reported_as_unknown() {
         let expected = "Killed process 7 (p7) in cgroup not known: no limit is known; how much \
                         memory the process had is not known; what triggered it is not known";
-        assert_eq!(told(&[finding(7, None, None)]), [expected]);
+        assert_eq!(messages(&[finding(7, None, None)]), [expected]);
     }
 }
