@@ -21,7 +21,7 @@ mod refused_forks;
 mod reported_kills;
 mod unidentified_kills;
 
-pub use finding::{Finding, NodeEvents, VictimOwner};
+pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, Incident, Occurrence, PodRef, incidents};
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 
 use crate::units::Bytes;
 
+pub mod oom;
+
 /// What a threshold can be set on, in the kubelet's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {

@@ -15,8 +15,9 @@ pub mod decode;
 pub mod kmsg;
 pub mod uevent;
 
+pub use crate::reading::oom::{OomConstraint, OomScope, ScopeSource};
 pub use decode::DecodeError;
-pub use kmsg::{LoggedKill, LoggedScope};
+pub use kmsg::LoggedKill;
 pub use uevent::{DiskAction, DiskChange};
 
 /// What came out of a ring, and when it was read.
@@ -107,46 +108,17 @@ pub enum Side {
     Under,
 }
 
-/// What a kill was about.
+/// The memory cgroup that was at its limit, as a program recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomScope {
-    /// Nothing could be learnt.
-    Unknown,
-    /// No memory cgroup above the victim was at its limit.
-    Global,
-    /// This one was.
-    Memcg {
-        /// Its id.
-        limiting: CgroupId,
-        /// What it used, in pages.
-        usage_pages: u64,
-        /// Its limit, in pages.
-        max_pages: u64,
-        /// One above it that had exactly as little room left: it may have been that one instead.
-        tied: Option<CgroupId>,
-    },
-}
-
-/// How the scope was learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScopeSource {
-    /// From the use and limits of the victim's ancestors: to be confirmed.
-    Inferred,
-    /// From the kernel's own `oom_control`.
-    Exact,
-}
-
-/// `oom_control.constraint`: what bounded the allocation that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomConstraint {
-    /// Nothing but the machine's size.
-    None,
-    /// The nodes of a cpuset.
-    Cpuset,
-    /// A memory policy.
-    MemoryPolicy,
-    /// A memory cgroup.
-    Memcg,
+pub struct MemcgLimit {
+    /// Its id.
+    pub limiting: CgroupId,
+    /// Its usage, in pages.
+    pub usage_pages: u64,
+    /// Its limit, in pages.
+    pub max_pages: u64,
+    /// An ancestor with exactly as little room left: it may have been that one instead.
+    pub tied: Option<CgroupId>,
 }
 
 /// By which way a kill was learnt.
@@ -183,7 +155,7 @@ pub struct OomKill {
     /// is gone before anyone looks.
     pub names: [Vec<u8>; 3],
     /// What was short of memory.
-    pub scope: OomScope,
+    pub scope: OomScope<MemcgLimit>,
     /// How that is known.
     pub source: ScopeSource,
     /// What bounded the allocation; `None` where the kernel did not tell.

@@ -124,12 +124,12 @@ impl App {
     }
 
     fn killed(&mut self, finding: Finding, now: Now) -> Finding {
-        self.metering.killed(finding.scope);
+        self.metering.killed(&finding.scope);
         info!(
             victim = finding.victim.0,
             comm = finding.comm.as_str(),
             cgroup = finding.cgroup.as_deref(),
-            limiting = finding.limiting.as_deref(),
+            limiting = finding.limiting(),
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );

@@ -3,11 +3,15 @@
 use super::{KillOwner, PodRef, Words};
 use crate::clock::Stamp;
 use crate::pods::Place;
-use crate::pressure::oom::{Doubt, LimitOwner, Scope, Verdict};
+use crate::pressure::oom::{Doubt, Grounds, Verdict};
+use crate::reading::oom::{LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
 
 /// Victims that a message names. It has 1024 bytes, and two paths of cgroups take half of it.
 const NAMED: usize = 24;
+
+/// What a message has instead of a limit that is unknown.
+const NO_LIMIT: &str = "no limit is known";
 
 /// Reason of Events about kills in pods.
 pub(super) const IN_POD: &str = "OOMKilled";
@@ -29,23 +33,28 @@ pub struct Finding {
     pub owner: VictimOwner,
     /// Which of the kernel's counters includes it. `None`: no counter of pods.
     pub counter: Option<KillOwner>,
-    /// Path of the cgroup that was at its limit.
-    pub limiting: Option<String>,
-    /// Whose memory ran out. `None`: unknown.
-    pub scope: Option<Scope>,
-    /// An ancestor of that cgroup that may have been at its limit instead, since both had exactly as
-    /// little room left: what it is for, and its path.
-    pub tied: Option<(LimitOwner, String)>,
-    /// Usage and limit of that cgroup.
-    pub usage: Option<(Bytes, Bytes)>,
-    /// No cgroup's limit was the cause, as far as is known.
-    pub global: bool,
+    /// Whose memory ran out, by the record.
+    pub scope: OomScope<Limiting>,
     /// Resident memory of the victim: anonymous, file, shared.
     pub resident: Option<[Bytes; 3]>,
     /// The process that requested the memory.
     pub trigger: Option<String>,
     /// What it means for the node.
     pub verdict: Verdict,
+}
+
+/// The cgroup that was at its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limiting {
+    /// What it is for.
+    pub owner: LimitOwner,
+    /// Its path. `None`: the log did not name it.
+    pub path: Option<String>,
+    /// An ancestor that may have been at its limit instead, since both had exactly as little room
+    /// left: what it is for, and its path.
+    pub tied: Option<(LimitOwner, String)>,
+    /// Its usage and its limit.
+    pub usage: Option<(Bytes, Bytes)>,
 }
 
 /// The pod of a victim.
@@ -96,7 +105,7 @@ pub enum NodeEvents {
 
 /// Reason and message of the Event on the Node. `None`: another program records it.
 pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Words> {
-    let unsure = |first: &Finding| !first.global && first.owner == VictimOwner::UnknownPod;
+    let unsure = |first: &Finding| !first.is_global() && first.owner == VictimOwner::UnknownPod;
     let reason = match node_events {
         _ if group.first().is_some_and(unsure) => IN_POD,
         NodeEvents::Off => return None,
@@ -104,7 +113,7 @@ pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Word
         NodeEvents::Kubelet => "SystemOOM",
     };
     let message = match (node_events, group) {
-        (NodeEvents::Kubelet, [one]) if one.global => format!(
+        (NodeEvents::Kubelet, [one]) if one.is_global() => format!(
             "System OOM encountered, victim process: {}, pid: {}",
             one.comm, one.victim
         ),
@@ -153,13 +162,26 @@ fn group_message(all: &[Finding], whereabouts: &str, limit: impl Fn(&Finding) ->
 }
 
 impl Finding {
+    /// Whether no cgroup's limit was the cause, as far as is known.
+    #[must_use]
+    pub fn is_global(&self) -> bool {
+        let why = Grounds::ConfirmedGlobal;
+        self.scope == OomScope::Global || self.verdict == Verdict::NodePressure { why }
+    }
+
+    /// Path of the cgroup that was at its limit.
+    #[must_use]
+    pub fn limiting(&self) -> Option<&str> {
+        self.scope.as_ref().memcg()?.path.as_deref()
+    }
+
     /// Whether both kills have one cause, as far as is known.
     pub(super) fn has_the_cause_of(&self, other: &Self) -> bool {
-        !self.global
-            && !other.global
-            && self.limiting.is_some()
+        !self.is_global()
+            && !other.is_global()
+            && self.limiting().is_some()
             && self.trigger.is_some()
-            && self.limiting == other.limiting
+            && self.limiting() == other.limiting()
             && self.trigger == other.trigger
             && self.owner == other.owner
     }
@@ -183,41 +205,23 @@ impl Finding {
     }
 
     fn limit(&self) -> String {
-        if self.global {
+        if self.is_global() {
             return self.no_limit();
         }
-        match &self.limiting {
-            Some(limiting) => {
-                let or = self.tied.as_ref();
-                let or = or.map_or_else(String::new, |(_, path)| format!(" or {path}"));
-                format!("{limiting}{or} was at its limit{}", self.usage())
-            }
-            None => "no limit is known".to_owned(),
+        match &self.scope {
+            OomScope::Unknown | OomScope::Global => NO_LIMIT.to_owned(),
+            OomScope::Memcg(limiting) => limiting.by_path(),
         }
     }
 
     fn limit_of_pod(&self) -> String {
-        let owner = match self.scope {
-            _ if self.global => return self.no_limit(),
-            None | Some(Scope::Global) => return self.limit(),
-            Some(Scope::Memcg { limiting_is }) => limiting_is,
-        };
-        let tied = self.tied.as_ref().map(|(owner, _)| *owner);
-        let subject = match (owner, tied.filter(|tied| *tied != owner)) {
-            (LimitOwner::Other, _) | (_, Some(LimitOwner::Other)) => return self.limit(),
-            (LimitOwner::Container, Some(LimitOwner::Pod)) => "the container or its pod was",
-            (LimitOwner::Container, Some(_)) => "the container or all pods together were",
-            (LimitOwner::Pod, Some(_)) => "the pod or all pods together were",
-            (LimitOwner::Container, None) => "the container was",
-            (LimitOwner::Pod, None) => "the pod was",
-            (LimitOwner::PodsCgroup, _) => "all pods on the node together were",
-        };
-        format!("{subject} at the memory limit{}", self.usage())
-    }
-
-    fn usage(&self) -> String {
-        self.usage
-            .map_or_else(String::new, |(usage, max)| format!(" ({usage} of {max})"))
+        if self.is_global() {
+            return self.no_limit();
+        }
+        match &self.scope {
+            OomScope::Unknown | OomScope::Global => NO_LIMIT.to_owned(),
+            OomScope::Memcg(limiting) => limiting.by_owner(),
+        }
     }
 
     /// What was short if no cgroup was at its limit, as far as is known.
@@ -248,6 +252,36 @@ impl Finding {
     }
 }
 
+impl Limiting {
+    fn by_path(&self) -> String {
+        let Some(path) = &self.path else {
+            return NO_LIMIT.to_owned();
+        };
+        let or = self.tied.as_ref();
+        let or = or.map_or_else(String::new, |(_, path)| format!(" or {path}"));
+        format!("{path}{or} was at its limit{}", self.usage())
+    }
+
+    fn by_owner(&self) -> String {
+        let tied = self.tied.as_ref().map(|(owner, _)| *owner);
+        let subject = match (self.owner, tied.filter(|tied| *tied != self.owner)) {
+            (LimitOwner::Other, _) | (_, Some(LimitOwner::Other)) => return self.by_path(),
+            (LimitOwner::Container, Some(LimitOwner::Pod)) => "the container or its pod was",
+            (LimitOwner::Container, Some(_)) => "the container or all pods together were",
+            (LimitOwner::Pod, Some(_)) => "the pod or all pods together were",
+            (LimitOwner::Container, None) => "the container was",
+            (LimitOwner::Pod, None) => "the pod was",
+            (LimitOwner::PodsCgroup, _) => "all pods on the node together were",
+        };
+        format!("{subject} at the memory limit{}", self.usage())
+    }
+
+    fn usage(&self) -> String {
+        self.usage
+            .map_or_else(String::new, |(usage, max)| format!(" ({usage} of {max})"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
@@ -256,12 +290,21 @@ mod tests {
     use crate::clock::{BootNanos, Now};
     use crate::kube_event::incidents;
 
+    fn at(path: &str) -> Limiting {
+        Limiting {
+            owner: LimitOwner::Other,
+            path: Some(path.to_owned()),
+            tied: None,
+            usage: None,
+        }
+    }
+
     fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
-        let at = BootNanos(u64::from(pid));
+        let time = BootNanos(u64::from(pid));
         Finding {
             stamp: Stamp {
-                kernel: at,
-                read: at,
+                kernel: time,
+                read: time,
             },
             victim: Pid(pid),
             comm: format!("p{pid}"),
@@ -269,11 +312,7 @@ mod tests {
             cgroup: None,
             owner: VictimOwner::NoPod,
             counter: None,
-            limiting: limiting.map(str::to_owned),
-            scope: None,
-            tied: None,
-            usage: None,
-            global: false,
+            scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
             resident: None,
             trigger: trigger.map(str::to_owned),
             verdict: Verdict::EventOnly {
@@ -298,7 +337,7 @@ mod tests {
         let x = Some("process 1 (x)");
         let y = Some("process 2 (y)");
         let global = Finding {
-            global: true,
+            scope: OomScope::Global,
             ..finding(9, None, x)
         };
         #[rustfmt::skip]
@@ -335,18 +374,18 @@ mod tests {
             (Pod, Some(PodsCgroup), "the pod or all pods together were at the memory limit (20.0Mi of 20.0Mi)"),
             (Container, Some(Other), "/a or /b was at its limit (20.0Mi of 20.0Mi)"),
         ];
-        for (limiting_is, tied, expected) in rows {
-            let finding = Finding {
-                scope: Some(Scope::Memcg { limiting_is }),
+        for (owner, tied, expected) in rows {
+            let limiting = Limiting {
+                owner,
                 tied: tied.map(|owner| (owner, "/b".to_owned())),
                 usage: full,
-                ..finding(1, Some("/a"), None)
+                ..at("/a")
             };
-            assert_eq!(
-                finding.limit_of_pod(),
-                expected,
-                "{limiting_is:?}, {tied:?}"
-            );
+            let finding = Finding {
+                scope: OomScope::Memcg(limiting),
+                ..finding(1, None, None)
+            };
+            assert_eq!(finding.limit_of_pod(), expected, "{owner:?}, {tied:?}");
         }
     }
 
@@ -369,7 +408,7 @@ mod tests {
 
         let why = crate::pressure::oom::Grounds::ConfirmedGlobal;
         let global = Finding {
-            global: true,
+            scope: OomScope::Global,
             verdict: Verdict::NodePressure { why },
             ..finding(9, None, None)
         };

@@ -120,7 +120,7 @@ impl Incident {
             return self.pod.is_none().then(|| self.on_node_instead());
         };
         let first = kills.first()?;
-        if !first.global && self.pod.is_some() {
+        if !first.is_global() && self.pod.is_some() {
             return None;
         }
         let words = finding::on_node(kills, node_events)?;

@@ -8,7 +8,7 @@
 //! with its first two records held back. And in a process name with `,task=` in it, what belongs to
 //! the name and what to the last name of the cgroup's path.
 
-use super::OomConstraint;
+use super::{OomConstraint, OomScope};
 use crate::clock::BootNanos;
 use crate::units::{Bytes, Pid};
 
@@ -33,8 +33,8 @@ pub struct LoggedKill {
     pub uid: Option<u32>,
     /// Path of its memory cgroup from the top of the hierarchy.
     pub cgroup: Option<Vec<u8>>,
-    /// What ran out.
-    pub scope: LoggedScope,
+    /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
+    pub scope: OomScope<Option<Vec<u8>>>,
     /// What bounded the allocation.
     pub constraint: Option<OomConstraint>,
     /// Order of the allocation; -1 for sysrq, which the other lines do not tell from a global kill.
@@ -43,15 +43,6 @@ pub struct LoggedKill {
     pub trigger: Option<Vec<u8>>,
     /// Its resident memory: anonymous, file, shared.
     pub resident: Option<[Bytes; 3]>,
-}
-
-/// What ran out, by the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoggedScope {
-    /// The memory of the machine, or the part of it that a cpuset or a policy allows.
-    Global,
-    /// The limit of a memory cgroup: its path, where that is known.
-    Memcg(Option<Vec<u8>>),
 }
 
 /// Puts the lines together.
@@ -189,9 +180,9 @@ fn half(before: Told, usec: u64, summary: Summary) -> Told {
         _ => (None, None),
     };
     let scope = match summary.constraint {
-        OomConstraint::Memcg => LoggedScope::Memcg(summary.limiting),
+        OomConstraint::Memcg => OomScope::Memcg(summary.limiting),
         OomConstraint::None | OomConstraint::Cpuset | OomConstraint::MemoryPolicy => {
-            LoggedScope::Global
+            OomScope::Global
         }
     };
     let named = summary.victim.is_some();
@@ -238,9 +229,9 @@ impl LoggedKill {
             uid: None,
             cgroup: None,
             scope: if line.memcg {
-                LoggedScope::Memcg(None)
+                OomScope::Memcg(None)
             } else {
-                LoggedScope::Global
+                OomScope::Global
             },
             constraint: line.memcg.then_some(OomConstraint::Memcg),
             order: None,
