@@ -15,7 +15,7 @@ use nodepulse::kernel::Support;
 use nodepulse::kernel::support::Missing;
 use nodepulse::node_status::Status;
 use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse::node_status::transition::{SameStatus, Verdict, stamp};
+use nodepulse::node_status::transition::{ComputedCondition, SameStatus, stamp};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {
@@ -24,14 +24,14 @@ const SWAP_ON: Setter = |context, status| {
     } else {
         (Status::False, "SwapIsOff", "the machine has no swap")
     };
-    let verdict = Verdict {
+    let verdict = ComputedCondition {
         type_: "SwapOn",
         status: value,
         reason,
         message,
     };
     let (stored, now) = (context.stored, context.now);
-    let condition = stamp(verdict, SameStatus::ReplacesWords, stored, now);
+    let condition = stamp(verdict, SameStatus::ReplacesText, stored, now);
     status.conditions.push(condition);
     Ok(())
 };

@@ -18,8 +18,11 @@ use tracing::{debug, warn};
 pub mod access;
 pub mod backoff;
 mod body;
+pub mod companion;
 pub mod convert;
 pub mod credentials;
+pub mod dry_run;
+pub mod endpoint;
 pub mod error;
 pub mod fuzzing;
 pub mod generation;
@@ -27,10 +30,7 @@ pub mod holder;
 pub mod lease;
 pub mod node_watch;
 pub mod object_watch;
-pub mod own;
-pub mod paper;
 pub mod patch;
-pub mod place;
 pub mod pod_containers;
 pub mod pod_watch;
 pub mod presence;
@@ -46,12 +46,12 @@ pub mod transport;
 mod scripted;
 
 use backoff::Jitter;
-use credentials::Access;
+use credentials::Credentials;
+use dry_run::{DryRun, ReadSource, RequestLog};
+pub use endpoint::Endpoint;
 pub use error::{ApiError, Call, Disposition, Refusal};
 pub use generation::Generation;
 use generation::{Failure, Payload};
-use paper::{Paper, Reads, Tell};
-pub use place::Place;
 pub use presence::Sign;
 use renewal::Renewal;
 pub use transport::Connector;
@@ -67,13 +67,13 @@ pub struct Client(Arc<Shared>);
 
 struct Shared {
     /// Behind mutexes, since every task that sends may be the one that finds them out of date.
-    access: Arc<Mutex<Access>>,
+    access: Arc<Mutex<Credentials>>,
     jitter: Mutex<Jitter>,
     /// Where credentials are read anew; `None` where they never change.
     renewal: Option<Arc<Renewal>>,
     deadline: Duration,
     /// Nothing is written but here.
-    paper: Option<Paper>,
+    paper: Option<DryRun>,
     /// Whoever sees a failure first replaces the connection; everybody reads the newest value.
     current: watch::Sender<Generation>,
 }
@@ -102,11 +102,11 @@ impl Client {
         connector: Connector,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        Self::with(Access::fixed(config, connector), None, deadline)
+        Self::with(Credentials::fixed(config, connector), None, deadline)
     }
 
     fn with(
-        access: Access,
+        access: Credentials,
         renewal: Option<Renewal>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
@@ -127,14 +127,14 @@ impl Client {
     /// # Errors
     ///
     /// None that can be expected.
-    pub fn on_paper(
+    pub fn dry_run(
         reader: Option<Self>,
         deadline: Duration,
-        tell: Tell,
+        tell: RequestLog,
     ) -> Result<Self, ApiError> {
         let (client, reads) = match reader {
-            Some(client) => (client, Reads::Cluster),
-            None => (Self::without_a_cluster(deadline)?, Reads::Nowhere),
+            Some(client) => (client, ReadSource::Cluster),
+            None => (Self::without_a_cluster(deadline)?, ReadSource::Nowhere),
         };
         let shared = &client.0;
         Ok(Self(Arc::new(Shared {
@@ -142,7 +142,7 @@ impl Client {
             jitter: Mutex::new(Jitter::NONE),
             renewal: shared.renewal.clone(),
             deadline,
-            paper: Some(Paper::new(reads, tell)),
+            paper: Some(DryRun::new(reads, tell)),
             current: watch::Sender::new(shared.current.borrow().clone()),
         })))
     }
@@ -154,10 +154,10 @@ impl Client {
         Self::new(nowhere, silent, deadline)
     }
 
-    /// Whether nothing is written: see [`Client::on_paper`]. What others write is not followed then
+    /// Whether nothing is written: see [`Client::dry_run`]. What others write is not followed then
     /// either, since it would undo what was written here.
     #[must_use]
-    pub fn is_on_paper(&self) -> bool {
+    pub fn is_dry_run(&self) -> bool {
         self.0.paper.is_some()
     }
 
@@ -207,23 +207,23 @@ impl Client {
     }
 
     /// The newest state of an object.
-    pub async fn get(&self, place: &Place) -> Result<Value, ApiError> {
+    pub async fn get(&self, place: &Endpoint) -> Result<Value, ApiError> {
         self.call(Method::GET, place, Payload::None).await
     }
 
     /// Creates `object`; gives it as stored.
-    pub async fn create(&self, place: &Place, object: &Value) -> Result<Value, ApiError> {
+    pub async fn create(&self, place: &Endpoint, object: &Value) -> Result<Value, ApiError> {
         self.call(Method::POST, place, Payload::Object(object))
             .await
     }
 
     /// Replaces an object whose resourceVersion is that of `object`; gives it as stored.
-    pub async fn replace(&self, place: &Place, object: &Value) -> Result<Value, ApiError> {
+    pub async fn replace(&self, place: &Endpoint, object: &Value) -> Result<Value, ApiError> {
         self.call(Method::PUT, place, Payload::Object(object)).await
     }
 
     /// Applies a strategic merge patch; gives the object as stored.
-    pub async fn patch(&self, place: &Place, patch: &[u8]) -> Result<Value, ApiError> {
+    pub async fn patch(&self, place: &Endpoint, patch: &[u8]) -> Result<Value, ApiError> {
         self.call(Method::PATCH, place, Payload::StrategicMerge(patch))
             .await
     }
@@ -262,7 +262,7 @@ impl Client {
     async fn call(
         &self,
         method: Method,
-        place: &Place,
+        place: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
         match &self.0.paper {
@@ -274,7 +274,7 @@ impl Client {
     async fn send(
         &self,
         method: Method,
-        place: &Place,
+        place: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
         if self.access().is_ending() {
@@ -299,7 +299,7 @@ impl Client {
         &self,
         generation: &Generation,
         method: &Method,
-        place: &Place,
+        place: &Endpoint,
         payload: &Payload<'_>,
     ) -> Result<Value, ApiError> {
         let verb = tally::verb(method);
@@ -354,7 +354,7 @@ impl Client {
         })
     }
 
-    fn access(&self) -> MutexGuard<'_, Access> {
+    fn access(&self) -> MutexGuard<'_, Credentials> {
         lock(&self.0.access)
     }
 
@@ -399,7 +399,7 @@ mod tests {
         let requests: Vec<_> = (0..8)
             .map(|n| {
                 let client = client.clone();
-                tokio::spawn(async move { client.get(&Place::node(&n.to_string())).await })
+                tokio::spawn(async move { client.get(&Endpoint::node(&n.to_string())).await })
             })
             .collect();
         for request in requests {
@@ -412,10 +412,10 @@ mod tests {
     async fn a_silent_first_request_does_not_hold_up_the_others() {
         let server = Scripted::new([Reply::Silent, Reply::json(200, json!({}))]);
         let (client, other) = (server.client(), server.client());
-        let silent = tokio::spawn(async move { client.get(&Place::node("a")).await });
+        let silent = tokio::spawn(async move { client.get(&Endpoint::node("a")).await });
         tokio::task::yield_now().await;
         let before = tokio::time::Instant::now();
-        other.get(&Place::node("b")).await.unwrap();
+        other.get(&Endpoint::node("b")).await.unwrap();
         assert_eq!(before.elapsed(), TURN_LIMIT);
         assert_eq!(server.connections(), 1);
         let err = silent.await.unwrap().unwrap_err();
@@ -428,7 +428,7 @@ mod tests {
     async fn failures_on_one_connection_replace_it_once() {
         let server = Scripted::new(vec![Reply::Silent; 2]);
         let client = server.client();
-        let (a, b) = (Place::node("a"), Place::node("b"));
+        let (a, b) = (Endpoint::node("a"), Endpoint::node("b"));
         let (a, b) = tokio::join!(client.get(&a), client.get(&b));
         assert!(a.is_err() && b.is_err());
         assert_eq!(client.generations().borrow().number(), 1);
@@ -446,7 +446,7 @@ mod tests {
         for (name, reply, generation, words, counted) in rows {
             let server = Scripted::new([reply]);
             let client = server.client();
-            let err = client.get(&Place::node("a")).await.unwrap_err();
+            let err = client.get(&Endpoint::node("a")).await.unwrap_err();
             assert!(err.to_string().contains(words), "{name}: {err}");
             assert_eq!(client.generations().borrow().number(), generation, "{name}");
             let requests = client.requests();
@@ -461,7 +461,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_request_says_who_asks() {
         let server = Scripted::new([Reply::json(200, json!({}))]);
-        server.client().get(&Place::node("a")).await.unwrap();
+        server.client().get(&Endpoint::node("a")).await.unwrap();
         let version = env!("CARGO_PKG_VERSION");
         let agent = server.user_agent(0);
         assert!(

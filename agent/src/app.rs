@@ -14,13 +14,15 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::explain::Journal;
-use crate::logind::Word;
+use crate::logind::PowerMessage;
 use crate::node_status::Facts;
+use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
-use crate::pressure::evaluate::{Change, Evaluator};
+use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
+use crate::subjects::Subjects;
 
 mod answers;
 mod blocking;
@@ -29,6 +31,7 @@ mod control;
 mod counts;
 mod disks;
 mod exceeded;
+mod execute;
 mod facts;
 mod kernel_records;
 mod kills;
@@ -104,7 +107,7 @@ enum Input {
     /// The configuration may have changed.
     Reload,
     /// The machine goes down, or does not after all.
-    Power(Word),
+    Power(PowerMessage),
     /// A moment that was waited for.
     Tick,
     /// We were asked to stop.
@@ -148,7 +151,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
-    let on_paper = outside.client.as_ref().is_some_and(Client::is_on_paper);
+    let on_paper = outside.client.as_ref().is_some_and(Client::is_dry_run);
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
@@ -187,6 +190,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
+    subjects: Subjects,
     stalls: Stalls,
     kills: Kills,
     counts: Counts,
@@ -247,6 +251,7 @@ impl App {
             clock,
             observe,
             probes,
+            subjects: Subjects::default(),
             facts,
             blocking,
             reporting: None,
@@ -295,8 +300,7 @@ impl App {
         self.disks_changed(true, None, now);
         self.look_at_stalls(now);
         self.sample(now, None);
-        self.probes
-            .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
+        self.configure_pids(now);
     }
 
     async fn run(
@@ -362,7 +366,7 @@ impl App {
         let reports = self.reporting.as_ref().map(Reporting::due);
         let own = [
             falls,
-            self.probes.count_at(),
+            self.subjects.due(),
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
@@ -379,7 +383,7 @@ impl App {
 
     fn tick(&mut self, now: Now) {
         let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
-        let must = past(self.evaluator.next_fall()) || past(self.probes.count_at());
+        let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
         // What is due within a moment is done in the same wake-up as what is due now.
         let soon = now.boot.plus(reporting::ALIGN);
         if must || self.hot.due() <= soon {
@@ -422,8 +426,7 @@ impl App {
         self.looked(&looks, now);
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
-        let pids = self.evaluator.pressure(Resource::Pids);
-        self.probes.sampled(self.observe.tasks(), pids, now.boot);
+        self.pids_sampled(now);
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         self.kills_settled(now.boot);
@@ -435,7 +438,7 @@ impl App {
     }
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
-    fn changed(&mut self, changes: &[Change], cause: Option<(Resource, Stamp)>, now: Now) {
+    fn changed(&mut self, changes: &[PressureChange], cause: Option<(Resource, Stamp)>, now: Now) {
         let edge = self.take_pressures() || !changes.is_empty();
         // Before it is said that one is exceeded, so that no restart can forget it.
         self.keep_exceeded(now);
@@ -444,7 +447,7 @@ impl App {
                 resource = change.resource.as_str(),
                 from = ?change.from,
                 to = ?change.to,
-                why = ?change.why,
+                why = ?change.reason,
                 "pressure changed"
             );
             self.journal.changed(change, now.wall);

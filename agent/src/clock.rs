@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use crate::fd::{self, Watched};
 
 /// Nanoseconds since boot, suspend included: `CLOCK_BOOTTIME`, `bpf_ktime_get_boot_ns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BootNanos(pub u64);
 
 impl BootNanos {
@@ -38,7 +39,7 @@ impl BootNanos {
 }
 
 /// One moment on both clocks, read together, once per turn of the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// For durations.
     pub boot: BootNanos,
@@ -60,7 +61,7 @@ impl Now {
 
 /// When something happened, and when we learnt of it. Travels with what it caused, so that the
 /// way from the kernel to the API server's answer can be told in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// When the kernel saw it.
     pub kernel: BootNanos,

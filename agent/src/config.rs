@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
 
@@ -184,9 +184,9 @@ pub struct Config {
     /// `registerWithTaints`, in order.
     pub taints: Vec<Taint>,
     /// `conditions`: those of our own that companion mode writes.
-    pub conditions: BTreeSet<OwnCondition>,
+    pub conditions: BTreeSet<NodepulseCondition>,
     /// `taints`: what conditions of our own taint the Node with while they are True.
-    pub own_taints: BTreeMap<OwnCondition, Taint>,
+    pub own_taints: BTreeMap<NodepulseCondition, Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
     /// `nodeIP`: none, one, or one of each family.

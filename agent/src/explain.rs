@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
 use crate::pressure::Pressure;
-use crate::pressure::evaluate::{Change, Evaluator, Why};
-use crate::pressure::look::Look;
+use crate::pressure::change::{PressureChange, PressureReason};
+use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
+use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold};
 use crate::reading::{Resource, Signal, Stall};
@@ -35,7 +36,7 @@ enum Ground {
 #[derive(Debug, Default)]
 pub struct Journal {
     /// The last look at each signal, and when it was.
-    looks: BTreeMap<Signal, (Look, BootNanos)>,
+    looks: BTreeMap<Signal, (Sample, BootNanos)>,
     changes: VecDeque<Entry>,
     /// The conditions as they should be at the API server, with the moments since when.
     known: StoredNode,
@@ -75,15 +76,15 @@ pub struct Present<'a> {
 
 impl Journal {
     /// Takes note of what was looked at.
-    pub fn looked(&mut self, looks: &[Look], now: BootNanos) {
+    pub fn looked(&mut self, looks: &[Sample], now: BootNanos) {
         for look in looks {
             self.looks.insert(look.signal(), (*look, now));
         }
     }
 
     /// Takes note of a resource's new state.
-    pub fn changed(&mut self, change: &Change, at: SystemTime) {
-        let why = words(&change.why);
+    pub fn changed(&mut self, change: &PressureChange, at: SystemTime) {
+        let why = words(&change.reason);
         self.note(
             Ground::Resource(change.resource),
             (change.from, change.to),
@@ -95,10 +96,8 @@ impl Journal {
     /// Takes note of a stall's new state.
     pub fn stalled(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
-            Pressure::Unread => "the pressure file cannot be read".to_owned(),
-            Pressure::Relieved => {
-                "tasks wait little, and have for the transition period".to_owned()
-            }
+            Pressure::Unknown => "the pressure file cannot be read".to_owned(),
+            Pressure::Normal => "tasks wait little, and have for the transition period".to_owned(),
             Pressure::UnderPressure { .. } => {
                 "tasks waited too much over 10 s and over 60 s".to_owned()
             }
@@ -242,15 +241,15 @@ impl Journal {
             },
         });
         let more = match self.looks.get(&threshold.signal) {
-            Some((Look::Seen(reading), at)) => json!({
+            Some((Sample::Read(reading), at)) => json!({
                 "available": reading.available,
                 "capacity": reading.capacity,
                 "threshold": threshold.value.amount(reading.capacity),
                 "below": threshold.is_met(reading),
                 "secondsAgo": now.since(*at).as_secs(),
             }),
-            Some((Look::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
-            Some((Look::Missing(_), at)) => json!({
+            Some((Sample::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
+            Some((Sample::Missing(_), at)) => json!({
                 "readable": false,
                 "secondsAgo": now.since(*at).as_secs(),
             }),
@@ -271,8 +270,8 @@ fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
             Ground::Stall(stall) => *present.stalls.get(stall)?,
         };
         match pressure {
-            Pressure::UnderPressure { last_over } => Some(last_over),
-            Pressure::Unread | Pressure::Relieved => None,
+            Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
+            Pressure::Unknown | Pressure::Normal => None,
         }
     });
     let ends = held.max()?.plus(present.transition_period);
@@ -281,13 +280,13 @@ fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
 }
 
 fn grounds(type_: &str) -> Vec<Ground> {
-    let Some(own) = OwnCondition::parse(type_) else {
+    let Some(own) = NodepulseCondition::parse(type_) else {
         return setters::resource(type_)
             .map(Ground::Resource)
             .into_iter()
             .collect();
     };
-    let pods = (own == OwnCondition::PidsLow).then_some(Resource::PodsPids);
+    let pods = (own == NodepulseCondition::PidsLow).then_some(Resource::PodsPids);
     let resources = own.resource().into_iter().chain(pods);
     let stall = own.stall().map(Ground::Stall);
     resources.map(Ground::Resource).chain(stall).collect()
@@ -304,21 +303,21 @@ fn change(entry: &Entry, present: Present<'_>) -> Value {
 
 const fn state(pressure: Pressure) -> &'static str {
     match pressure {
-        Pressure::Unread => "unread",
-        Pressure::Relieved => "calm",
+        Pressure::Unknown => "unread",
+        Pressure::Normal => "calm",
         Pressure::UnderPressure { .. } => "pressure",
     }
 }
 
-fn words(why: &Why) -> String {
+fn words(why: &PressureReason) -> String {
     let fixed = match why {
-        Why::Threshold {
+        PressureReason::Threshold {
             signal,
             available,
             threshold,
             ..
         } => return format!("{} was {available}, below {threshold}", signal.as_str()),
-        Why::Unresolved {
+        PressureReason::Unresolved {
             signal, available, ..
         } => {
             return format!(
@@ -326,18 +325,20 @@ fn words(why: &Why) -> String {
                 signal.as_str()
             );
         }
-        Why::SlowDisk => "a disk answers late",
-        Why::StalledDisk => "a disk does not answer",
-        Why::DiskErrors => "a disk answers with errors",
-        Why::OomKill(Grounds::ConfirmedGlobal) => {
+        PressureReason::SlowDisk => "a disk answers late",
+        PressureReason::StalledDisk => "a disk does not answer",
+        PressureReason::DiskErrors => "a disk answers with errors",
+        PressureReason::OomKill(Grounds::ConfirmedGlobal) => {
             "the kernel killed a process because the node was out of memory"
         }
-        Why::OomKill(Grounds::PodsLimit) => "the kernel killed a process at the limit of all pods",
-        Why::Stored => "it was True at the API server when the agent started",
-        Why::Below => "nothing was over for the transition period",
-        Why::Restored => "it was over before the agent was started again",
-        Why::Unwatched => "the disk that raised it is not watched any more",
-        Why::Blind => "a source that it is judged by cannot be read",
+        PressureReason::OomKill(Grounds::PodsLimit) => {
+            "the kernel killed a process at the limit of all pods"
+        }
+        PressureReason::Stored => "it was True at the API server when the agent started",
+        PressureReason::Below => "nothing was over for the transition period",
+        PressureReason::Restored => "it was over before the agent was started again",
+        PressureReason::Unwatched => "the disk that raised it is not watched any more",
+        PressureReason::SourceLost => "a source that it is judged by cannot be read",
     };
     fixed.to_owned()
 }
@@ -362,8 +363,8 @@ mod tests {
         since.as_secs().to_string()
     }
 
-    fn memory(available: i64) -> Look {
-        Look::Seen(Reading {
+    fn memory(available: i64) -> Sample {
+        Sample::Read(Reading {
             signal: Signal::MemoryAvailable,
             available,
             capacity: 1_000,
@@ -386,7 +387,7 @@ mod tests {
         let mut evaluator = Evaluator::new(Policy {
             thresholds: Vec::from_iter(Threshold::parse("memory.available", "10%").unwrap()),
             transition_period: PERIOD,
-            slow_disks: SlowDisks::OwnConditionOnly,
+            slow_disks: SlowDisks::NodepulseConditionOnly,
         });
         let mut journal = Journal::default();
         for (second, available) in [(0, 500), (10, 99), (20, 400)] {
@@ -442,8 +443,8 @@ mod tests {
         let mut journal = Journal::default();
         let change = StallChange {
             stall: Stall::new(StallOf::Pods, StallKind::Io),
-            from: Pressure::Unread,
-            to: Pressure::Relieved,
+            from: Pressure::Unknown,
+            to: Pressure::Normal,
         };
         for n in 0..1_000 {
             journal.stalled(&change, at(n).wall);
@@ -454,12 +455,12 @@ mod tests {
 
     #[test]
     fn every_condition_of_ours_but_one_has_something_that_it_follows_from() {
-        let without = OwnCondition::ALL
+        let without = NodepulseCondition::ALL
             .into_iter()
             .filter(|own| grounds(own.type_()).is_empty());
         assert_eq!(
             without.collect::<Vec<_>>(),
-            [OwnCondition::FrequentOomKills],
+            [NodepulseCondition::FrequentOomKills],
             "it counts"
         );
         assert_eq!(grounds("DiskPressure"), [Ground::Resource(Resource::Disk)]);

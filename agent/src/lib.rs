@@ -43,6 +43,8 @@ pub mod pods;
 
 pub mod pressure;
 
+pub mod subjects;
+
 pub mod node_status;
 
 pub mod kube_event;

@@ -33,7 +33,7 @@ const SELDOM: Duration = Duration::from_mins(5);
 
 /// What logind said.
 #[derive(Debug)]
-pub enum Word {
+pub enum PowerMessage {
     /// The machine goes down, in logind's own time once the lock is dropped; `None`: at once.
     ShuttingDown(Option<Lock>),
     /// It does not after all.
@@ -53,7 +53,7 @@ const WORDS: usize = 4;
 /// Connects to the bus at `bus` now, since the sandbox opens no UNIX sockets, and passes on what logind
 /// says from the first turn of the runtime on. Must be called in a runtime.
 #[must_use]
-pub fn start(bus: PathBuf) -> mpsc::Receiver<Word> {
+pub fn start(bus: PathBuf) -> mpsc::Receiver<PowerMessage> {
     let (send, words) = mpsc::channel(WORDS);
     let first = connect(&bus);
     tokio::spawn(follow(first, bus, send));
@@ -71,7 +71,7 @@ fn connect(bus: &Path) -> io::Result<UnixStream> {
 /// Passes on what logind says on the connection `first`, and on others once that has ended, until
 /// nobody listens. Returns where there is no bus to begin with, and where it must not be connected to
 /// again.
-async fn follow(first: io::Result<UnixStream>, bus: PathBuf, words: mpsc::Sender<Word>) {
+async fn follow(first: io::Result<UnixStream>, bus: PathBuf, words: mpsc::Sender<PowerMessage>) {
     let mut wait = AGAIN;
     let mut known = false;
     let mut first = Some(first);
@@ -125,7 +125,7 @@ fn tell_lost(err: &io::Error) {
 }
 
 /// `Ok` once nobody listens any more.
-async fn listen(mut session: Session, words: &mpsc::Sender<Word>) -> io::Result<()> {
+async fn listen(mut session: Session, words: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
     let mut lock = session.inhibit().await?;
     loop {
         let heard = tokio::select! {
@@ -133,15 +133,15 @@ async fn listen(mut session: Session, words: &mpsc::Sender<Word>) -> io::Result<
             () = words.closed() => return Ok(()),
         };
         let word = match heard {
-            session::Heard::Prepare(true) => Word::ShuttingDown(lock.take()),
-            session::Heard::Prepare(false) => Word::Cancelled,
+            session::BusEvent::Prepare(true) => PowerMessage::ShuttingDown(lock.take()),
+            session::BusEvent::Prepare(false) => PowerMessage::Cancelled,
             // Its locks went with it.
-            session::Heard::NewManager => {
+            session::BusEvent::NewManager => {
                 lock = session.inhibit().await?;
                 continue;
             }
         };
-        let cancelled = matches!(word, Word::Cancelled);
+        let cancelled = matches!(word, PowerMessage::Cancelled);
         if words.send(word).await.is_err() {
             return Ok(());
         }

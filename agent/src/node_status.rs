@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use self::own::OwnCondition;
+use self::nodepulse_condition::NodepulseCondition;
 use self::setters::go_runtime;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
@@ -19,7 +19,7 @@ use crate::units::quantity::Quantity;
 
 pub mod budget;
 pub mod capacity;
-pub mod own;
+pub mod nodepulse_condition;
 pub mod report;
 pub mod setters;
 pub mod transition;
@@ -272,14 +272,14 @@ pub struct Facts {
     /// Whether the machine is going down.
     pub shutdown: Shutdown,
     /// What conditions of our own say beside that.
-    pub own: OwnFacts,
+    pub companion: CompanionFacts,
 }
 
 /// What only conditions of our own are computed from.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct OwnFacts {
+pub struct CompanionFacts {
     /// `conditions`: those that companion mode writes.
-    pub checks: BTreeSet<OwnCondition>,
+    pub checks: BTreeSet<NodepulseCondition>,
     /// Why each resource that is under pressure is so.
     pub causes: BTreeMap<Resource, Cause>,
     /// Whether processes of pods are killed often; unread where nothing tells of kills.

@@ -6,21 +6,21 @@
 #![forbid(unsafe_code)]
 
 mod containers;
-mod graveyard;
 mod index;
 mod last_names;
 mod names;
+mod recent_pods;
 
 pub use containers::{Container, Containers, List};
-pub use graveyard::Graveyard;
-pub use index::{MOST_GONE, MOST_PODS, Pod, PodIndex};
-pub use last_names::{ByNames, place_by_names};
+pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
+pub use last_names::{ByNames, classify_by_names};
+pub use recent_pods::RecentPods;
 
 use names::Names;
 
 /// What a cgroup is for, by its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum CgroupKind {
     /// The cgroup that holds all pods.
     Pods,
     /// A pod's own cgroup.
@@ -63,15 +63,15 @@ impl PodId {
 /// the cgroupfs driver, `/kubepods.slice` with systemd's, either below other cgroups. Both begin
 /// with `/`.
 #[must_use]
-pub fn place(path: &str, pods: &str) -> Place {
+pub fn classify(path: &str, pods: &str) -> CgroupKind {
     let Some(below) = path.strip_prefix(pods) else {
-        return Place::Other;
+        return CgroupKind::Other;
     };
     let Some(below) = below.strip_prefix('/') else {
         return if below.is_empty() {
-            Place::Pods
+            CgroupKind::Pods
         } else {
-            Place::Other
+            CgroupKind::Other
         };
     };
     let known = Names::of(pods);
@@ -81,11 +81,11 @@ pub fn place(path: &str, pods: &str) -> Place {
         names.next();
     }
     let Some(pod) = names.next().and_then(|name| known.pod(name, class)) else {
-        return Place::Other;
+        return CgroupKind::Other;
     };
     match names.next() {
-        None => Place::Pod { pod },
-        Some(name) => Place::Container {
+        None => CgroupKind::Pod { pod },
+        Some(name) => CgroupKind::Container {
             pod,
             container: names::container_id(name).map(str::to_owned),
         },

@@ -6,19 +6,22 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::oom::Grounds;
 use crate::pressure::threshold::{Threshold, ThresholdValue};
 use crate::reading::Signal;
 
+pub mod change;
 pub mod deadline;
 pub mod disks;
 pub mod evaluate;
 pub mod kills;
-pub mod look;
 pub mod oom;
 pub mod pids;
 pub mod refusals;
+pub mod sample;
 pub mod source;
 pub mod stall;
 pub mod threshold;
@@ -33,17 +36,17 @@ pub mod threshold;
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition: it has no
 /// state here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Pressure {
     /// No reading yet, or no source to read from.
     #[default]
-    Unread,
+    Unknown,
     /// Below, and for long enough.
-    Relieved,
+    Normal,
     /// Reported as `True`. Held until nothing has been over for the transition period.
     UnderPressure {
         /// The last moment at which it was over.
-        last_over: BootNanos,
+        last_exceeded: BootNanos,
     },
 }
 
@@ -75,7 +78,7 @@ impl Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlowDisks {
     /// Nothing: `DiskPressure` stays about space and inodes.
-    OwnConditionOnly,
+    NodepulseConditionOnly,
     /// They raise `DiskPressure` too, for those who want the control plane's taint.
     RaiseDiskPressure,
 }
@@ -114,9 +117,9 @@ pub enum Exceeded {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {
     /// At least one threshold is met.
-    Over,
+    Exceeded,
     /// None is.
-    Below,
+    NotExceeded,
 }
 
 impl Pressure {
@@ -124,16 +127,16 @@ impl Pressure {
     #[must_use]
     pub fn step(self, observed: Observed, transition_period: Duration, now: BootNanos) -> Self {
         match (self, observed) {
-            (Self::Unread | Self::Relieved | Self::UnderPressure { .. }, Observed::Over) => {
-                Self::UnderPressure { last_over: now }
+            (Self::Unknown | Self::Normal | Self::UnderPressure { .. }, Observed::Exceeded) => {
+                Self::UnderPressure { last_exceeded: now }
             }
-            (Self::UnderPressure { last_over }, Observed::Below)
-                if now.since(last_over) < transition_period =>
+            (Self::UnderPressure { last_exceeded }, Observed::NotExceeded)
+                if now.since(last_exceeded) < transition_period =>
             {
                 self
             }
-            (Self::Unread | Self::Relieved | Self::UnderPressure { .. }, Observed::Below) => {
-                Self::Relieved
+            (Self::Unknown | Self::Normal | Self::UnderPressure { .. }, Observed::NotExceeded) => {
+                Self::Normal
             }
         }
     }
@@ -145,24 +148,29 @@ mod tests {
 
     #[test]
     fn pressure_rises_at_once_and_falls_after_the_transition_period() {
-        use Observed::{Below, Over};
-        use Pressure::{Relieved, UnderPressure, Unread};
+        use Observed::{Exceeded, NotExceeded};
+        use Pressure::{Normal, UnderPressure, Unknown};
 
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
         let over = |seconds| UnderPressure {
-            last_over: at(seconds),
+            last_exceeded: at(seconds),
         };
         //  at s  look   then             why
         let script = [
-            (0, Below, Relieved, "calm"),
-            (5, Over, over(5), "over: no grace for a condition"),
-            (6, Below, over(5), "below, but it has only just been over"),
-            (9, Over, over(9), "over again: the period starts anew"),
-            (308, Below, over(9), "one second short of the period"),
-            (309, Below, Relieved, "below for the whole period"),
+            (0, NotExceeded, Normal, "calm"),
+            (5, Exceeded, over(5), "over: no grace for a condition"),
+            (
+                6,
+                NotExceeded,
+                over(5),
+                "below, but it has only just been over",
+            ),
+            (9, Exceeded, over(9), "over again: the period starts anew"),
+            (308, NotExceeded, over(9), "one second short of the period"),
+            (309, NotExceeded, Normal, "below for the whole period"),
         ];
 
-        let mut pressure = Unread;
+        let mut pressure = Unknown;
         for (seconds, observed, expected, why) in script {
             pressure = pressure.step(observed, Duration::from_mins(5), at(seconds));
             assert_eq!(pressure, expected, "at {seconds} s: {why}");

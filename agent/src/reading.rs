@@ -4,12 +4,14 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Bytes;
 
 pub mod oom;
 
 /// What a threshold can be set on, in the kubelet's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Signal {
     /// `MemTotal` less the working set of the root cgroup, in bytes.
     MemoryAvailable,
@@ -84,7 +86,7 @@ impl Signal {
 }
 
 /// What a node can run short of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// `MemoryPressure`.
     Memory,
@@ -123,7 +125,7 @@ impl Resource {
 }
 
 /// Tasks of a group that wait for a resource: what a pressure file is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stall {
     /// Whose tasks.
     pub of: StallOf,
@@ -148,7 +150,7 @@ impl Stall {
 }
 
 /// Whose tasks wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
     /// All of the node.
     Node,
@@ -168,7 +170,7 @@ impl StallOf {
 }
 
 /// What tasks wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallKind {
     /// Memory: reclaim, refaults, swap.
     Memory,
@@ -188,7 +190,7 @@ impl StallKind {
 }
 
 /// One look at one signal. The unit is the signal's: bytes, inodes or pids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// What was looked at.
     pub signal: Signal,

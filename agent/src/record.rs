@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::reading::Stall;
 use crate::units::{CgroupId, DeviceNumber, Pid};
@@ -100,7 +102,7 @@ pub enum Record {
 }
 
 /// Which side of its level something is on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// At or over it.
     Over,

@@ -22,7 +22,7 @@ use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
 use nodepulse::kernel::figures::Figures;
 use nodepulse::kernel::support::Missing;
-use nodepulse::logind::Word;
+use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
@@ -336,7 +336,7 @@ fn client(network: &Arc<Network>, deadline: Duration) -> Client {
 pub struct Running {
     settings: Settings,
     reload: mpsc::Sender<()>,
-    logind: mpsc::Sender<Word>,
+    logind: mpsc::Sender<PowerMessage>,
     kernel: Kernel,
     counted: watch::Sender<Figures>,
     visits: mpsc::Sender<DuplexStream>,
@@ -398,7 +398,7 @@ impl Running {
     /// # Panics
     ///
     /// Where the agent has ended.
-    pub async fn logind_says(&self, word: Word) {
+    pub async fn logind_says(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 

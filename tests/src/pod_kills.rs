@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nodepulse::api::credentials::Source;
-use nodepulse::api::{Client, Place};
+use nodepulse::api::{Client, Endpoint};
 use nodepulse::state::State;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -270,7 +270,7 @@ fn pop<T>(jobs: &Mutex<Vec<T>>) -> Option<T> {
 /// What a create of an Event alone takes.
 async fn bare_create(client: &Client, n: usize) -> Duration {
     let name = format!("bare.{n}");
-    let place = Place::new_event("shop", &name);
+    let place = Endpoint::new_event("shop", &name);
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": { "name": name, "namespace": "shop" },

@@ -4,9 +4,9 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::api::{Client, own, transport};
+use nodepulse::api::{Client, companion, transport};
 use nodepulse::clock::BootNanos;
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::record::{Record, ScopeSource, Side};
 use nodepulse_tests::SOON;
@@ -29,7 +29,9 @@ const PLENTY: &str = "4Gi";
 const MEMORY_TAINT: &str = "nodepulse.dev/memory-low";
 
 fn types() -> Vec<&'static str> {
-    OwnCondition::ALL.map(OwnCondition::type_).to_vec()
+    NodepulseCondition::ALL
+        .map(NodepulseCondition::type_)
+        .to_vec()
 }
 
 /// The Node as a kubelet and others keep it.
@@ -1206,7 +1208,7 @@ async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
     let dial = move || std::future::ready(Ok(server.dial()));
     let config = kube::Config::new("http://in-memory".parse().unwrap());
     let client = Client::new(config, transport::in_memory(dial), SOON).unwrap();
-    let removed = own::remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
+    let removed = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
     let removed = removed.unwrap();
     assert_eq!((removed.conditions, removed.taints), (9, 1));
     let node = api.object(NODE).unwrap();
@@ -1214,8 +1216,8 @@ async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
     assert_eq!(node["status"]["conditions"].as_array().unwrap().len(), 5);
     assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1);
     let version = node["metadata"]["resourceVersion"].clone();
-    let again = own::remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
-    assert_eq!(again.unwrap(), own::Removed::default());
+    let again = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
+    assert_eq!(again.unwrap(), companion::Removed::default());
     let node = api.object(NODE).unwrap();
     assert_eq!(node["metadata"]["resourceVersion"], version);
 }

@@ -4,11 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::{ApiError, Client, Place};
+use super::{ApiError, Client, Endpoint};
 
 /// One thing to do. Empty texts stand for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Access {
+pub struct ResourceAttributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`.
     pub verb: &'static str,
     /// API group; empty for `v1`.
@@ -30,7 +30,7 @@ pub struct Access {
 /// # Errors
 ///
 /// As the server says, or where an answer is no `SelfSubjectAccessReview`.
-pub async fn allowed(client: &Client, access: &Access) -> Result<bool, ApiError> {
+pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<bool, ApiError> {
     let mut asked = json!({
         "verb": access.verb,
         "group": access.group,
@@ -52,7 +52,7 @@ pub async fn allowed(client: &Client, access: &Access) -> Result<bool, ApiError>
         "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": asked },
     });
-    let answer = client.create(&Place::access_review(), &review).await?;
+    let answer = client.create(&Endpoint::access_review(), &review).await?;
     let allowed = answer.pointer("/status/allowed").and_then(Value::as_bool);
     Ok(allowed.unwrap_or(false))
 }
@@ -63,7 +63,7 @@ pub async fn allowed(client: &Client, access: &Access) -> Result<bool, ApiError>
 ///
 /// As the server says.
 pub async fn version(client: &Client) -> Result<Option<String>, ApiError> {
-    let answer = client.get(&Place::version()).await?;
+    let answer = client.get(&Endpoint::version()).await?;
     let version = answer.get("gitVersion").and_then(Value::as_str);
     Ok(version.map(str::to_owned))
 }

@@ -49,7 +49,7 @@ pub enum Source<'a> {
 }
 
 /// What connections are made of.
-pub(super) struct Access {
+pub(super) struct Credentials {
     pub(super) config: kube::Config,
     connector: Connector,
     /// Whether a program issued them.
@@ -61,7 +61,7 @@ pub(super) struct Access {
     pub(super) renew_at: Option<Instant>,
 }
 
-impl Access {
+impl Credentials {
     /// One that never changes.
     pub(super) const fn fixed(config: kube::Config, connector: Connector) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Access {
 /// # Errors
 ///
 /// As [`read`], and what is wrong with certificates, keys and the program.
-pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Access, ApiError> {
+pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Credentials, ApiError> {
     let (mut config, token) = read(source).await?;
     let exec = config.auth_info.exec.take();
     let plugin = exec.is_some();
@@ -118,7 +118,7 @@ pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Acce
         source: source.into(),
     })?;
     let print = print(&config);
-    Ok(Access {
+    Ok(Credentials {
         config,
         connector,
         plugin,

@@ -9,9 +9,11 @@ use http::header::{HeaderValue, RETRY_AFTER};
 
 use super::body::{self, Limit};
 use super::convert::stored_node;
-use super::object_watch::News;
+use super::object_watch::WatchEvent;
 use super::patch::status_patch;
-use super::{ApiError, Call, Disposition, credentials, holder, own, pod_containers, pod_watch};
+use super::{
+    ApiError, Call, Disposition, companion, credentials, holder, pod_containers, pod_watch,
+};
 use crate::node_status::{NodeStatus, StoredNode};
 
 /// What the program that a kubeconfig names has printed.
@@ -27,7 +29,7 @@ pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
 #[must_use]
 pub fn watch_line(line: &[u8]) -> bool {
     let event = body::parse(line, Limit::OBJECT).ok();
-    event.is_some_and(|event| News::of(event).is_ok())
+    event.is_some_and(|event| WatchEvent::of(event).is_ok())
 }
 
 /// An object: a Node, a Lease or a pod. `None` if it is no JSON.
@@ -35,8 +37,8 @@ pub fn watch_line(line: &[u8]) -> bool {
 pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let object = body::parse(bytes, Limit::OBJECT).ok()?;
     let status = NodeStatus::default();
-    let ours = own::ours(&object);
-    drop(own::status_patch(&ours, &status));
+    let ours = companion::ours(&object);
+    drop(companion::status_patch(&ours, &status));
     drop(status_patch(&ours, &object));
     drop(holder::holder(&object, SystemTime::UNIX_EPOCH));
     drop(pod_containers::containers(&object));

@@ -16,10 +16,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::BoxError;
 use tracing::{debug, warn};
 
-use super::Place;
+use super::Endpoint;
 use super::body::{self, BodyError, Limit};
 use super::presence::Presence;
-use super::tally::{End, Tally};
+use super::tally::{RequestEnd, RequestTally};
 
 /// How long a watch may take to be answered. A server that has to fill its own memory first, after
 /// a restart, takes longer than for another request.
@@ -33,13 +33,13 @@ pub struct Generation {
     number: u64,
     client: kube::Client,
     opening: Arc<Opening>,
-    counts: Arc<Counts>,
+    counts: Arc<RequestCounts>,
 }
 
 /// What all generations count together.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) tally: Tally,
+pub(super) struct RequestCounts {
+    pub(super) tally: RequestTally,
     pub(super) presence: Presence,
 }
 
@@ -93,7 +93,7 @@ impl Generation {
         }
     }
 
-    pub(super) fn counts(&self) -> &Arc<Counts> {
+    pub(super) fn counts(&self) -> &Arc<RequestCounts> {
         &self.counts
     }
 
@@ -107,12 +107,12 @@ impl Generation {
         let turn = self.opening.turn().await;
         let answered = tokio::time::timeout(WATCH_LIMIT, self.send(request)).await;
         let end = match &answered {
-            Ok(Ok(response)) => End::answered(response.status().as_u16()),
-            Ok(Err(Failure::Credentials(_))) => End::Credentials,
-            Ok(Err(Failure::Connection(_) | Failure::TooLarge(_))) => End::Unreachable,
-            Err(_) => End::Deadline,
+            Ok(Ok(response)) => RequestEnd::answered(response.status().as_u16()),
+            Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
+            Ok(Err(Failure::Connection(_) | Failure::TooLarge(_))) => RequestEnd::Unreachable,
+            Err(_) => RequestEnd::Deadline,
         };
-        if let End::Answered(_) = end {
+        if let RequestEnd::Answered(_) = end {
             self.opening.answered.store(true, Ordering::Relaxed);
         }
         drop(turn);
@@ -162,28 +162,32 @@ pub(super) enum Failure {
     TooLarge(usize),
 }
 
-pub(super) fn end(ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>) -> End {
+pub(super) fn end(
+    ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>,
+) -> RequestEnd {
     match ended {
-        Ok(Ok(answer)) => End::answered(answer.code.as_u16()),
-        Ok(Err(Failure::Credentials(_))) => End::Credentials,
-        Ok(Err(Failure::Connection(_))) => End::Unreachable,
-        Ok(Err(Failure::TooLarge(_))) => End::TooLarge,
-        Err(_) => End::Deadline,
+        Ok(Ok(answer)) => RequestEnd::answered(answer.code.as_u16()),
+        Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
+        Ok(Err(Failure::Connection(_))) => RequestEnd::Unreachable,
+        Ok(Err(Failure::TooLarge(_))) => RequestEnd::TooLarge,
+        Err(_) => RequestEnd::Deadline,
     }
 }
 
-impl Counts {
-    pub(super) fn ended(&self, verb: &'static str, resource: &'static str, end: End) {
+impl RequestCounts {
+    pub(super) fn ended(&self, verb: &'static str, resource: &'static str, end: RequestEnd) {
         let before = self.tally.count(verb, resource, end);
         match end {
-            End::TooLarge => {
+            RequestEnd::TooLarge => {
                 if before == 0 {
                     warn!(verb, resource, "the API server's answer is too large");
                 }
                 self.presence.answered();
             }
-            End::Answered(_) => self.presence.answered(),
-            End::Deadline | End::Unreachable | End::Credentials => self.presence.unanswered(),
+            RequestEnd::Answered(_) => self.presence.answered(),
+            RequestEnd::Deadline | RequestEnd::Unreachable | RequestEnd::Credentials => {
+                self.presence.unanswered()
+            }
         }
     }
 }
@@ -226,7 +230,7 @@ impl Generation {
 
 pub(super) fn request(
     method: Method,
-    place: &Place,
+    place: &Endpoint,
     payload: &Payload<'_>,
 ) -> Result<http::Request<Body>, http::Error> {
     let builder = http::Request::builder()

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{ApiError, Client, Place, Refusal, transport};
+use super::{ApiError, Client, Endpoint, Refusal, transport};
 
 /// How long a Lease is good for that does not say so: the kubelet's default.
 const USUAL_DURATION: u64 = 40;
@@ -53,13 +53,13 @@ impl fmt::Display for Holder {
 /// # Errors
 ///
 /// When the API server does not answer, or not with a Lease.
-pub async fn look(
+pub async fn find(
     client: &Client,
     node: &str,
     now: SystemTime,
 ) -> Result<Option<Holder>, ApiError> {
-    match client.get(&Place::lease(node)).await {
-        Ok(lease) => Ok(holder(&lease, now).filter(|holder| !is_us(holder, node))),
+    match client.get(&Endpoint::lease(node)).await {
+        Ok(lease) => Ok(holder(&lease, now).filter(|holder| !is_same_agent(holder, node))),
         Err(err) if err.refusal() == Some(Refusal::NotFound) => Ok(None),
         Err(err) => Err(err),
     }
@@ -92,7 +92,7 @@ fn renewed_by(lease: &Value) -> Option<String> {
     manager.as_str().map(str::to_owned)
 }
 
-fn is_us(holder: &Holder, node: &str) -> bool {
+fn is_same_agent(holder: &Holder, node: &str) -> bool {
     holder.identity == node
         && holder
             .manager
@@ -172,7 +172,8 @@ mod tests {
             ("one for ever", forever, false),
         ];
         for (name, lease, other) in rows {
-            let holder = holder(&lease, now.into()).filter(|holder| !is_us(holder, "worker-1"));
+            let holder =
+                holder(&lease, now.into()).filter(|holder| !is_same_agent(holder, "worker-1"));
             assert_eq!(holder.is_some(), other, "{name}: {holder:?}");
         }
     }

@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 use super::backoff::Backoff;
 use super::convert::{micro_time, object, text};
-use super::place::LEASE_NAMESPACE;
-use super::{ApiError, Client, Disposition, Place, Refusal};
+use super::endpoint::LEASE_NAMESPACE;
+use super::{ApiError, Client, Disposition, Endpoint, Refusal};
 use crate::clock::{BootNanos, Clock};
 
 /// Updates of one base, back to back.
@@ -217,7 +217,7 @@ impl LeaseKeeper {
         }
         let now = clock.now();
         self.renew(&mut lease, now.wall);
-        let place = Place::lease(&self.node);
+        let place = Endpoint::lease(&self.node);
         let stored = client.replace(&place, &lease).await?;
         self.hold(stored);
         Ok(Renewed {
@@ -252,7 +252,7 @@ impl LeaseKeeper {
     }
 
     async fn ensure_once(&mut self, client: &Client, clock: &Clock) -> Result<Ensured, ApiError> {
-        match client.get(&Place::lease(&self.node)).await {
+        match client.get(&Endpoint::lease(&self.node)).await {
             Ok(lease) => {
                 self.hold(lease);
                 return Ok(Ensured::Read);
@@ -269,7 +269,9 @@ impl LeaseKeeper {
         };
         let now = clock.now();
         let lease = self.new_lease(&uid, now.wall);
-        let stored = client.create(&Place::new_lease(&self.node), &lease).await?;
+        let stored = client
+            .create(&Endpoint::new_lease(&self.node), &lease)
+            .await?;
         self.hold(stored);
         Ok(Ensured::Created(Renewed {
             sent: now.boot,
@@ -278,7 +280,7 @@ impl LeaseKeeper {
     }
 
     async fn read_node_uid(&self, client: &Client) -> Result<String, ApiError> {
-        let node = client.get(&Place::node(&self.node)).await?;
+        let node = client.get(&Endpoint::node(&self.node)).await?;
         Ok(text(&node, "/metadata/uid"))
     }
 

@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::backoff::Jitter;
-use super::object_watch::{Change, End, Pace, Subject, Watch, version};
-use super::{Client, Generation, Place};
+use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget, version};
+use super::{Client, Endpoint, Generation};
 
 /// What happened to the Node.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub async fn watch(
     jitter: Jitter,
     events: mpsc::Sender<NodeEvent>,
 ) {
-    if client.is_on_paper() {
+    if client.is_dry_run() {
         return events.closed().await;
     }
     let listener = events.clone();
-    let subject = Subject {
+    let subject = WatchTarget {
         resource: "nodes",
         path: "/api/v1/nodes",
         fields: format!("metadata.name%3D{name}"),
@@ -54,7 +54,7 @@ pub async fn watch(
 
 struct WatchedNode {
     name: String,
-    subject: Subject,
+    subject: WatchTarget,
     pace: Pace,
     events: mpsc::Sender<NodeEvent>,
 }
@@ -81,7 +81,7 @@ impl WatchedNode {
 
     /// Reads the Node and passes it on. Gives the version to watch from.
     async fn read(&self, client: &Client) -> Option<String> {
-        let node = match client.get(&Place::node(&self.name)).await {
+        let node = match client.get(&Endpoint::node(&self.name)).await {
             Ok(node) => node,
             Err(err) => {
                 debug!(err = err.as_dyn(), "node not read for its watch");
@@ -102,15 +102,15 @@ impl WatchedNode {
         loop {
             let news = match watch.next().await {
                 Ok(news) => news,
-                Err(End::Regular) => return Some(version),
-                Err(End::Expired | End::Refused | End::Broken) => return None,
+                Err(WatchEnd::Regular) => return Some(version),
+                Err(WatchEnd::Expired | WatchEnd::Refused | WatchEnd::Broken) => return None,
             };
             self.pace.brought();
             version = news.version;
             let told = match news.change {
-                Change::Added | Change::Modified => NodeEvent::Stored(news.object),
-                Change::Deleted => NodeEvent::Deleted,
-                Change::Bookmark => continue,
+                ChangeType::Added | ChangeType::Modified => NodeEvent::Stored(news.object),
+                ChangeType::Deleted => NodeEvent::Deleted,
+                ChangeType::Bookmark => continue,
             };
             self.events.send(told).await.ok()?;
         }

@@ -41,7 +41,7 @@ const VERSION_LIMIT: usize = 64;
 
 /// What to watch.
 #[derive(Debug)]
-pub struct Subject {
+pub struct WatchTarget {
     /// For counting and log lines: `nodes`.
     pub resource: &'static str,
     /// Path of the collection.
@@ -54,7 +54,7 @@ pub struct Subject {
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ChangeType {
     /// It is there, or the watch now sees it.
     Added,
     /// It is not what it was.
@@ -67,9 +67,9 @@ pub enum Change {
 
 /// One event of a watch.
 #[derive(Debug)]
-pub struct News {
+pub struct WatchEvent {
     /// What happened.
-    pub change: Change,
+    pub change: ChangeType,
     /// The object; null of a bookmark.
     pub object: Value,
     /// Where to go on from.
@@ -78,7 +78,7 @@ pub struct News {
 
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum WatchEnd {
     /// It was over, as was asked for.
     Regular,
     /// The server has forgotten what came after the version.
@@ -168,21 +168,21 @@ impl Watch {
     /// The end that it has come to already.
     pub async fn open(
         generation: &Generation,
-        subject: &Subject,
+        subject: &WatchTarget,
         from: &str,
         timeout: Duration,
-    ) -> Result<Self, End> {
+    ) -> Result<Self, WatchEnd> {
         let resource = subject.resource;
         let request = request(subject, from, timeout).map_err(|err| {
             debug!(resource, err = &err as &dyn Error, "no such path");
-            End::Broken
+            WatchEnd::Broken
         })?;
         let response = generation.watch(resource, request).await;
-        let (head, body) = response.ok_or(End::Broken)?.into_parts();
+        let (head, body) = response.ok_or(WatchEnd::Broken)?.into_parts();
         let code = head.status.as_u16();
         if !head.status.is_success() {
             log_refusal(resource, code, body).await;
-            return Err(End::refused(code));
+            return Err(WatchEnd::refused(code));
         }
         let open = timeout.saturating_add(MARGIN);
         let now = Instant::now();
@@ -199,46 +199,46 @@ impl Watch {
     /// # Errors
     ///
     /// The end.
-    pub async fn next(&mut self) -> Result<News, End> {
+    pub async fn next(&mut self) -> Result<WatchEvent, WatchEnd> {
         let resource = self.resource;
         let line = match timeout_at(self.end, self.lines.next()).await {
             Ok(Ok(Some(line))) => line,
-            Ok(Ok(None)) => return Err(End::Regular),
+            Ok(Ok(None)) => return Err(WatchEnd::Regular),
             Ok(Err(err)) => return Err(self.broken(&err)),
             Err(_) => {
                 debug!(resource, "watch not ended in time");
-                return Err(End::Broken);
+                return Err(WatchEnd::Broken);
             }
         };
         let event = body::parse(&line, Limit::OBJECT);
         let event = event.map_err(|err| {
             debug!(resource, err = &err as &dyn Error, "event not read");
-            End::Broken
+            WatchEnd::Broken
         })?;
-        News::of(event).inspect_err(|end| debug!(resource, ?end, "watch ended by an event"))
+        WatchEvent::of(event).inspect_err(|end| debug!(resource, ?end, "watch ended by an event"))
     }
 
-    fn broken(&self, err: &BodyError) -> End {
+    fn broken(&self, err: &BodyError) -> WatchEnd {
         let resource = self.resource;
         debug!(resource, err = err as &dyn Error, "watch ended");
         if let BodyError::TooLarge { .. } = err {
             let counts = self.generation.counts();
-            counts.ended("WATCH", resource, tally::End::TooLarge);
+            counts.ended("WATCH", resource, tally::RequestEnd::TooLarge);
         }
         if err.is_end_of_stream() {
-            End::Regular
+            WatchEnd::Regular
         } else {
-            End::Broken
+            WatchEnd::Broken
         }
     }
 }
 
 fn request(
-    subject: &Subject,
+    subject: &WatchTarget,
     from: &str,
     timeout: Duration,
 ) -> Result<http::Request<Body>, http::Error> {
-    let Subject { path, fields, .. } = subject;
+    let WatchTarget { path, fields, .. } = subject;
     let uri = format!(
         "{path}?watch=true&allowWatchBookmarks=true&fieldSelector={fields}\
          &resourceVersion={from}&timeoutSeconds={}",
@@ -257,7 +257,7 @@ async fn log_refusal(resource: &str, code: u16, body: Body) {
     debug!(resource, code, message, "watch refused");
 }
 
-impl End {
+impl WatchEnd {
     fn refused(code: u16) -> Self {
         match Refusal::new(code, None) {
             Refusal::Forbidden => Self::Refused,
@@ -269,27 +269,27 @@ impl End {
     }
 }
 
-impl News {
+impl WatchEvent {
     /// From one line of a watch.
     ///
     /// # Errors
     ///
     /// The end that it says, or that follows from its not being an event.
-    pub fn of(mut event: Value) -> Result<Self, End> {
+    pub fn of(mut event: Value) -> Result<Self, WatchEnd> {
         let change = match text(&event, "/type").as_str() {
-            "ADDED" => Change::Added,
-            "MODIFIED" => Change::Modified,
-            "DELETED" => Change::Deleted,
-            "BOOKMARK" => Change::Bookmark,
-            "ERROR" => return Err(End::of_error(event.get("object"))),
-            _ => return Err(End::Broken),
+            "ADDED" => ChangeType::Added,
+            "MODIFIED" => ChangeType::Modified,
+            "DELETED" => ChangeType::Deleted,
+            "BOOKMARK" => ChangeType::Bookmark,
+            "ERROR" => return Err(WatchEnd::of_error(event.get("object"))),
+            _ => return Err(WatchEnd::Broken),
         };
         let object = event.get_mut("object").map(Value::take);
-        let object = object.filter(Value::is_object).ok_or(End::Broken)?;
-        let version = version(&object).ok_or(End::Expired)?;
+        let object = object.filter(Value::is_object).ok_or(WatchEnd::Broken)?;
+        let version = version(&object).ok_or(WatchEnd::Expired)?;
         let object = match change {
-            Change::Bookmark => Value::Null,
-            Change::Added | Change::Modified | Change::Deleted => object,
+            ChangeType::Bookmark => Value::Null,
+            ChangeType::Added | ChangeType::Modified | ChangeType::Deleted => object,
         };
         Ok(Self {
             change,
@@ -299,7 +299,7 @@ impl News {
     }
 }
 
-impl End {
+impl WatchEnd {
     fn of_error(status: Option<&Value>) -> Self {
         let code = status.and_then(|status| status.get("code")?.as_u64());
         code.and_then(|code| u16::try_from(code).ok())
@@ -330,63 +330,67 @@ mod tests {
             (
                 "added",
                 json!({ "type": "ADDED", "object": object }),
-                Ok((Change::Added, "7")),
+                Ok((ChangeType::Added, "7")),
             ),
             (
                 "a bookmark",
                 json!({ "type": "BOOKMARK", "object": object }),
-                Ok((Change::Bookmark, "7")),
+                Ok((ChangeType::Bookmark, "7")),
             ),
             (
                 "without a version",
                 json!({ "type": "MODIFIED", "object": {} }),
-                Ok((Change::Modified, "")),
+                Ok((ChangeType::Modified, "")),
             ),
             (
                 "another type",
                 json!({ "type": "ADDEDX", "object": object }),
-                Err(End::Broken),
+                Err(WatchEnd::Broken),
             ),
-            ("no object", json!({ "type": "DELETED" }), Err(End::Broken)),
+            (
+                "no object",
+                json!({ "type": "DELETED" }),
+                Err(WatchEnd::Broken),
+            ),
             (
                 "no map",
                 json!({ "type": "DELETED", "object": [] }),
-                Err(End::Broken),
+                Err(WatchEnd::Broken),
             ),
-            ("no event", json!(7), Err(End::Broken)),
+            ("no event", json!(7), Err(WatchEnd::Broken)),
             (
                 "expired",
                 json!({ "type": "ERROR", "object": { "code": 410 } }),
-                Err(End::Expired),
+                Err(WatchEnd::Expired),
             ),
             (
                 "forbidden",
                 json!({ "type": "ERROR", "object": { "code": 403 } }),
-                Err(End::Refused),
+                Err(WatchEnd::Refused),
             ),
             (
                 "a large code",
                 json!({ "type": "ERROR", "object": { "code": 65_946 } }),
-                Err(End::Broken),
+                Err(WatchEnd::Broken),
             ),
             (
                 "an error without a code",
                 json!({ "type": "ERROR" }),
-                Err(End::Broken),
+                Err(WatchEnd::Broken),
             ),
             (
                 "a version that is a query",
                 json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": "1&x=" } } }),
-                Err(End::Expired),
+                Err(WatchEnd::Expired),
             ),
             (
                 "a long version",
                 json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": long } } }),
-                Err(End::Expired),
+                Err(WatchEnd::Expired),
             ),
         ];
         for (name, event, expected) in rows {
-            let read = News::of(event);
+            let read = WatchEvent::of(event);
             let read = read
                 .as_ref()
                 .map(|news| (news.change, news.version.as_str()));

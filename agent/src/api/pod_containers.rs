@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::{ApiError, Client, Place};
+use super::{ApiError, Client, Endpoint};
 use crate::pods::{Container, Containers, List};
 
 /// Where the states of a pod's containers are.
@@ -27,7 +27,7 @@ const IDS: [&str; 3] = [
 ///
 /// As for every request.
 pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Containers, ApiError> {
-    let pod = client.get(&Place::pod(namespace, name)).await?;
+    let pod = client.get(&Endpoint::pod(namespace, name)).await?;
     Ok(containers(&pod))
 }
 

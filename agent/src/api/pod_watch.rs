@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::backoff::Jitter;
 use super::convert::text;
-use super::object_watch::{Change, End, Pace, Subject, Watch};
+use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
 use crate::pods::Pod;
 
@@ -41,7 +41,7 @@ pub enum PodChange {
     /// A pod is there.
     Present(Pod),
     /// The pod of this uid is gone.
-    Gone(String),
+    Removed(String),
     /// All were told of, once or twice. What was not is gone.
     Listed,
     /// We may not look at pods. It is tried again after minutes.
@@ -55,7 +55,7 @@ pub enum PodChange {
 pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::Sender<PodChange>) {
     let listener = changes.clone();
     let mut pods = Pods {
-        subject: Subject {
+        subject: WatchTarget {
             resource: "pods",
             path: "/api/v1/pods",
             fields: format!("spec.nodeName%3D{node}"),
@@ -73,7 +73,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
 }
 
 struct Pods {
-    subject: Subject,
+    subject: WatchTarget,
     /// Where to go on from; `None` until everything was listed once.
     version: Option<String>,
     /// This watch had a bookmark: it was one that works.
@@ -92,12 +92,12 @@ impl Pods {
             let end = tokio::select! {
                 end = self.stream(&generation) => end,
                 // The old connection is dead: nothing will come over it any more.
-                _ = generations.changed() => End::Broken,
+                _ = generations.changed() => WatchEnd::Broken,
             };
             match end {
-                End::Regular | End::Broken => {}
-                End::Expired => self.version = None,
-                End::Refused => {
+                WatchEnd::Regular | WatchEnd::Broken => {}
+                WatchEnd::Expired => self.version = None,
+                WatchEnd::Refused => {
                     self.refused(&mut told).await;
                     self.pace.rest().await;
                     continue;
@@ -119,7 +119,7 @@ impl Pods {
         drop(self.changes.send(PodChange::Refused).await);
     }
 
-    async fn stream(&mut self, generation: &Generation) -> End {
+    async fn stream(&mut self, generation: &Generation) -> WatchEnd {
         let timeout = self.pace.begin();
         let from = self.version.as_deref().unwrap_or(ANY);
         let mut watch = match Watch::open(generation, &self.subject, from, timeout).await {
@@ -134,7 +134,7 @@ impl Pods {
             if let Some(change) = change.take()
                 && self.changes.send(change).await.is_err()
             {
-                return End::Broken;
+                return WatchEnd::Broken;
             }
             let news = tokio::select! {
                 biased;
@@ -150,20 +150,22 @@ impl Pods {
                 Err(end) => return end,
             };
             self.pace.brought();
-            self.heard |= news.change == Change::Bookmark;
+            self.heard |= news.change == ChangeType::Bookmark;
             listing &= !self.heard;
-            if listing && news.change == Change::Added {
+            if listing && news.change == ChangeType::Added {
                 all_told.as_mut().reset(Instant::now() + ALL_TOLD);
             }
             change = match news.change {
-                Change::Added => pod(&news.object).map(PodChange::Present),
-                Change::Deleted => Some(PodChange::Gone(text(&news.object, "/metadata/uid"))),
-                Change::Bookmark => self.version.is_none().then_some(PodChange::Listed),
+                ChangeType::Added => pod(&news.object).map(PodChange::Present),
+                ChangeType::Deleted => {
+                    Some(PodChange::Removed(text(&news.object, "/metadata/uid")))
+                }
+                ChangeType::Bookmark => self.version.is_none().then_some(PodChange::Listed),
                 // Nothing that we keep of a pod ever changes.
-                Change::Modified => None,
+                ChangeType::Modified => None,
             };
             // Until the first bookmark pods come in any order of their versions.
-            if self.version.is_some() || news.change == Change::Bookmark {
+            if self.version.is_some() || news.change == ChangeType::Bookmark {
                 self.version = Some(news.version);
             }
         }

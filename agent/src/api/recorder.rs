@@ -25,10 +25,10 @@ mod delivery;
 mod lru;
 mod sink;
 
-use correlate::{Backlog, Correlator, Known, Noted, Overflow, Write};
+use correlate::{Backlog, Correlator, CreatedEvent, Overflow, PendingEvent, Write};
 use delivery::{Delivery, Written};
-pub use sink::{Counts, EventSink};
-use sink::{Tally, add};
+pub use sink::{EventCounts, EventSink};
+use sink::{EventTally, add};
 
 /// Events on their way to the recorder.
 const ROOM: usize = 1000;
@@ -80,7 +80,7 @@ pub struct Recorder {
     inputs: mpsc::Receiver<Draft>,
     /// From the recorder to whoever logs. When it is full, nobody learns of that one delivery.
     deliveries: mpsc::Sender<Delivered>,
-    tally: Arc<Tally>,
+    tally: Arc<EventTally>,
     leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
@@ -88,7 +88,7 @@ pub struct Recorder {
     last_name: u128,
     /// Set while what waited through an outage is written: when the next may be.
     paced: Option<BootNanos>,
-    /// [`Counts::lost`] when last told.
+    /// [`EventCounts::lost`] when last told.
     lost_told: u64,
     /// When a refusal was told.
     refusal_told: Option<BootNanos>,
@@ -108,7 +108,7 @@ impl Recorder {
         deliveries: mpsc::Sender<Delivered>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
-        let tally = Arc::<Tally>::default();
+        let tally = Arc::<EventTally>::default();
         let leaving = watch::Sender::new(false);
         let backlog = Backlog::new(reporter.queue);
         let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
@@ -175,10 +175,10 @@ impl Recorder {
     }
 
     fn queue(&mut self, input: Draft) {
-        self.push(Noted::once(input));
+        self.push(PendingEvent::once(input));
     }
 
-    fn push(&mut self, mut noted: Noted) {
+    fn push(&mut self, mut noted: PendingEvent) {
         let message = &mut noted.newest.message;
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
         match self.backlog.push(noted) {
@@ -236,7 +236,7 @@ impl Recorder {
         let known = write.known.as_ref().map(|known| {
             let count = known.count.saturating_add(write.count);
             let name = known.name.clone();
-            (Known { name, count }, body::patch(count, &write))
+            (CreatedEvent { name, count }, body::patch(count, &write))
         });
         let delivery = Delivery {
             client: self.client.clone(),

@@ -10,7 +10,7 @@ use tracing::{debug, info};
 use super::backoff::Backoff;
 use super::convert::{initial_node, object, object_at};
 use super::patch::status_patch;
-use super::{ApiError, Client, Disposition, Place, Refusal};
+use super::{ApiError, Client, Disposition, Endpoint, Refusal};
 use crate::node_status::{ATTACH_DETACH, NodeStatus, Registration};
 use crate::units::quantity::Quantity;
 
@@ -102,7 +102,7 @@ async fn register(
 ) -> Result<Registered, ApiError> {
     let name = &registration.name;
     let fresh = initial_node(registration, status);
-    let err = match client.create(&Place::new_node(name), &fresh).await {
+    let err = match client.create(&Endpoint::new_node(name), &fresh).await {
         Ok(stored) => {
             info!(node = name.as_str(), "node created");
             return Ok(Registered::Created(stored));
@@ -117,13 +117,13 @@ async fn register(
         return Err(err);
     }
     debug!(err = err.as_dyn(), "node not created, looking for it");
-    let stored = client.get(&Place::node(name)).await?;
+    let stored = client.get(&Endpoint::node(name)).await?;
     let desired = reconciled(&stored, &fresh, status, checkpoint);
     let adopted = match status_patch(&stored, &desired) {
         Some(patch) => {
             let patch = patch.to_string();
             client
-                .patch(&Place::node_status(name), patch.as_bytes())
+                .patch(&Endpoint::node_status(name), patch.as_bytes())
                 .await?
         }
         None => stored,

@@ -16,7 +16,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::credentials::{self, Access, Running, Source};
+use super::credentials::{self, Credentials, Running, Source};
 use super::{ApiError, Client, lock};
 use crate::lane::{Lane, Purpose};
 
@@ -28,7 +28,7 @@ const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
 const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_secs(2));
 
 /// Reads credentials, on a thread that may wait.
-type Read = Arc<dyn Fn() -> Result<Access, ApiError> + Send + Sync>;
+type Read = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
 /// How to read them again.
 pub(super) struct Renewal {
@@ -71,12 +71,14 @@ impl Renewal {
     }
 
     /// Reads them the first time, on this thread.
-    pub(super) async fn first(&self, source: Source<'_>) -> Result<Access, ApiError> {
+    pub(super) async fn first(&self, source: Source<'_>) -> Result<Credentials, ApiError> {
         credentials::access(source, &self.running).await
     }
 
     /// By a function.
-    pub(super) fn by(read: impl Fn() -> Result<Access, ApiError> + Send + Sync + 'static) -> Self {
+    pub(super) fn by(
+        read: impl Fn() -> Result<Credentials, ApiError> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             read: Arc::new(read),
             running: Running::default(),
@@ -86,7 +88,7 @@ impl Renewal {
     }
 }
 
-fn read(kubeconfig: Option<&PathBuf>, running: &Running) -> Result<Access, ApiError> {
+fn read(kubeconfig: Option<&PathBuf>, running: &Running) -> Result<Credentials, ApiError> {
     let source = kubeconfig.map_or(Source::InCluster, |path| Source::Kubeconfig(path));
     let reading = credentials::access(source, running).now_or_never();
     reading.unwrap_or_else(|| {
@@ -214,10 +216,10 @@ mod tests {
 
     use super::*;
     use crate::api::scripted::{Reply, Scripted, refusal};
-    use crate::api::{Place, Refusal};
+    use crate::api::{Endpoint, Refusal};
 
-    fn node() -> Place {
-        Place::node("worker-1")
+    fn node() -> Endpoint {
+        Endpoint::node("worker-1")
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::credentials::Access;
+use super::credentials::Credentials;
 use super::renewal::Renewal;
 use super::{ApiError, Client, Connector, transport};
 
@@ -118,7 +118,7 @@ impl Scripted {
     pub fn client_that_renews(&self, prints: &[Option<u64>]) -> Client {
         let connector = self.connector.clone();
         let access = move |print| {
-            let mut access = Access::fixed(config(), connector.clone());
+            let mut access = Credentials::fixed(config(), connector.clone());
             access.print = print;
             access
         };
@@ -142,7 +142,7 @@ impl Scripted {
     ) -> Client {
         let connector = self.connector.clone();
         let access = move || {
-            let mut access = Access::fixed(config(), connector.clone());
+            let mut access = Credentials::fixed(config(), connector.clone());
             access.renew_at = Some(Instant::now());
             access
         };

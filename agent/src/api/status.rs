@@ -7,8 +7,8 @@ use tracing::debug;
 
 use super::convert::{desired_node, stored_node, text};
 use super::patch::{is_change, status_patch};
-use super::taints::{Keeper, Ours, Seen, Tainted};
-use super::{ApiError, Client, Disposition, Place, Refusal, own};
+use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
+use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
 use crate::clock::{BootNanos, Clock};
 use crate::node_status::{NodeStatus, StoredNode};
 
@@ -22,7 +22,7 @@ pub enum Part {
     /// All of its status, and its default labels.
     Whole,
     /// Conditions of our own.
-    OwnConditions,
+    NodepulseConditions,
 }
 
 /// When the computed status is to be sent.
@@ -67,7 +67,7 @@ pub struct StatusWriter {
     part: Part,
     /// Without the parts that no patch of ours depends on.
     cached: Option<Value>,
-    taints: Keeper,
+    taints: TaintKeeper,
 }
 
 impl StatusWriter {
@@ -79,7 +79,7 @@ impl StatusWriter {
             clock,
             part,
             cached: None,
-            taints: Keeper::default(),
+            taints: TaintKeeper::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl StatusWriter {
     ///
     /// As the server says; 404 while there is none.
     pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
-        let node = client.get(&Place::node(&self.name)).await?;
+        let node = client.get(&Endpoint::node(&self.name)).await?;
         self.observe(node);
         Ok(())
     }
@@ -130,18 +130,18 @@ impl StatusWriter {
     }
 
     fn is_gone(&self, err: &ApiError) -> bool {
-        self.part == Part::OwnConditions && err.refusal() == Some(Refusal::NotFound)
+        self.part == Part::NodepulseConditions && err.refusal() == Some(Refusal::NotFound)
     }
 
     /// Makes the Node's taints what they should be. The first try goes by the Node as last seen.
-    pub async fn taint(&mut self, client: &Client, ours: Ours<'_>) -> Tainted {
-        let seen = self.cached.as_ref().and_then(Seen::of);
+    pub async fn taint(&mut self, client: &Client, ours: NodepulseTaints<'_>) -> TaintOutcome {
+        let seen = self.cached.as_ref().and_then(StoredTaints::of);
         let (node, failed) = self.taints.keep(client, &self.name, seen, ours).await;
         let written = node.is_some();
         if let Some(node) = node {
             self.observe(node);
         }
-        Tainted { written, failed }
+        TaintOutcome { written, failed }
     }
 
     /// Up to five tries, back to back, of computing a status and sending what differs.
@@ -195,7 +195,7 @@ impl StatusWriter {
         let read = match &mut self.cached {
             Some(cached) if attempt == 1 => cached,
             cached => {
-                let node = client.get(&Place::node(&self.name)).await?;
+                let node = client.get(&Endpoint::node(&self.name)).await?;
                 cached.insert(part.of(node))
             }
         };
@@ -207,7 +207,7 @@ impl StatusWriter {
         let patch = patch.to_string().into_bytes();
         let sent = self.clock.now().boot;
         let stored = client
-            .patch(&Place::node_status(&self.name), &patch)
+            .patch(&Endpoint::node_status(&self.name), &patch)
             .await?;
         let acked = self.clock.now().boot;
         self.observe(stored);
@@ -238,7 +238,7 @@ impl Part {
                 trim(&mut node);
                 node
             }
-            Self::OwnConditions => own::ours(&node),
+            Self::NodepulseConditions => companion::ours(&node),
         }
     }
 
@@ -250,7 +250,7 @@ impl Part {
                 let changed = is_change(&patch);
                 Some((patch, changed))
             }
-            Self::OwnConditions => Some(own::status_patch(read, status)),
+            Self::NodepulseConditions => Some(companion::status_patch(read, status)),
         }
     }
 }

@@ -12,9 +12,9 @@ use tracing::warn;
 
 use super::backoff::Backoff;
 use super::convert::text;
-use super::{ApiError, Call, Client, Disposition, Place, Refusal};
+use super::{ApiError, Call, Client, Disposition, Endpoint, Refusal};
 use crate::node_status::Taint;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 /// Tries of one change. Whoever writes to the Node that often is at fault, and the next heartbeat
 /// tries again.
@@ -25,21 +25,21 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 
 /// The taints of a Node as they were at one version of it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Seen {
+pub(super) struct StoredTaints {
     version: String,
     taints: Vec<Value>,
 }
 
 /// A list that was written.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Change {
+pub(super) struct TaintChange {
     /// The Node as stored.
     pub(super) node: Value,
     /// How many taints it has less than before.
     pub(super) removed: usize,
 }
 
-impl Seen {
+impl StoredTaints {
     /// `None` for a Node that tells no version: there is nothing to lock by.
     pub(super) fn of(node: &Value) -> Option<Self> {
         let version = text(node, "/metadata/resourceVersion");
@@ -56,7 +56,7 @@ type Slot = (String, String);
 
 /// What is to be ours among the taints of a Node.
 #[derive(Debug, Clone, Copy)]
-pub struct Ours<'a> {
+pub struct NodepulseTaints<'a> {
     /// All that is to be there.
     pub wanted: &'a [Taint],
     /// All that can be, beside those with a default key.
@@ -65,7 +65,7 @@ pub struct Ours<'a> {
 
 /// What came of changing taints.
 #[derive(Debug, Default)]
-pub struct Tainted {
+pub struct TaintOutcome {
     /// Whether something was written.
     pub written: bool,
     /// Why not all is as it should be.
@@ -74,14 +74,16 @@ pub struct Tainted {
 
 /// Whether a stored taint is ours: it has one of our default keys, or key and effect of one that is
 /// configured. A configured key may have other effects that are somebody else's.
-pub(super) fn is_ours(taint: &Value, configured: &[Taint]) -> bool {
+pub(super) fn is_nodepulse(taint: &Value, configured: &[Taint]) -> bool {
     let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
-    let by_default = OwnCondition::ALL.iter().any(|own| own.taint_key() == key);
+    let by_default = NodepulseCondition::ALL
+        .iter()
+        .any(|own| own.taint_key() == key);
     let named = |ours: &Taint| ours.key == key && ours.effect == effect;
     by_default || configured.iter().any(named)
 }
 
-impl Ours<'_> {
+impl NodepulseTaints<'_> {
     /// What `stored` should be for `wanted` to be all that is ours in these slots. What is there
     /// already keeps its bytes and its place; new ones come last.
     fn with(&self, stored: &[Value], slots: &[Slot]) -> Vec<Value> {
@@ -107,7 +109,8 @@ impl Ours<'_> {
     }
 
     fn is_unwanted(&self, stored: &Value) -> bool {
-        is_ours(stored, self.configured) && !self.wanted.iter().any(|taint| is_same(stored, taint))
+        is_nodepulse(stored, self.configured)
+            && !self.wanted.iter().any(|taint| is_same(stored, taint))
     }
 
     fn missing(&self, stored: &[Value]) -> impl Iterator<Item = &Taint> {
@@ -130,7 +133,7 @@ fn slot_of(taint: &Taint) -> Slot {
 
 /// Keeps taints as they should be. One that somebody refuses does not hold up the others.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct TaintKeeper {
     /// Refused for good when they were last tried, the longest ago first. They are left out of
     /// changes of the others, and while there are none, one of them is tried at a time. A condition
     /// that flaps does not make its taint a new one: only what is not configured is forgotten, once
@@ -138,7 +141,7 @@ pub(super) struct Keeper {
     refused: Vec<Slot>,
 }
 
-impl Keeper {
+impl TaintKeeper {
     /// Makes the taints of the Node `name` what they should be; `seen` is how they were.
     ///
     /// All at once, and each alone where that is refused: so many requests only when something that
@@ -147,8 +150,8 @@ impl Keeper {
         &mut self,
         client: &Client,
         name: &str,
-        mut seen: Option<Seen>,
-        ours: Ours<'_>,
+        mut seen: Option<StoredTaints>,
+        ours: NodepulseTaints<'_>,
     ) -> (Option<Value>, Option<ApiError>) {
         let before = match seen.take() {
             Some(seen) => seen,
@@ -236,9 +239,9 @@ impl Keeper {
 pub(super) async fn change(
     client: &Client,
     name: &str,
-    seen: &mut Option<Seen>,
+    seen: &mut Option<StoredTaints>,
     wanted: impl Fn(&[Value]) -> Vec<Value>,
-) -> Result<Option<Change>, ApiError> {
+) -> Result<Option<TaintChange>, ApiError> {
     let mut backoff = BACKOFF;
     let mut tries = 1;
     loop {
@@ -253,10 +256,10 @@ pub(super) async fn change(
         }
         let removed = before.taints.len().saturating_sub(taints.len());
         let patch = patch(&before.version, taints);
-        match client.patch(&Place::node(name), &patch).await {
+        match client.patch(&Endpoint::node(name), &patch).await {
             Ok(node) => {
-                *seen = Seen::of(&node);
-                return Ok(Some(Change { node, removed }));
+                *seen = StoredTaints::of(&node);
+                return Ok(Some(TaintChange { node, removed }));
             }
             Err(err) if err.refusal() == Some(Refusal::Conflict) && tries < TRIES => {
                 tries += 1;
@@ -272,10 +275,10 @@ pub(super) async fn change(
     }
 }
 
-async fn read(client: &Client, name: &str) -> Result<Seen, ApiError> {
-    let place = Place::node(name);
+async fn read(client: &Client, name: &str) -> Result<StoredTaints, ApiError> {
+    let place = Endpoint::node(name);
     let node = client.get(&place).await?;
-    Seen::of(&node).ok_or_else(|| ApiError::Garbled {
+    StoredTaints::of(&node).ok_or_else(|| ApiError::Garbled {
         call: Call {
             verb: "GET".to_owned(),
             object: place.object,
@@ -322,13 +325,13 @@ mod tests {
         })
     }
 
-    fn seen(version: u32, taints: &Value) -> Option<Seen> {
-        Seen::of(&node(version, taints))
+    fn seen(version: u32, taints: &Value) -> Option<StoredTaints> {
+        StoredTaints::of(&node(version, taints))
     }
 
     /// What `stored` should be for these to be all that is ours in it.
     fn with(stored: &[Value], wanted: &[Taint]) -> Vec<Value> {
-        let ours = Ours {
+        let ours = NodepulseTaints {
             wanted,
             configured: &[],
         };
@@ -383,7 +386,11 @@ mod tests {
         ];
         for (key, effect, expected) in rows {
             let taint = json!({ "key": key, "effect": effect });
-            assert_eq!(is_ours(&taint, &configured), expected, "{key}:{effect}");
+            assert_eq!(
+                is_nodepulse(&taint, &configured),
+                expected,
+                "{key}:{effect}"
+            );
         }
     }
 
@@ -464,7 +471,7 @@ mod tests {
     /// Wants these keys of a Node that has `stored`. `answers`: what the Node has then, or that it is
     /// refused. Gives the keys in each request, and whether it failed.
     async fn keep(
-        keeper: &mut Keeper,
+        keeper: &mut TaintKeeper,
         stored: &[&str],
         wanted: &[&str],
         answers: &[Option<&[&str]>],
@@ -473,7 +480,7 @@ mod tests {
     }
 
     async fn keep_of(
-        keeper: &mut Keeper,
+        keeper: &mut TaintKeeper,
         stored: &[&str],
         wanted: &[&str],
         configured: &[&str],
@@ -492,7 +499,7 @@ mod tests {
         }));
         let taints = |keys: &[&str]| keys.iter().map(|key| keyed(key)).collect::<Vec<Taint>>();
         let (wanted, configured) = (taints(wanted), taints(configured));
-        let ours = Ours {
+        let ours = NodepulseTaints {
             wanted: &wanted,
             configured: &configured,
         };
@@ -509,7 +516,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_refused_is_so_still_when_its_condition_comes_back() {
-        let mut keeper = Keeper::default();
+        let mut keeper = TaintKeeper::default();
         let (all, none) = (["a", "b"], [""; 0]);
         let refused = None;
         let first = keep(&mut keeper, &none, &all, &[refused, refused, refused]).await;
@@ -529,7 +536,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_refused_is_left_out_and_of_several_one_is_tried_at_a_time() {
-        let mut keeper = Keeper::default();
+        let mut keeper = TaintKeeper::default();
         let all = ["a", "b", "c"];
         let none: &[&str] = &[];
         let refused = None;

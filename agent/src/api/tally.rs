@@ -16,12 +16,12 @@ pub struct Request {
     /// The resource in the plural, with its subresource: `nodes/status`.
     pub resource: &'static str,
     /// What came of it.
-    pub end: End,
+    pub end: RequestEnd,
 }
 
 /// What came of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum RequestEnd {
     /// An answer with this status.
     Answered(u16),
     /// No answer in time.
@@ -34,7 +34,7 @@ pub enum End {
     TooLarge,
 }
 
-impl End {
+impl RequestEnd {
     /// A status that HTTP does not define counts as 0, so that a strange server cannot make many
     /// kinds.
     pub(super) fn answered(code: u16) -> Self {
@@ -43,7 +43,7 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for RequestEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(code) => code.fmt(f),
@@ -58,11 +58,11 @@ impl fmt::Display for End {
 /// The counts. Behind a mutex, since every task that sends requests counts here and the loop
 /// reads: a message for each request would wake the loop.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<BTreeMap<Request, u64>>);
+pub(super) struct RequestTally(Mutex<BTreeMap<Request, u64>>);
 
-impl Tally {
+impl RequestTally {
     /// Counts one; gives how many there were before.
-    pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: End) -> u64 {
+    pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: RequestEnd) -> u64 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request {
             verb,

@@ -7,7 +7,7 @@ use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
 use crate::kube_event::Draft;
 use crate::node_status::{Status, StoredNode, setters};
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
@@ -65,7 +65,7 @@ impl App {
         }
     }
 
-    pub(super) fn looked(&mut self, looks: &[Look], now: Now) {
+    pub(super) fn looked(&mut self, looks: &[Sample], now: Now) {
         self.metering.looked(looks, &self.config.policy);
         self.journal.looked(looks, now.boot);
     }

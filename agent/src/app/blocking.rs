@@ -18,9 +18,9 @@ use crate::host::{HostError, HostRoot, block, volumes};
 use crate::lane::{Lane, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
-use crate::pods::{self, place};
+use crate::pods::{self, classify};
 use crate::pressure::disks::DiskSample;
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 use crate::reading::Signal;
 use crate::record::DiskChange;
 use crate::state::State;
@@ -117,7 +117,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Storage {
     /// For the evaluation.
-    pub(super) looks: Vec<Look>,
+    pub(super) looks: Vec<Sample>,
     /// Its size.
     pub(super) capacity: Option<Bytes>,
     /// The volumes that are in use; `None`: not known, or not asked for.
@@ -401,11 +401,15 @@ impl Place {
     fn kills(&self) -> Option<Vec<PodKills>> {
         let all = self.pods.path();
         let of = |path: &str| {
-            let is = |path: &str| place(path, all);
-            let counts =
-                |path: &&str| matches!(is(path), pods::Place::Pods | pods::Place::Pod { .. });
+            let is = |path: &str| classify(path, all);
+            let counts = |path: &&str| {
+                matches!(
+                    is(path),
+                    pods::CgroupKind::Pods | pods::CgroupKind::Pod { .. }
+                )
+            };
             let mut above =
-                cgroup::ancestors(path).take_while(|path| is(path) != pods::Place::Other);
+                cgroup::ancestors(path).take_while(|path| is(path) != pods::CgroupKind::Other);
             above.find(counts).map(str::to_owned)
         };
         let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
@@ -466,7 +470,7 @@ impl Answer {
     fn missing(question: &Question) -> Self {
         match question {
             Question::Storage => Self::Storage(Storage {
-                looks: STORAGE.map(Look::Missing).to_vec(),
+                looks: STORAGE.map(Sample::Missing).to_vec(),
                 capacity: None,
                 volumes: None,
             }),

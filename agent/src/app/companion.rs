@@ -9,15 +9,15 @@ use super::reporting::{Report, SyncRequest, Wait};
 use super::writer::{Gone, Synced, Writer, log_unknown};
 use crate::api::backoff::Backoff;
 use crate::api::status::Sent;
-use crate::api::taints::{Ours, Tainted};
+use crate::api::taints::{NodepulseTaints, TaintOutcome};
 use crate::api::{ApiError, Disposition, Refusal};
 use crate::config::Config;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Status, Taint};
 
 /// Between looks for a Node that is not there: a kubelet that has just been started is quick, and
 /// for one that was sent away for good nobody has to hurry.
-const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+const SAMPLE_INTERVAL: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// Before the first of them, once it is gone, and longer each time that it is found and its status
 /// is not: whoever answers so is not to be asked at full speed.
@@ -31,7 +31,7 @@ const SPREAD: f64 = 0.5;
 pub(super) struct Companion {
     writer: Writer,
     /// Those that are configured, each with its condition.
-    taints: Vec<(OwnCondition, Taint)>,
+    taints: Vec<(NodepulseCondition, Taint)>,
 }
 
 impl Companion {
@@ -106,7 +106,7 @@ impl Companion {
 
     /// Reads the Node, however long it takes until it is there.
     async fn find_node(&mut self, told: &mut bool) -> Result<(), Gone> {
-        let mut backoff = LOOK_AGAIN;
+        let mut backoff = SAMPLE_INTERVAL;
         self.writer.status.forget();
         while let Err(err) = self.writer.status.fetch(&self.writer.line.client).await {
             log_unknown(&err, told);
@@ -126,8 +126,8 @@ impl Companion {
 
     /// Taints the Node by what its conditions should say. One that is Unknown taints nothing: nobody
     /// is kept away because we cannot see.
-    async fn taint(&mut self, said: &[Condition]) -> Tainted {
-        let is_true = |own: OwnCondition| {
+    async fn taint(&mut self, said: &[Condition]) -> TaintOutcome {
+        let is_true = |own: NodepulseCondition| {
             let mut all = said.iter();
             all.any(|c| c.type_ == own.type_() && c.status == Status::True)
         };
@@ -138,7 +138,7 @@ impl Companion {
             .map(|(_, taint)| taint.clone())
             .collect();
         let configured: Vec<Taint> = self.taints.iter().map(|(_, t)| t.clone()).collect();
-        let ours = Ours {
+        let ours = NodepulseTaints {
             wanted: &wanted,
             configured: &configured,
         };
@@ -150,7 +150,7 @@ impl Companion {
         &mut self,
         request: SyncRequest,
         outcome: Result<Option<Sent>, ApiError>,
-        tainted: Option<Tainted>,
+        tainted: Option<TaintOutcome>,
     ) -> Result<(), Gone> {
         let mends = |err: &ApiError| err.disposition() != Disposition::GiveUp;
         let not_tainted = tainted.as_ref().and_then(|tainted| tainted.failed.as_ref());

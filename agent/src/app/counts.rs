@@ -23,7 +23,7 @@ use crate::kernel::{ProbeState, Support};
 use crate::kube_event::{
     Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills, UnidentifiedKills,
 };
-use crate::pods::place;
+use crate::pods::classify;
 use crate::state::State;
 
 mod ledger;
@@ -420,7 +420,7 @@ impl Counts {
             kills, "OOM kills without a record, reported by number"
         );
         Some(Incident {
-            pod: PodRef::of(place(&cgroup, pods)),
+            pod: PodRef::of(classify(&cgroup, pods)),
             at,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),

@@ -6,7 +6,7 @@ use super::App;
 use super::blocking::Question;
 use crate::clock::{Now, Stamp};
 use crate::pressure::disks::Health;
-use crate::pressure::look::DiskLook;
+use crate::pressure::sample::DiskStates;
 use crate::reading::Resource;
 use crate::record::DiskChange;
 use crate::units::DeviceNumber;
@@ -71,9 +71,9 @@ impl App {
         let mut changes = ended.unwrap_or_default();
         let disks = &self.facts.disks;
         let look = if self.probes.blind_to_disks() {
-            DiskLook::Blind
+            DiskStates::Unavailable
         } else {
-            DiskLook::Seen {
+            DiskStates::Known {
                 slow: &disks.slow,
                 stalled: &disks.stalled,
                 failing: &disks.failing,

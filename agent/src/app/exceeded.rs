@@ -12,7 +12,7 @@ use super::App;
 use super::blocking::Question;
 use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters;
 use crate::pressure::Exceeded;
 use crate::pressure::deadline::LONGEST;
@@ -191,8 +191,8 @@ impl App {
 
     /// A condition of this mode was last exceeded then. The file is ahead of an agent that was killed.
     fn hold_until_due(&mut self, type_: &str, at: BootNanos, now: Now) {
-        let own = OwnCondition::parse(type_).filter(|_| self.own.is_some());
-        if own == Some(OwnCondition::FrequentOomKills) {
+        let own = NodepulseCondition::parse(type_).filter(|_| self.own.is_some());
+        if own == Some(NodepulseCondition::FrequentOomKills) {
             // It is over until the oldest of the kills is out of the window.
             let until = at.min(now.boot.plus(WITHIN));
             self.with_kills(now, |kills| kills.restore(until, now.boot));
@@ -201,12 +201,12 @@ impl App {
         let at = at.min(now.boot);
         let resource = match self.config.mode {
             Mode::Node => setters::resource(type_),
-            Mode::Companion => own.and_then(OwnCondition::resource),
+            Mode::Companion => own.and_then(NodepulseCondition::resource),
         };
         if let Some(resource) = resource {
             self.evaluator.restore(resource, at, now.boot);
         }
-        if let Some(stall) = own.and_then(OwnCondition::stall) {
+        if let Some(stall) = own.and_then(NodepulseCondition::stall) {
             self.stalls.restore(stall, at);
         }
     }
@@ -221,17 +221,17 @@ impl App {
                     .collect()
             }
             Mode::Companion => {
-                let one = |own: OwnCondition| {
+                let one = |own: NodepulseCondition| {
                     let by_resource = own.resource().map(of);
                     let by_stall = own.stall().map(|stall| self.stalls.exceeded(stall));
-                    let pods = (own == OwnCondition::PidsLow).then(|| of(Resource::PodsPids));
-                    let kills = (own == OwnCondition::FrequentOomKills)
+                    let pods = (own == NodepulseCondition::PidsLow).then(|| of(Resource::PodsPids));
+                    let kills = (own == NodepulseCondition::FrequentOomKills)
                         .then(|| self.own.as_ref().map(super::own::Own::exceeded))
                         .flatten();
                     let all = [by_resource, by_stall, pods, kills].into_iter().flatten();
                     (own.type_(), all.max().unwrap_or_default())
                 };
-                OwnCondition::ALL.into_iter().map(one).collect()
+                NodepulseCondition::ALL.into_iter().map(one).collect()
             }
         }
     }

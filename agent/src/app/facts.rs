@@ -36,7 +36,7 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
-        own: own::facts(config, observe),
+        companion: own::facts(config, observe),
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.kubelet_version.clone_from(&config.kubelet_version);
     facts.runtime = runtime(config.runtime);
     facts.kubelet_port = config.kubelet_port;
-    facts.own.checks.clone_from(&config.conditions);
+    facts.companion.checks.clone_from(&config.conditions);
 }
 
 const fn runtime(configured: Configured) -> Runtime {

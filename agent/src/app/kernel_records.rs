@@ -1,7 +1,7 @@
 //! What each record from the kernel leads to.
 
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::App;
 use super::blocking::Question;
@@ -12,9 +12,10 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Finding, incidents};
 use crate::pressure::disks::Health;
-use crate::pressure::oom::Verdict;
+use crate::pressure::oom::KillVerdict;
 use crate::reading::Resource;
 use crate::record::{Received, Record, Side};
+use crate::subjects::{Input, PidInput};
 
 /// Records that are taken together at most, where kills are among them.
 const TOGETHER: usize = 256;
@@ -78,18 +79,20 @@ impl App {
             Record::LogEnded => self.log_ended(now),
             Record::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                let tasks = self.observe.tasks();
-                debug!(
-                    ids = value,
-                    tasks,
-                    over = side == Side::Over,
-                    "pid level crossed"
-                );
-                self.probes.pids_crossed(side, value, tasks, now.boot);
+                let crossed = PidInput::Crossed {
+                    side,
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(crossed), now);
             }
             Record::PidTrend { at, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                self.probes.pids_counted(value, self.observe.tasks());
+                let counted = PidInput::Counted {
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(counted), now);
             }
             Record::DiskState {
                 at,
@@ -103,7 +106,7 @@ impl App {
                 info!(%device, side = ?side, total, slow, max_ms = max.as_millis(), "disk state");
                 match side {
                     Side::Over => self.ask_disk(device, stamp),
-                    Side::Under => self.disk_told(device, Health::Quick, stamp, now),
+                    Side::Under => self.disk_told(device, Health::Healthy, stamp, now),
                 }
             }
             Record::CgroupsChanged { .. } => self.cgroups_changed(now),
@@ -133,7 +136,7 @@ impl App {
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );
-        if let Verdict::NodePressure { why } = finding.verdict {
+        if let KillVerdict::NodePressure { why } = finding.verdict {
             let at = finding.stamp.kernel.min(now.boot);
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);

@@ -13,9 +13,9 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
 use crate::kube_event::{Finding, Limiting, VictimOwner};
 use crate::os::cgroup_handle::CgroupMount;
-use crate::pods::{ByNames, Graveyard, Place, place, place_by_names};
+use crate::pods::{ByNames, CgroupKind, RecentPods, classify, classify_by_names};
 use crate::pressure::Policy;
-use crate::pressure::oom::{Kill, Left, LimitCounters, Verdict, judge};
+use crate::pressure::oom::{Kill, KillVerdict, LimitCounters, RemainingMemory, judge};
 use crate::reading::Signal;
 use crate::reading::oom::{LimitOwner, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
@@ -43,7 +43,7 @@ pub(super) struct Kills {
     paths: cgroup::walk::InodeMap,
     walked: Option<BootNanos>,
     /// For when the cgroup is gone.
-    graveyard: Graveyard,
+    recent_pods: RecentPods,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,10 +83,10 @@ impl Kills {
                 })
                 .ok()
         });
-        let mut graveyard = Graveyard::default();
+        let mut recent_pods = RecentPods::default();
         let see = |id, path: &str| {
-            if place(path, pods.path()) != Place::Other {
-                graveyard.bury(id, path);
+            if classify(path, pods.path()) != CgroupKind::Other {
+                recent_pods.remember(id, path);
             }
         };
         let counted = layout
@@ -110,13 +110,13 @@ impl Kills {
             uncounted: BTreeSet::new(),
             paths: cgroup::walk::InodeMap::default(),
             walked: None,
-            graveyard,
+            recent_pods,
         }
     }
 
     /// A cgroup was seen that may be gone when its kill is examined.
     pub(super) fn remember(&mut self, id: CgroupId, path: &str) {
-        self.graveyard.bury(id, path);
+        self.recent_pods.remember(id, path);
     }
 
     /// Looks at a kill that a program told.
@@ -136,7 +136,7 @@ impl Kills {
         // An exiting task may have given its memory back before it is looked at.
         let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
         let owner = match &victim {
-            Some(path) => VictimOwner::of(place(path, self.pods.path())),
+            Some(path) => VictimOwner::of(classify(path, self.pods.path())),
             None => self.last_seen(kill),
         };
         Finding {
@@ -172,7 +172,7 @@ impl Kills {
         };
         let verdict = self.judge(&judged, victim.as_deref(), &mut around);
         let owner = victim.as_deref().map_or(VictimOwner::NoPod, |path| {
-            VictimOwner::of(place(path, self.pods.path()))
+            VictimOwner::of(classify(path, self.pods.path()))
         });
         Finding {
             stamp: around.stamp(kill.at),
@@ -194,14 +194,14 @@ impl Kills {
 
     /// Of a cgroup that is gone and was not seen before.
     fn last_seen(&self, kill: &OomKill) -> VictimOwner {
-        match place_by_names(&kill.names, self.pods.path()) {
+        match classify_by_names(&kill.names, self.pods.path()) {
             ByNames::Certain(place) => VictimOwner::of(place),
             ByNames::Claimed(_) => VictimOwner::UnknownPod,
             ByNames::Nothing => VictimOwner::NoPod,
         }
     }
 
-    fn judge(&mut self, kill: &Kill, victim: Option<&str>, around: &mut Around<'_>) -> Verdict {
+    fn judge(&mut self, kill: &Kill, victim: Option<&str>, around: &mut Around<'_>) -> KillVerdict {
         let Around {
             observe,
             policy,
@@ -213,7 +213,7 @@ impl Kills {
             counted = true;
             self.counters(victim, *now)
         };
-        let left = || Left {
+        let left = || RemainingMemory {
             memory: observe.memory(),
             threshold: policy.threshold(Signal::MemoryAvailable),
         };
@@ -235,9 +235,9 @@ impl Kills {
     /// As it is now; that of a cgroup that is gone from memory.
     fn path(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let Some(path) = self.live_path(id, now) else {
-            return self.graveyard.path(id).map(str::to_owned);
+            return self.recent_pods.path(id).map(str::to_owned);
         };
-        self.graveyard.bury(id, &path);
+        self.recent_pods.remember(id, &path);
         Some(path)
     }
 
@@ -318,11 +318,11 @@ impl Kills {
     }
 
     fn owner_by_place(&self, path: &str) -> LimitOwner {
-        match place(path, self.pods.path()) {
-            Place::Pods => LimitOwner::PodsCgroup,
-            Place::Pod { .. } => LimitOwner::Pod,
-            Place::Container { .. } => LimitOwner::Container,
-            Place::Other => LimitOwner::Other,
+        match classify(path, self.pods.path()) {
+            CgroupKind::Pods => LimitOwner::PodsCgroup,
+            CgroupKind::Pod { .. } => LimitOwner::Pod,
+            CgroupKind::Container { .. } => LimitOwner::Container,
+            CgroupKind::Other => LimitOwner::Other,
         }
     }
 

@@ -13,8 +13,8 @@ use super::outside::KillSource;
 use super::reporting::{Report, Why};
 use super::{App, Input};
 use crate::api::lease::Cycle;
-use crate::api::recorder::Counts;
-use crate::api::taints::Tainted;
+use crate::api::recorder::EventCounts;
+use crate::api::taints::TaintOutcome;
 use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
@@ -25,7 +25,7 @@ use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
@@ -33,7 +33,7 @@ use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
 mod scrape;
 
 /// Pods with kills that are told apart. Those of others are in the sum by scope only.
-const MOST_PODS: usize = 256;
+const MAX_PODS: usize = 256;
 
 /// What there is to serve, and where some of the numbers are.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl Metering {
             return;
         }
         let labels = [namespace.to_owned(), pod.to_owned()];
-        if self.pods.len() < MOST_PODS || self.pods.contains(&labels) {
+        if self.pods.len() < MAX_PODS || self.pods.contains(&labels) {
             self.metrics
                 .node
                 .pod_oom_kills
@@ -242,11 +242,11 @@ impl Metering {
         }
     }
 
-    pub(super) fn looked(&self, looks: &[Look], policy: &Policy) {
+    pub(super) fn looked(&self, looks: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
         for look in looks {
             let signal = look.signal();
-            let Look::Seen(reading) = look else {
+            let Sample::Read(reading) = look else {
                 node.signal_value.remove([signal.as_str()]);
                 continue;
             };
@@ -331,7 +331,7 @@ impl Metering {
         }
     }
 
-    fn tainted(&self, tainted: &Tainted) {
+    fn tainted(&self, tainted: &TaintOutcome) {
         let patches = &self.metrics.api.taint_patches;
         if tainted.written {
             patches.of(["written"]).inc();
@@ -355,7 +355,7 @@ impl Metering {
     }
 
     /// What became of Events.
-    pub(super) fn events(&self, counts: &Counts) {
+    pub(super) fn events(&self, counts: &EventCounts) {
         let api = &self.metrics.api;
         let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
         api.queue_depth.set(depth);

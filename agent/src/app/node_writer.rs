@@ -173,7 +173,7 @@ impl NodeWriter {
             return Ok(None);
         }
         let now = self.writer.line.clock.now().wall;
-        match holder::look(&self.writer.line.client, &self.registration.name, now).await {
+        match holder::find(&self.writer.line.client, &self.registration.name, now).await {
             Ok(Some(holder)) => return Ok(Some(holder)),
             Ok(None) => {}
             // Who may not read the Lease cannot be told who renews it.
@@ -190,7 +190,7 @@ impl NodeWriter {
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
         let writer = &mut self.writer;
         let now = writer.line.clock.now();
-        let due = writer.schedule.decide(now.boot) != report::Report::IfChanged;
+        let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
         if self.settled && !due && matches!(writer.facts.has_changed(), Ok(false)) {
             return Ok(None); // The same over the same gives the same.
         }

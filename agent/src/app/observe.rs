@@ -9,7 +9,7 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout};
 use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
 use crate::node_status::Facts;
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
 /// Holds the paths and the buffer, so that a look allocates nothing.
@@ -60,7 +60,7 @@ impl Observe {
     }
 
     /// Looks at memory and pids. About 10 µs.
-    pub(super) fn hot(&mut self) -> Vec<Look> {
+    pub(super) fn hot(&mut self) -> Vec<Sample> {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
@@ -134,16 +134,16 @@ impl Observe {
     }
 }
 
-fn look(signal: Signal, reading: Option<Reading>) -> Look {
-    reading.map_or(Look::Missing(signal), Look::Seen)
+fn look(signal: Signal, reading: Option<Reading>) -> Sample {
+    reading.map_or(Sample::Missing(signal), Sample::Read)
 }
 
 /// Of the pods cgroup: without a limit, or before there are pods, there is nothing to observe.
-fn look_at_pods(signal: Signal, read: Result<Option<Reading>, HostError>) -> Look {
+fn look_at_pods(signal: Signal, read: Result<Option<Reading>, HostError>) -> Sample {
     match read {
-        Ok(Some(reading)) => Look::Seen(reading),
-        Ok(None) => Look::Absent(signal),
-        Err(err) if err.is_absent() => Look::Absent(signal),
+        Ok(Some(reading)) => Sample::Read(reading),
+        Ok(None) => Sample::Absent(signal),
+        Err(err) if err.is_absent() => Sample::Absent(signal),
         Err(err) => look(signal, seen(signal, Err(err))),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reporting::Report;
 use super::{App, AppError};
 use crate::api::lease::Cycle;
-use crate::api::taints::Tainted;
+use crate::api::taints::TaintOutcome;
 use crate::clock::BootNanos;
 use crate::config::Mode;
 
@@ -65,7 +65,7 @@ impl Once {
             | Report::Held(_)
             | Report::Registered { .. }
             | Report::Event(_) => {}
-            Report::Tainted(Tainted { failed, .. }) => {
+            Report::Tainted(TaintOutcome { failed, .. }) => {
                 self.taints = match failed {
                     None => Step::Done,
                     Some(_) => Step::Failed,

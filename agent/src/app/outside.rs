@@ -17,7 +17,7 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, listeners};
 use crate::kernel::figures::Figures;
 use crate::kernel::{Kernel, Loaded, Support, ring};
-use crate::logind::Word;
+use crate::logind::PowerMessage;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
@@ -64,7 +64,7 @@ pub struct Outside {
     /// For how long.
     pub stay: Stay,
     /// What logind says; `None`: shutdowns of the machine are not announced.
-    pub logind: Option<mpsc::Receiver<Word>>,
+    pub logind: Option<mpsc::Receiver<PowerMessage>>,
 }
 
 /// For how long the agent runs.

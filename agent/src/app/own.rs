@@ -10,9 +10,9 @@ use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::kube_event::VictimOwner;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters::{self, Setters};
-use crate::node_status::{Condition, Facts, OwnFacts, Status, StoredNode};
+use crate::node_status::{CompanionFacts, Condition, Facts, Status, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
@@ -42,12 +42,12 @@ pub(super) struct Own {
 }
 
 /// What is configured of the facts.
-pub(super) fn facts(config: &Config, observe: &Observe) -> OwnFacts {
-    OwnFacts {
+pub(super) fn facts(config: &Config, observe: &Observe) -> CompanionFacts {
+    CompanionFacts {
         checks: config.conditions.clone(),
         pods_cgroup: observe.pods_cgroup().to_owned(),
         stall_threshold: config.psi.threshold,
-        ..OwnFacts::default()
+        ..CompanionFacts::default()
     }
 }
 
@@ -108,7 +108,10 @@ impl App {
 
     /// The cgroup of the pods may have come after us.
     pub(super) fn name_pods(&mut self) {
-        let (known, now) = (&mut self.facts.own.pods_cgroup, self.observe.pods_cgroup());
+        let (known, now) = (
+            &mut self.facts.companion.pods_cgroup,
+            self.observe.pods_cgroup(),
+        );
         if known != now {
             info!(cgroup = now, "pods cgroup found");
             now.clone_into(known);
@@ -125,7 +128,7 @@ impl App {
 
     /// So many processes of pods were killed.
     pub(super) fn pods_killed(&mut self, count: u64, at: BootNanos, now: Now) {
-        self.with_kills(now, |kills| kills.killed(at, count, now.boot));
+        self.with_kills(now, |kills| kills.record_kills(at, count, now.boot));
     }
 
     /// Lets go of what has been held for long enough, and of everything where nothing tells of kills
@@ -134,11 +137,11 @@ impl App {
         let blind = self.counts.is_blind();
         self.with_kills(now, |kills| {
             if blind {
-                kills.untold(now.boot);
+                kills.source_failed(now.boot);
             } else {
-                kills.told(now.boot);
+                kills.source_read(now.boot);
             }
-            kills.passed(now.boot);
+            kills.advance(now.boot);
         });
     }
 
@@ -155,11 +158,11 @@ impl App {
             return;
         };
         change(&mut own.kills);
-        let (from, to) = (self.facts.own.kills, own.kills.pressure());
+        let (from, to) = (self.facts.companion.kills, own.kills.pressure());
         if from == to {
             return;
         }
-        self.facts.own.kills = to;
+        self.facts.companion.kills = to;
         if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
             info!(from = ?from, to = ?to, "frequency of kills changed");
             self.facts_changed(false, now);
@@ -175,8 +178,8 @@ impl App {
             .filter(|c| c.status == Status::True && !self.exceeded.knows(&c.type_));
         let was_true: Vec<_> = was_true.collect();
         for condition in was_true {
-            match OwnCondition::parse(&condition.type_) {
-                Some(OwnCondition::FrequentOomKills) => {
+            match NodepulseCondition::parse(&condition.type_) {
+                Some(NodepulseCondition::FrequentOomKills) => {
                     self.with_kills(now, |kills| kills.seed(now.boot));
                 }
                 Some(own) => {
@@ -197,7 +200,7 @@ impl App {
     /// Takes over what the evaluator has found. `true` where a source was lost, or is there again.
     pub(super) fn take_pressures(&mut self) -> bool {
         self.facts.pressures = self.evaluator.pressures();
-        self.facts.own.causes = self.evaluator.causes();
+        self.facts.companion.causes = self.evaluator.causes();
         let lost = self.evaluator.lost();
         let news = self.facts.lost != lost;
         if news {

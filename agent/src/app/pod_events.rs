@@ -300,7 +300,9 @@ impl PodEvents {
                 self.index.relist();
             }
             PodChange::Present(pod) => return self.index.put(pod).into_iter().collect(),
-            PodChange::Gone(uid) => return self.index.remove(&uid).cloned().into_iter().collect(),
+            PodChange::Removed(uid) => {
+                return self.index.remove(&uid).cloned().into_iter().collect();
+            }
             PodChange::Listed => return self.index.listed(),
             PodChange::Refused => self.refused = true,
         }

@@ -8,10 +8,10 @@ use crate::escape::escape;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, pids, walk};
 use crate::kube_event::{Incident, Occurrence, PodRef, RefusedForks, ReportedKills};
-use crate::pods::{Place, place};
+use crate::pods::{CgroupKind, classify};
 use crate::pressure::Pressure;
+use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::LONGEST;
-use crate::pressure::evaluate::Change;
 use crate::pressure::refusals::{Refusals, Refused};
 use crate::reading::Resource;
 use crate::units::CgroupId;
@@ -59,9 +59,9 @@ impl PodPids {
             true
         });
         match walked {
-            Ok(()) => self.refusals.counted(counts),
+            Ok(()) => self.refusals.apply_counts(counts),
             // No pod has run yet: all that are there later are new.
-            Err(err) if err.is_absent() => self.refusals.counted([]),
+            Err(err) if err.is_absent() => self.refusals.apply_counts([]),
             Err(err) => debug!(err = &err as &dyn std::error::Error, "pids.events not read"),
         }
     }
@@ -100,10 +100,10 @@ impl PodPids {
     fn incident(&mut self, refused: Refused, now: Now) -> Incident {
         let Refused { path, forks } = refused;
         let limit = self.limit(&path).map(|(at, max)| {
-            let what_for = place(&at, self.pods.path());
+            let what_for = classify(&at, self.pods.path());
             (at, what_for, max)
         });
-        let pod = PodRef::of(place(&path, self.pods.path()));
+        let pod = PodRef::of(classify(&path, self.pods.path()));
         let refused = RefusedForks {
             cgroup: path,
             forks,
@@ -149,7 +149,7 @@ impl PodPids {
         };
         let mut pods = Vec::new();
         let walked = walk::each_below(hierarchy, self.pods.path(), 2, |_, _, path| {
-            if let Place::Pod { pod } = place(path, self.pods.path())
+            if let CgroupKind::Pod { pod } = classify(path, self.pods.path())
                 && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut self.buf)
             {
                 pods.push((pod.as_str().to_owned(), pids.current));
@@ -184,8 +184,8 @@ impl App {
     }
 
     /// Says who has most tasks, where they have run short.
-    pub(super) fn name_largest(&mut self, changes: &[Change]) {
-        let short = |change: &Change| {
+    pub(super) fn name_largest(&mut self, changes: &[PressureChange]) {
+        let short = |change: &PressureChange| {
             matches!(change.resource, Resource::Pids | Resource::PodsPids)
                 && matches!(change.to, Pressure::UnderPressure { .. })
         };

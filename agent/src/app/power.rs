@@ -7,25 +7,25 @@ use super::App;
 use super::reporting::{Reporting, Why};
 use crate::clock::Now;
 use crate::kube_event::{Draft, Involved, ReportedKills};
-use crate::logind::{Lock, Word};
+use crate::logind::{Lock, PowerMessage};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
 /// What logind says.
 pub(super) struct Power {
-    words: Option<mpsc::Receiver<Word>>,
+    words: Option<mpsc::Receiver<PowerMessage>>,
     /// Held until what is to be said is said.
     lock: Option<Lock>,
 }
 
 impl Power {
     /// Listens to `words`, if there are any.
-    pub(super) const fn listening_to(words: Option<mpsc::Receiver<Word>>) -> Self {
+    pub(super) const fn listening_to(words: Option<mpsc::Receiver<PowerMessage>>) -> Self {
         Self { words, lock: None }
     }
 
     /// The next word; never, where there is no logind.
-    pub(super) async fn word(&mut self) -> Word {
+    pub(super) async fn word(&mut self) -> PowerMessage {
         let word = match &mut self.words {
             Some(words) => words.recv().await,
             None => std::future::pending().await,
@@ -41,16 +41,16 @@ impl Power {
 impl App {
     /// Says at once that the node goes down, or that it does not after all. The budget of edges is
     /// for conditions that come and go; this is about the last one.
-    pub(super) fn power(&mut self, word: Word, now: Now) {
+    pub(super) fn power(&mut self, word: PowerMessage, now: Now) {
         let (shutdown, message) = match word {
-            Word::ShuttingDown(lock) => {
+            PowerMessage::ShuttingDown(lock) => {
                 self.power.lock = lock;
                 (
                     Shutdown::Announced,
                     "Shutdown manager detected shutdown event",
                 )
             }
-            Word::Cancelled => {
+            PowerMessage::Cancelled => {
                 self.power.lock = None;
                 (
                     Shutdown::NotAnnounced,

@@ -11,9 +11,9 @@ use super::{AppError, tasks};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Counts, Delivered, EventSink};
+use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
-use crate::api::taints::Tainted;
+use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
@@ -89,7 +89,7 @@ pub(super) enum Report {
         next: Wait,
     },
     /// Our taints were changed, could not be, or can be again.
-    Tainted(Tainted),
+    Tainted(TaintOutcome),
     /// A lease cycle is over.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
@@ -309,7 +309,7 @@ impl Reporting {
     }
 
     /// What became of the Events recorded so far.
-    pub(super) fn events(&self) -> Counts {
+    pub(super) fn events(&self) -> EventCounts {
         self.events.counts()
     }
 
@@ -383,7 +383,7 @@ impl Reporting {
         }
     }
 
-    fn tainted(&mut self, Tainted { written, failed }: Tainted) {
+    fn tainted(&mut self, TaintOutcome { written, failed }: TaintOutcome) {
         if written {
             info!("taints of the node changed");
         }

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
 use crate::kube_event::{Draft, Involved, ReportedKills};
-use crate::node_status::report::Reporter as Schedule;
+use crate::node_status::report::ReportSchedule as Schedule;
 use crate::node_status::setters::SetterError;
 use crate::node_status::transition::Edge;
 use crate::node_status::{Registration, Runtime, StoredNode};
@@ -59,7 +59,7 @@ pub(super) fn start(
     let recorder = tokio::spawn(recorder.run());
     tokio::spawn(tell_deliveries(delivered, reports.clone()));
     let part = match config.mode {
-        Mode::Companion => Part::OwnConditions,
+        Mode::Companion => Part::NodepulseConditions,
         Mode::Node => Part::Whole,
     };
     let node = config.node_name.clone();

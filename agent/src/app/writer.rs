@@ -12,7 +12,7 @@ use crate::api::recorder::EventSink;
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
-use crate::node_status::report::{self, Reporter as Schedule};
+use crate::node_status::report::{self, ReportSchedule as Schedule};
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::transition::{Edge, edges};
 use crate::node_status::{Condition, Facts};
@@ -65,7 +65,7 @@ impl Writer {
     pub(super) async fn sync(&mut self) -> Synced {
         let (clock, schedule, setters) = (self.line.clock, self.schedule, self.setters);
         let facts = self.facts.borrow_and_update().clone();
-        let mut why = report::Why::Heartbeat;
+        let mut why = report::SendReason::Heartbeat;
         let (mut news, mut said) = (Vec::new(), Vec::new());
         let untold = &self.untold;
         let outcome = self.status.sync(&self.line.client, |stored| {
@@ -82,11 +82,11 @@ impl Writer {
             }
             said.clone_from(&status.conditions);
             let decision = match schedule.decide(now.boot) {
-                report::Report::Now(due) => {
+                report::ReportDue::Now(due) => {
                     why = due;
                     Decision::Send
                 }
-                report::Report::IfChanged => Decision::IfChanged,
+                report::ReportDue::IfChanged => Decision::IfChanged,
             };
             (status, decision)
         });
@@ -104,13 +104,13 @@ impl Writer {
         }
     }
 
-    fn synced(&mut self, outcome: SyncOutcome, why: report::Why) -> Option<Sent> {
+    fn synced(&mut self, outcome: SyncOutcome, why: report::SendReason) -> Option<Sent> {
         self.untold.clear();
         match outcome {
             SyncOutcome::Unchanged => None,
             SyncOutcome::Sent(sent) => {
                 let why = if sent.changed {
-                    report::Why::Changed
+                    report::SendReason::Changed
                 } else {
                     why
                 };

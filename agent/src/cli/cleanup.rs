@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::client;
 use super::refuse;
 use super::settings::{self, Settings, for_once};
-use crate::api::own::{self, Removed};
-use crate::api::{ApiError, Client, Disposition, Place, Refusal};
+use crate::api::companion::{self, Removed};
+use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal};
 use crate::escape::escape;
 use crate::node_status::Taint;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 /// For each request.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -81,14 +81,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
             conditions: if arguments.taints_only {
                 &[]
             } else {
-                &OwnCondition::ALL
+                &NodepulseCondition::ALL
             },
             taints: config.own_taints.values().cloned().collect(),
         };
         let cleaned = if arguments.all_nodes {
             all(&client, &ours).await
         } else {
-            let removed = own::remove(&client, &config.node_name, ours.conditions, &ours.taints);
+            let removed =
+                companion::remove(&client, &config.node_name, ours.conditions, &ours.taints);
             told(&config.node_name, removed.await)
         };
         match cleaned {
@@ -101,7 +102,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 /// What is to go.
 struct Ours {
-    conditions: &'static [OwnCondition],
+    conditions: &'static [NodepulseCondition],
     /// Those that the configuration names beside the default ones.
     taints: Vec<Taint>,
 }
@@ -123,7 +124,7 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
     let mut restarts = 0;
     let mut again: Vec<String> = Vec::new();
     loop {
-        let mut page = match client.get(&Place::nodes(PAGE, from.as_deref())).await {
+        let mut page = match client.get(&Endpoint::nodes(PAGE, from.as_deref())).await {
             Ok(page) => page,
             Err(err) if err.refusal() == Some(Refusal::Expired) && restarts < RESTARTS => {
                 restarts += 1;
@@ -141,7 +142,8 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
                 println!("{name}: in node mode, left alone");
                 continue;
             }
-            let removed = own::remove_from(client, &name, node, ours.conditions, &ours.taints);
+            let removed =
+                companion::remove_from(client, &name, node, ours.conditions, &ours.taints);
             let removed = removed.await;
             if may_mend(&removed) {
                 again.push(name);
@@ -156,7 +158,7 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
         }
     }
     for name in again {
-        let removed = own::remove(client, &name, ours.conditions, &ours.taints);
+        let removed = companion::remove(client, &name, ours.conditions, &ours.taints);
         if told(&name, removed.await) == Cleaned::NotAll {
             cleaned = Cleaned::NotAll;
         }

@@ -349,7 +349,7 @@ async fn client(config: &Config, writing: Writing) -> Result<Option<Client>, Str
     match writing {
         Writing::Sent => Ok(client),
         Writing::Printed => {
-            let client = Client::on_paper(client, deadline, Box::new(supervision::print));
+            let client = Client::dry_run(client, deadline, Box::new(supervision::print));
             client.map(Some).map_err(|err| err.to_string())
         }
     }

@@ -162,7 +162,7 @@ impl Loader<'_> {
             slow_disks: if raises {
                 SlowDisks::RaiseDiskPressure
             } else {
-                SlowDisks::OwnConditionOnly
+                SlowDisks::NodepulseConditionOnly
             },
         })
     }

@@ -8,13 +8,16 @@ use super::labels::{is_kubernetes_own, parse_taint};
 use super::layers::Setting;
 use super::{Mode, checks};
 use crate::node_status::Taint;
-use crate::node_status::own::OwnCondition;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 /// Nothing new comes, and nobody has to go.
 const EFFECT: &str = "NoSchedule";
 
 /// `conditions`, and `taints`.
-type Own = (BTreeSet<OwnCondition>, BTreeMap<OwnCondition, Taint>);
+type Own = (
+    BTreeSet<NodepulseCondition>,
+    BTreeMap<NodepulseCondition, Taint>,
+);
 
 /// Both keys, checked.
 pub(super) fn own(keys: &Keys<'_>, mode: Mode) -> Result<Own, ConfigError> {
@@ -31,8 +34,8 @@ pub(super) fn own(keys: &Keys<'_>, mode: Mode) -> Result<Own, ConfigError> {
 fn conditions(
     settings: BTreeMap<String, Setting>,
     mode: Mode,
-) -> Result<BTreeSet<OwnCondition>, ConfigError> {
-    let mut on = BTreeSet::from(OwnCondition::ALL);
+) -> Result<BTreeSet<NodepulseCondition>, ConfigError> {
+    let mut on = BTreeSet::from(NodepulseCondition::ALL);
     for (type_, setting) in settings {
         let own = condition(&type_, &setting, mode)?;
         if !setting.parsed(checks::boolean)? {
@@ -47,9 +50,9 @@ fn conditions(
 fn taints(
     settings: BTreeMap<String, Setting>,
     mode: Mode,
-    on: &BTreeSet<OwnCondition>,
-) -> Result<BTreeMap<OwnCondition, Taint>, ConfigError> {
-    let mut taints: BTreeMap<OwnCondition, Taint> = BTreeMap::new();
+    on: &BTreeSet<NodepulseCondition>,
+) -> Result<BTreeMap<NodepulseCondition, Taint>, ConfigError> {
+    let mut taints: BTreeMap<NodepulseCondition, Taint> = BTreeMap::new();
     for (type_, setting) in settings {
         let own = condition(&type_, &setting, mode)?;
         if !on.contains(&own) {
@@ -65,8 +68,12 @@ fn taints(
     Ok(taints)
 }
 
-fn condition(type_: &str, setting: &Setting, mode: Mode) -> Result<OwnCondition, ConfigError> {
-    let known = OwnCondition::ALL.map(|own| (own.type_(), own));
+fn condition(
+    type_: &str,
+    setting: &Setting,
+    mode: Mode,
+) -> Result<NodepulseCondition, ConfigError> {
+    let known = NodepulseCondition::ALL.map(|own| (own.type_(), own));
     let own = checks::nearest_of(&known)(type_)
         .map_err(|why| setting.refused(format!("is for a condition that {why}")))?;
     match mode {
@@ -76,7 +83,7 @@ fn condition(type_: &str, setting: &Setting, mode: Mode) -> Result<OwnCondition,
     }
 }
 
-fn taint(own: OwnCondition, text: &str) -> Result<Taint, String> {
+fn taint(own: NodepulseCondition, text: &str) -> Result<Taint, String> {
     let (name, effect) = text.rsplit_once(':').unwrap_or(("", text));
     let key = if name.is_empty() || name.starts_with('=') {
         own.taint_key()

@@ -101,7 +101,7 @@ fn without_anything_the_defaults_hold() {
         ["/kubepods.slice", "/kubepods"].map(Path::new)
     );
     assert_eq!(config.policy.transition_period, Duration::from_mins(5));
-    assert_eq!(config.policy.slow_disks, SlowDisks::OwnConditionOnly);
+    assert_eq!(config.policy.slow_disks, SlowDisks::NodepulseConditionOnly);
     assert_eq!(config.status_update_frequency, Duration::from_secs(10));
     assert_eq!(config.status_report_frequency, Duration::from_mins(5));
     assert_eq!(config.lease_duration, Duration::from_secs(40));
@@ -645,7 +645,7 @@ fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&s
 #[test]
 fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
     let config = Given::default().load().unwrap();
-    assert_eq!(config.conditions.len(), OwnCondition::ALL.len());
+    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len());
     assert!(config.own_taints.is_empty());
 
     let config = file(
@@ -657,8 +657,8 @@ fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
            FrequentOOMKills: {value: oom}\n  \
            DiskStallPressure: {}\n",
     );
-    assert_eq!(config.conditions.len(), OwnCondition::ALL.len() - 1);
-    assert!(!config.conditions.contains(&OwnCondition::PidsLow));
+    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
+    assert!(!config.conditions.contains(&NodepulseCondition::PidsLow));
     let taints: Vec<_> = config
         .own_taints
         .iter()
@@ -687,8 +687,8 @@ fn the_environment_names_conditions_and_taints_too() {
         ..Given::default()
     };
     let config = given.load().unwrap();
-    assert_eq!(config.conditions.len(), OwnCondition::ALL.len() - 1);
-    let pids = &config.own_taints[&OwnCondition::PidsLow];
+    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
+    let pids = &config.own_taints[&NodepulseCondition::PidsLow];
     let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
     assert_eq!(parts, ("a.b/c", "d", "NoExecute"));
     assert_eq!(config.own_taints.len(), 2);

@@ -2,8 +2,8 @@
 
 use super::{KillOwner, PodRef, Words};
 use crate::clock::Stamp;
-use crate::pods::Place;
-use crate::pressure::oom::{Doubt, Grounds, Verdict};
+use crate::pods::CgroupKind;
+use crate::pressure::oom::{Doubt, Grounds, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
 
@@ -40,7 +40,7 @@ pub struct Finding {
     /// The process that requested the memory.
     pub trigger: Option<String>,
     /// What it means for the node.
-    pub verdict: Verdict,
+    pub verdict: KillVerdict,
 }
 
 /// The cgroup that was at its limit.
@@ -71,7 +71,7 @@ pub enum VictimOwner {
 impl VictimOwner {
     /// By the place of the victim's cgroup.
     #[must_use]
-    pub fn of(place: Place) -> Self {
+    pub fn of(place: CgroupKind) -> Self {
         PodRef::of(place).map_or(Self::NoPod, Self::Pod)
     }
 
@@ -166,7 +166,7 @@ impl Finding {
     #[must_use]
     pub fn is_global(&self) -> bool {
         let why = Grounds::ConfirmedGlobal;
-        self.scope == OomScope::Global || self.verdict == Verdict::NodePressure { why }
+        self.scope == OomScope::Global || self.verdict == KillVerdict::NodePressure { why }
     }
 
     /// Path of the cgroup that was at its limit.
@@ -227,12 +227,12 @@ impl Finding {
     /// What was short if no cgroup was at its limit, as far as is known.
     fn no_limit(&self) -> String {
         let text = match self.verdict {
-            Verdict::NodePressure { .. } => "the node was out of memory",
-            Verdict::EventOnly { why } => match why {
+            KillVerdict::NodePressure { .. } => "the node was out of memory",
+            KillVerdict::EventOnly { why } => match why {
                 Doubt::Sysrq => "somebody asked for it (sysrq)",
                 Doubt::Cpuset => "the memory nodes of its cpuset were full",
                 Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
-                Doubt::OwnLimit(_)
+                Doubt::LocalLimit(_)
                 | Doubt::Contradictory
                 | Doubt::LimitCounterMoved
                 | Doubt::LimitCountersUnknown
@@ -315,8 +315,8 @@ mod tests {
             scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
             resident: None,
             trigger: trigger.map(str::to_owned),
-            verdict: Verdict::EventOnly {
-                why: Doubt::OwnLimit(LimitOwner::Other),
+            verdict: KillVerdict::EventOnly {
+                why: Doubt::LocalLimit(LimitOwner::Other),
             },
         }
     }
@@ -409,11 +409,11 @@ mod tests {
         let why = crate::pressure::oom::Grounds::ConfirmedGlobal;
         let global = Finding {
             scope: OomScope::Global,
-            verdict: Verdict::NodePressure { why },
+            verdict: KillVerdict::NodePressure { why },
             ..finding(9, None, None)
         };
         let of = |why| Finding {
-            verdict: Verdict::EventOnly { why },
+            verdict: KillVerdict::EventOnly { why },
             ..global.clone()
         };
         let some_pods = Finding {

@@ -7,7 +7,7 @@ use super::{Draft, Involved, RefusedForks, ReportedKills, UnidentifiedKills, Vic
 use crate::clock::{Now, Stamp};
 use crate::escape::escape;
 use crate::node_status::transition::EventType;
-use crate::pods::{Container, Place, Pod, PodId};
+use crate::pods::{CgroupKind, Container, Pod, PodId};
 
 /// Characters of a container's id that are shown, as runtimes do.
 const SHORT_ID: usize = 12;
@@ -24,14 +24,14 @@ pub struct PodRef {
 impl PodRef {
     /// `None`: no pod's.
     #[must_use]
-    pub fn of(place: Place) -> Option<Self> {
+    pub fn of(place: CgroupKind) -> Option<Self> {
         match place {
-            Place::Pod { pod } => Some(Self {
+            CgroupKind::Pod { pod } => Some(Self {
                 pod,
                 container: None,
             }),
-            Place::Container { pod, container } => Some(Self { pod, container }),
-            Place::Pods | Place::Other => None,
+            CgroupKind::Container { pod, container } => Some(Self { pod, container }),
+            CgroupKind::Pods | CgroupKind::Other => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Words;
 use crate::escape::escape;
-use crate::pods::Place;
+use crate::pods::CgroupKind;
 
 /// Forks that were refused in one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct RefusedForks {
     /// How many.
     pub forks: u64,
     /// The cgroup whose limit refused them, what it is for, and its limit. `None`: unknown.
-    pub limit: Option<(String, Place, u64)>,
+    pub limit: Option<(String, CgroupKind, u64)>,
 }
 
 impl RefusedForks {
@@ -40,10 +40,10 @@ impl RefusedForks {
             return "the limit is not known".to_owned();
         };
         match place {
-            Place::Container { .. } => format!("the container's limit is {max} tasks"),
-            Place::Pod { .. } => format!("the pod's limit is {max} tasks"),
-            Place::Pods => format!("the limit of all pods on the node is {max} tasks"),
-            Place::Other => format!("the limit of {} is {max} tasks", escape(at)),
+            CgroupKind::Container { .. } => format!("the container's limit is {max} tasks"),
+            CgroupKind::Pod { .. } => format!("the pod's limit is {max} tasks"),
+            CgroupKind::Pods => format!("the limit of all pods on the node is {max} tasks"),
+            CgroupKind::Other => format!("the limit of {} is {max} tasks", escape(at)),
         }
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn the_limit_is_named_by_what_its_cgroup_is_for() {
         let pod = || PodId::Uid("aa".to_owned());
-        let container = || Place::Container {
+        let container = || CgroupKind::Container {
             pod: pod(),
             container: None,
         };
@@ -64,9 +64,9 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             (Some(("/p/podaa/c", container())), "its limit is 9 tasks", "the container's limit is 9 tasks"),
-            (Some(("/p/podaa", Place::Pod { pod: pod() })), "the limit of /p/podaa is 9 tasks", "the pod's limit is 9 tasks"),
-            (Some(("/p", Place::Pods)), "the limit of /p is 9 tasks", "the limit of all pods on the node is 9 tasks"),
-            (Some(("/\u{1b}", Place::Other)), "the limit of /\\u{1b} is 9 tasks", "the limit of /\\u{1b} is 9 tasks"),
+            (Some(("/p/podaa", CgroupKind::Pod { pod: pod() })), "the limit of /p/podaa is 9 tasks", "the pod's limit is 9 tasks"),
+            (Some(("/p", CgroupKind::Pods)), "the limit of /p is 9 tasks", "the limit of all pods on the node is 9 tasks"),
+            (Some(("/\u{1b}", CgroupKind::Other)), "the limit of /\\u{1b} is 9 tasks", "the limit of /\\u{1b} is 9 tasks"),
             (None, "its limit is not known", "the limit is not known"),
         ];
         for (limit, by_cgroup, by_pod) in rows {

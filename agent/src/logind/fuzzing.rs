@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::session::Session;
 use super::wire::{FIXED, parse, size};
-use super::{Word, listen};
+use super::{PowerMessage, listen};
 
 /// A message as it is read.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +49,6 @@ pub fn message(bytes: &[u8]) -> Option<Read> {
 /// # Errors
 ///
 /// Why it ended, unless nobody receives the words any more.
-pub async fn connection(stream: UnixStream, words: &mpsc::Sender<Word>) -> io::Result<()> {
+pub async fn connection(stream: UnixStream, words: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
     listen(Session::open(stream).await?, words).await
 }

@@ -34,7 +34,7 @@ struct Received {
 
 /// What of all that comes matters.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum BusEvent {
     /// `PrepareForShutdown`.
     Prepare(bool),
     /// logind was started anew.
@@ -130,7 +130,7 @@ impl Session {
     }
 
     /// The next thing that matters.
-    pub(super) async fn next(&mut self) -> io::Result<Heard> {
+    pub(super) async fn next(&mut self) -> io::Result<BusEvent> {
         loop {
             // Any program on the bus may send signals with descriptors; those are closed here.
             let message = match self.ahead.pop_front() {
@@ -142,11 +142,11 @@ impl Session {
             }
             match (message.interface.as_str(), message.member.as_str()) {
                 (MANAGER, "PrepareForShutdown") if message.sender == self.manager => {
-                    return Ok(Heard::Prepare(message.boolean()?));
+                    return Ok(BusEvent::Prepare(message.boolean()?));
                 }
                 // Without a new owner logind is gone, and another signal tells when it is back.
                 (DBUS, "NameOwnerChanged") if message.sender == DBUS && owned(&message)? => {
-                    return Ok(Heard::NewManager);
+                    return Ok(BusEvent::NewManager);
                 }
                 _ => {}
             }

@@ -88,7 +88,7 @@ async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() 
     // Anybody may send us signals. Only logind is believed.
     let strangers = with_descriptor(&bus, &prepare(":1.99", true)).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(Word::ShuttingDown(Some(held))) = words.recv().await else {
+    let Some(PowerMessage::ShuttingDown(Some(held))) = words.recv().await else {
         panic!("no word of it");
     };
     assert!(is_free(&strangers), "the stranger's descriptor is closed");
@@ -98,7 +98,7 @@ async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() 
 
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     let _next = inhibited(&mut bus, 5).await;
-    assert!(matches!(words.recv().await, Some(Word::Cancelled)));
+    assert!(matches!(words.recv().await, Some(PowerMessage::Cancelled)));
     assert!(words.is_empty(), "the stranger was not believed");
 
     // A bus that comes back is found.
@@ -107,7 +107,7 @@ async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() 
     bus.write_all(&prepare(NAME, true)).await.unwrap();
     assert!(matches!(
         words.recv().await,
-        Some(Word::ShuttingDown(Some(_)))
+        Some(PowerMessage::ShuttingDown(Some(_)))
     ));
     std::fs::remove_file(&path).unwrap();
 }
@@ -120,15 +120,18 @@ async fn a_strangers_descriptor_is_not_taken_for_the_lock() {
     tokio::spawn(follow(connect(&path), path.clone(), send));
     let (mut bus, first) = subscribed(&listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(words.recv().await, Some(Word::ShuttingDown(_))));
+    assert!(matches!(
+        words.recv().await,
+        Some(PowerMessage::ShuttingDown(_))
+    ));
     assert!(is_free(&first));
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     lock_asked_for(&mut bus).await;
     let stranger = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
     let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
-    assert!(matches!(words.recv().await, Some(Word::Cancelled)));
+    assert!(matches!(words.recv().await, Some(PowerMessage::Cancelled)));
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(Word::ShuttingDown(Some(held))) = words.recv().await else {
+    let Some(PowerMessage::ShuttingDown(Some(held))) = words.recv().await else {
         panic!("no lock");
     };
     assert!(is_free(&stranger), "the stranger's descriptor is closed");

@@ -9,7 +9,7 @@ use crate::clock::BootNanos;
 
 /// Why a status is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum SendReason {
     /// Nothing has been sent since the agent started.
     First,
     /// It differs from what the API server has.
@@ -18,7 +18,7 @@ pub enum Why {
     Heartbeat,
 }
 
-impl Why {
+impl SendReason {
     /// For log fields and metric labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -32,9 +32,9 @@ impl Why {
 
 /// What to do with a computed status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
+pub enum ReportDue {
     /// Send it.
-    Now(Why),
+    Now(SendReason),
     /// Only if the patch says more than that we are alive.
     IfChanged,
 }
@@ -48,7 +48,7 @@ pub enum Report {
 ///                             └── sent(Heartbeat) ──► plain period ──► sent(Heartbeat) …
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reporter {
+pub struct ReportSchedule {
     period: Duration,
     due: Due,
 }
@@ -61,7 +61,7 @@ enum Due {
     At(BootNanos),
 }
 
-impl Reporter {
+impl ReportSchedule {
     /// Nothing sent yet; an unchanged status is due every `period`, `nodeStatusReportFrequency`.
     #[must_use]
     pub const fn new(period: Duration) -> Self {
@@ -73,11 +73,11 @@ impl Reporter {
 
     /// Whether a status is to be sent at `now` even if nothing in it has changed.
     #[must_use]
-    pub fn decide(&self, now: BootNanos) -> Report {
+    pub fn decide(&self, now: BootNanos) -> ReportDue {
         match self.due {
-            Due::Never => Report::Now(Why::First),
-            Due::At(due) if due <= now => Report::Now(Why::Heartbeat),
-            Due::At(_) => Report::IfChanged,
+            Due::Never => ReportDue::Now(SendReason::First),
+            Due::At(due) if due <= now => ReportDue::Now(SendReason::Heartbeat),
+            Due::At(_) => ReportDue::IfChanged,
         }
     }
 
@@ -95,13 +95,13 @@ impl Reporter {
     /// `fraction` is a random number from 0 to 1. After a first or a changed status it places the
     /// next report between half a period and one and a half, once: so thousands of nodes that
     /// started together do not go on reporting together.
-    pub fn sent(&mut self, now: BootNanos, why: Why, fraction: f64) {
+    pub fn sent(&mut self, now: BootNanos, why: SendReason, fraction: f64) {
         let period = match why {
-            Why::First | Why::Changed => {
+            SendReason::First | SendReason::Changed => {
                 Duration::try_from_secs_f64(self.period.as_secs_f64() * (0.5 + fraction))
                     .unwrap_or(self.period)
             }
-            Why::Heartbeat => self.period,
+            SendReason::Heartbeat => self.period,
         };
         self.due = Due::At(now.plus(period));
     }
@@ -121,37 +121,44 @@ mod tests {
     fn a_status_is_sent_first_then_after_a_drawn_period_then_every_period() {
         // fraction → second report at s
         for (fraction, second) in [(0.0, 150), (0.5, 300), (1.0, 450)] {
-            let mut reporter = Reporter::new(PERIOD);
-            assert_eq!(reporter.decide(at(0)), Report::Now(Why::First));
+            let mut reporter = ReportSchedule::new(PERIOD);
+            assert_eq!(reporter.decide(at(0)), ReportDue::Now(SendReason::First));
             assert_eq!(
                 reporter.decide(at(10)),
-                Report::Now(Why::First),
+                ReportDue::Now(SendReason::First),
                 "until one is accepted"
             );
-            reporter.sent(at(0), Why::First, fraction);
-            assert_eq!(reporter.decide(at(second - 1)), Report::IfChanged);
-            assert_eq!(reporter.decide(at(second)), Report::Now(Why::Heartbeat));
+            reporter.sent(at(0), SendReason::First, fraction);
+            assert_eq!(reporter.decide(at(second - 1)), ReportDue::IfChanged);
+            assert_eq!(
+                reporter.decide(at(second)),
+                ReportDue::Now(SendReason::Heartbeat)
+            );
 
-            reporter.sent(at(second), Why::Heartbeat, fraction);
+            reporter.sent(at(second), SendReason::Heartbeat, fraction);
             let third = second + 300;
             let why = "no offset after a heartbeat";
-            assert_eq!(reporter.decide(at(third - 1)), Report::IfChanged, "{why}");
+            assert_eq!(
+                reporter.decide(at(third - 1)),
+                ReportDue::IfChanged,
+                "{why}"
+            );
             assert_eq!(
                 reporter.decide(at(third)),
-                Report::Now(Why::Heartbeat),
+                ReportDue::Now(SendReason::Heartbeat),
                 "{why}"
             );
 
-            reporter.sent(at(third), Why::Changed, fraction);
+            reporter.sent(at(third), SendReason::Changed, fraction);
             let why = "a change draws anew";
             assert_eq!(
                 reporter.decide(at(third + second - 1)),
-                Report::IfChanged,
+                ReportDue::IfChanged,
                 "{why}"
             );
             assert_eq!(
                 reporter.decide(at(third + second)),
-                Report::Now(Why::Heartbeat),
+                ReportDue::Now(SendReason::Heartbeat),
                 "{why}"
             );
         }
@@ -160,12 +167,12 @@ mod tests {
     #[test]
     fn a_nonsense_fraction_is_no_offset() {
         for fraction in [f64::NAN, f64::INFINITY, -2.0] {
-            let mut reporter = Reporter::new(PERIOD);
-            reporter.sent(at(0), Why::First, fraction);
-            assert_eq!(reporter.decide(at(299)), Report::IfChanged, "{fraction}");
+            let mut reporter = ReportSchedule::new(PERIOD);
+            reporter.sent(at(0), SendReason::First, fraction);
+            assert_eq!(reporter.decide(at(299)), ReportDue::IfChanged, "{fraction}");
             assert_eq!(
                 reporter.decide(at(300)),
-                Report::Now(Why::Heartbeat),
+                ReportDue::Now(SendReason::Heartbeat),
                 "{fraction}"
             );
         }

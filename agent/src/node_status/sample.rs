@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use super::own::OwnCondition;
-use super::{Allocation, Condition, Disks, Facts, OwnFacts, Runtime, Shutdown, Status};
+use super::nodepulse_condition::NodepulseCondition;
+use super::{Allocation, CompanionFacts, Condition, Disks, Facts, Runtime, Shutdown, Status};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
@@ -93,18 +93,18 @@ pub fn facts() -> Facts {
         kubelet_port: None,
         pressures: Resource::ALL
             .into_iter()
-            .map(|resource| (resource, Pressure::Relieved))
+            .map(|resource| (resource, Pressure::Normal))
             .collect(),
         lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
         shutdown: Shutdown::NotAnnounced,
-        own: OwnFacts {
-            checks: OwnCondition::ALL.into(),
-            kills: Pressure::Relieved,
+        companion: CompanionFacts {
+            checks: NodepulseCondition::ALL.into(),
+            kills: Pressure::Normal,
             pods_cgroup: "/kubepods".to_owned(),
             stall_threshold: 40.0,
-            ..OwnFacts::default()
+            ..CompanionFacts::default()
         },
     }
 }

@@ -22,7 +22,7 @@ pub mod disk_io;
 pub mod endpoints;
 pub mod go_runtime;
 pub mod machine;
-pub mod own;
+pub mod nodepulse;
 pub mod pressure;
 pub mod ready;
 pub mod version;
@@ -46,14 +46,14 @@ impl Context<'_> {
         pressures
             .get(&resource)
             .copied()
-            .unwrap_or(Pressure::Unread)
+            .unwrap_or(Pressure::Unknown)
     }
 
     /// The signals for want of which nothing can be said of a resource, none where it was never
     /// looked at; `None` where it can be judged.
     fn lost(&self, resource: Resource) -> Option<&[Signal]> {
         let lost = self.facts.lost.get(&resource).map(Vec::as_slice);
-        lost.or_else(|| (self.pressure(resource) == Pressure::Unread).then_some(&[]))
+        lost.or_else(|| (self.pressure(resource) == Pressure::Unknown).then_some(&[]))
     }
 }
 
@@ -127,15 +127,15 @@ pub const SETTERS: Setters = &[
 
 /// Those of companion mode: conditions of our own, and nothing else.
 pub const COMPANION: Setters = &[
-    ("MemoryLow", own::memory),
-    ("PIDsLow", own::pids),
-    ("DiskSpaceLow", own::disk_space),
-    ("DiskIOPressure", own::disk_io),
-    ("FrequentOOMKills", own::kills),
-    ("MemoryStallPressure", own::memory_stall),
-    ("DiskStallPressure", own::disk_stall),
-    ("PodsMemoryStallPressure", own::pods_memory_stall),
-    ("PodsDiskStallPressure", own::pods_disk_stall),
+    ("MemoryLow", nodepulse::memory),
+    ("PIDsLow", nodepulse::pids),
+    ("DiskSpaceLow", nodepulse::disk_space),
+    ("DiskIOPressure", nodepulse::disk_io),
+    ("FrequentOOMKills", nodepulse::kills),
+    ("MemoryStallPressure", nodepulse::memory_stall),
+    ("DiskStallPressure", nodepulse::disk_stall),
+    ("PodsMemoryStallPressure", nodepulse::pods_memory_stall),
+    ("PodsDiskStallPressure", nodepulse::pods_disk_stall),
 ];
 
 /// The status that should be true at `now` by these setters, and those of them that failed.

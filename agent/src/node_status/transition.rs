@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::own::OwnCondition;
+use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
@@ -10,7 +10,7 @@ use crate::reading::Resource;
 
 /// What a setter found, before it has times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct ComputedCondition<'a> {
     /// `type`.
     pub type_: &'a str,
     /// `status`.
@@ -25,9 +25,9 @@ pub struct Verdict<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameStatus {
     /// Reason and message stay, whoever wrote them. The kubelet's pressure conditions.
-    KeepsWords,
+    KeepsText,
     /// Reason and message are those of the verdict. Where they say more than the status does.
-    ReplacesWords,
+    ReplacesText,
 }
 
 /// The condition to report for `verdict`, given what the API server has.
@@ -35,7 +35,12 @@ pub enum SameStatus {
 /// `last_transition_time` moves only when `status` does. A new message or reason is no transition:
 /// controllers measure from this time, and a moving one would make every wait start anew.
 #[must_use]
-pub fn stamp(verdict: Verdict<'_>, same: SameStatus, stored: &StoredNode, now: Now) -> Condition {
+pub fn stamp(
+    verdict: ComputedCondition<'_>,
+    same: SameStatus,
+    stored: &StoredNode,
+    now: Now,
+) -> Condition {
     let at = whole_seconds(now.wall);
     let fresh = Condition {
         type_: verdict.type_.to_owned(),
@@ -50,12 +55,12 @@ pub fn stamp(verdict: Verdict<'_>, same: SameStatus, stored: &StoredNode, now: N
         .filter(|stored| stored.status == verdict.status);
     match (unchanged, same) {
         (None, _) => fresh,
-        (Some(stored), SameStatus::KeepsWords) => Condition {
+        (Some(stored), SameStatus::KeepsText) => Condition {
             last_transition_time: since(stored, at),
             last_heartbeat_time: at,
             ..stored.clone()
         },
-        (Some(stored), SameStatus::ReplacesWords) => Condition {
+        (Some(stored), SameStatus::ReplacesText) => Condition {
             last_transition_time: since(stored, at),
             ..fresh
         },
@@ -113,7 +118,7 @@ pub enum Edge {
         resource: Option<Resource>,
     },
     /// A condition of our own changed its status.
-    Own {
+    Nodepulse {
         /// Whose condition.
         resource: Option<Resource>,
         /// The new status.
@@ -135,12 +140,12 @@ impl Edge {
     #[must_use]
     pub const fn type_(&self) -> EventType {
         match self {
-            Self::Own {
+            Self::Nodepulse {
                 status: Status::True,
                 ..
             }
             | Self::Rebooted { .. } => EventType::Warning,
-            Self::Own {
+            Self::Nodepulse {
                 status: Status::False | Status::Unknown,
                 ..
             }
@@ -153,7 +158,7 @@ impl Edge {
     #[must_use]
     pub const fn resource(&self) -> Option<Resource> {
         match self {
-            Self::Kubelet { resource, .. } | Self::Own { resource, .. } => *resource,
+            Self::Kubelet { resource, .. } | Self::Nodepulse { resource, .. } => *resource,
             Self::Rebooted { .. } | Self::Started => None,
         }
     }
@@ -163,7 +168,7 @@ impl Edge {
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
-            Self::Own { reason, .. } => reason,
+            Self::Nodepulse { reason, .. } => reason,
             Self::Rebooted { .. } => "Rebooted",
             Self::Started => "Starting",
         }
@@ -174,7 +179,7 @@ impl Edge {
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
-            Self::Own {
+            Self::Nodepulse {
                 reason, message, ..
             } => format!("Node {node} status is now: {reason} ({message})"),
             Self::Rebooted { boot_id } => {
@@ -192,7 +197,7 @@ impl StoredNode {
         match edge {
             Edge::Started => true,
             Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
-            Edge::Kubelet { .. } | Edge::Own { .. } => {
+            Edge::Kubelet { .. } | Edge::Nodepulse { .. } => {
                 let led_here = |c: &Condition| edge_to(c) == *edge;
                 self.conditions.iter().any(led_here)
             }
@@ -223,7 +228,7 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
         // The first Ready of a Node is no edge.
         None if condition.type_ == ready::TYPE => false,
         // The kubelet's start from Unknown, so the first True or False is one.
-        None if pressure::words(&condition.type_).is_some() => condition.status != Status::Unknown,
+        None if pressure::texts(&condition.type_).is_some() => condition.status != Status::Unknown,
         // Ours start from False: that all is well where nobody said anything before is no news.
         None => condition.status == Status::True,
     };
@@ -238,7 +243,7 @@ fn edge_to(condition: &Condition) -> Edge {
             resource: None,
         };
     }
-    let words = pressure::words(&condition.type_);
+    let words = pressure::texts(&condition.type_);
     if let Some(row) = words.and_then(|words| words.row(condition.status)) {
         return Edge::Kubelet {
             reason: row.event,
@@ -246,8 +251,8 @@ fn edge_to(condition: &Condition) -> Edge {
         };
     }
     // Also the kubelet's where they are Unknown, for which it has no words.
-    let own = OwnCondition::parse(&condition.type_).and_then(OwnCondition::resource);
-    Edge::Own {
+    let own = NodepulseCondition::parse(&condition.type_).and_then(NodepulseCondition::resource);
+    Edge::Nodepulse {
         resource: own.or_else(|| resource(&condition.type_)),
         status: condition.status,
         reason: condition.reason.clone(),
@@ -282,15 +287,15 @@ mod tests {
     fn a_stored_condition_that_does_not_say_since_when_is_so_from_now_on() {
         let never = SystemTime::UNIX_EPOCH;
         for (same, at) in [
-            (SameStatus::KeepsWords, never),
-            (SameStatus::ReplacesWords, never),
+            (SameStatus::KeepsText, never),
+            (SameStatus::ReplacesText, never),
             // Go's zero time.
             (
-                SameStatus::ReplacesWords,
+                SameStatus::ReplacesText,
                 never - Duration::from_hours(17_259_888),
             ),
         ] {
-            let verdict = Verdict {
+            let verdict = ComputedCondition {
                 type_: "MemoryLow",
                 status: Status::True,
                 reason: "LowMemory",
@@ -326,10 +331,10 @@ mod tests {
 
     #[test]
     fn what_a_stamp_keeps() {
-        use SameStatus::{KeepsWords, ReplacesWords};
+        use SameStatus::{KeepsText, ReplacesText};
         use Status::{False, True};
 
-        let verdict = |status| Verdict {
+        let verdict = |status| ComputedCondition {
             type_: "T",
             status,
             reason: "New",
@@ -339,14 +344,14 @@ mod tests {
         let other = Some(stored("U", Status::True, "Old", "old"));
         let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
         let rows = [
-            (None, KeepsWords, "New", at_once, "nothing stored"),
-            (other, KeepsWords, "New", at_once, "another type stored"),
-            (old(False), KeepsWords, "New", at_once, "a transition"),
-            (old(False), ReplacesWords, "New", at_once, "a transition"),
-            (old(True), KeepsWords, "Old", then, "no transition"),
+            (None, KeepsText, "New", at_once, "nothing stored"),
+            (other, KeepsText, "New", at_once, "another type stored"),
+            (old(False), KeepsText, "New", at_once, "a transition"),
+            (old(False), ReplacesText, "New", at_once, "a transition"),
+            (old(True), KeepsText, "Old", then, "no transition"),
             (
                 old(True),
-                ReplacesWords,
+                ReplacesText,
                 "New",
                 then,
                 "no transition, new words",
@@ -379,7 +384,7 @@ mod tests {
             (140, Status::False, 140),
         ];
         for (at, status, expected) in script {
-            let verdict = Verdict {
+            let verdict = ComputedCondition {
                 type_: "T",
                 status,
                 reason: "R",
@@ -389,7 +394,7 @@ mod tests {
                 boot: BootNanos(0),
                 wall: wall(at),
             };
-            let c = stamp(verdict, SameStatus::KeepsWords, &server, now);
+            let c = stamp(verdict, SameStatus::KeepsText, &server, now);
             assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
             assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
             server.conditions = vec![c];

@@ -9,10 +9,10 @@ use super::{Container, Containers, PodId, fits};
 /// Pods that are kept: far more than a kubelet runs. Beyond them a new one takes the place of one that
 /// is gone, then of one that was not in the newest listings; where there is none of either, it is told
 /// of as a pod that nobody knows.
-pub const MOST_PODS: usize = 4096;
+pub const MAX_PODS: usize = 4096;
 /// Pods that are gone and still known: those that went last. A uid is never given twice, so this
 /// bounds memory and nothing else.
-pub const MOST_GONE: usize = 512;
+pub const MAX_REMOVED_PODS: usize = 512;
 /// Longest namespace: a DNS label.
 const LONGEST_NAMESPACE: usize = 63;
 /// Longest name of a pod: a DNS subdomain.
@@ -86,10 +86,10 @@ impl PodIndex {
             known.gone = None;
             return None;
         }
-        let forgotten = (MOST_PODS <= self.pods.len())
+        let forgotten = (MAX_PODS <= self.pods.len())
             .then(|| self.make_room())
             .flatten();
-        if self.pods.len() < MOST_PODS {
+        if self.pods.len() < MAX_PODS {
             let entry = Entry {
                 containers: None,
                 listing,
@@ -141,7 +141,7 @@ impl PodIndex {
 
     fn forget(&mut self) {
         let gone = self.pods.values().filter_map(|known| known.gone);
-        if gone.clone().count() > MOST_GONE {
+        if gone.clone().count() > MAX_REMOVED_PODS {
             let oldest = gone.min();
             self.pods
                 .retain(|_, known| known.gone.is_none() || known.gone != oldest);
@@ -221,12 +221,15 @@ mod tests {
         assert_eq!(index.remove(&pod(0).uid), Some(&pod(0)));
         assert_eq!(index.remove(&pod(0).uid), None, "once");
         assert!(!index.is_there(&pod(0).uid));
-        for n in 1..=MOST_GONE {
+        for n in 1..=MAX_REMOVED_PODS {
             assert_eq!(names(&index, &[0]), [true], "after {n}");
             index.put(pod(n));
             index.remove(&pod(n).uid);
         }
-        assert_eq!(names(&index, &[0, 1, MOST_GONE]), [false, true, true]);
+        assert_eq!(
+            names(&index, &[0, 1, MAX_REMOVED_PODS]),
+            [false, true, true]
+        );
     }
 
     #[test]
@@ -308,16 +311,16 @@ mod tests {
         let entries = 2 * index.pods.len() * size_of::<(Box<str>, Entry)>();
         assert!(texts + entries < 250_000, "{texts} + {entries}");
 
-        for n in 0..2 * MOST_PODS {
+        for n in 0..2 * MAX_PODS {
             index.put(pod(n));
         }
-        assert_eq!(index.pods.len(), MOST_PODS);
+        assert_eq!(index.pods.len(), MAX_PODS);
     }
 
     #[test]
     fn where_there_is_no_room_what_is_gone_goes_and_then_what_was_not_listed_for_longest() {
         let mut index = PodIndex::default();
-        let new = MOST_PODS;
+        let new = MAX_PODS;
         for n in 0..new {
             if n == 2 {
                 index.relist();

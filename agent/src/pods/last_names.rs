@@ -1,7 +1,7 @@
 //! The place of a cgroup that is gone, from the names that the kernel still had of it.
 
 use super::names::{self, Names};
-use super::{Place, PodId, place};
+use super::{CgroupKind, PodId, classify};
 
 /// A name of this many bytes may have been longer: the kernel's copy ends here.
 const CUT_AT: usize = 95;
@@ -10,18 +10,18 @@ const CUT_AT: usize = 95;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByNames {
     /// The names reach the top of the hierarchy, so they are the whole path.
-    Certain(Place),
+    Certain(CgroupKind),
     /// So it was, unless the process sat three or more levels below its own container's cgroup. Who
     /// may make cgroups there chooses all three names, and can choose those of another pod: good for
     /// a person to read, never for naming a pod to the API server.
-    Claimed(Place),
+    Claimed(CgroupKind),
     /// The names are no pod's, or one of them was too long to be known.
     Nothing,
 }
 
 /// What the names of a cgroup, its parent and its grandparent say; empty ones lie above the top.
 #[must_use]
-pub fn place_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
+pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     let text: Option<Vec<&str>> = last
         .iter()
         .map(|name| str::from_utf8(name).ok().filter(|_| name.len() < CUT_AT))
@@ -35,17 +35,17 @@ pub fn place_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
             .filter(|name| !name.is_empty())
             .flat_map(|name| ["/", name])
             .collect();
-        return match place(&path, pods) {
-            Place::Other => ByNames::Nothing,
+        return match classify(&path, pods) {
+            CgroupKind::Other => ByNames::Nothing,
             known => ByNames::Certain(known),
         };
     }
-    let container = |pod, name: &str| Place::Container {
+    let container = |pod, name: &str| CgroupKind::Container {
         pod,
         container: names::container_id(name).map(str::to_owned),
     };
     let claimed = pod_below(parent, leaf, pods)
-        .map(|pod| Place::Pod { pod })
+        .map(|pod| CgroupKind::Pod { pod })
         .or_else(|| Some(container(pod_below(grandparent, parent, pods)?, leaf)))
         .or_else(|| Some(container(pod_anywhere(grandparent, pods)?, parent)));
     claimed.map_or(ByNames::Nothing, ByNames::Claimed)

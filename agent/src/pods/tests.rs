@@ -8,14 +8,14 @@ const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b
 /// kind, and every kubelet with `--cgroup-root=/kubelet`.
 const NESTED: &str = "/kubelet.slice/kubelet-kubepods.slice";
 
-fn pod() -> Place {
-    Place::Pod {
+fn pod() -> CgroupKind {
+    CgroupKind::Pod {
         pod: PodId::Uid(UID.into()),
     }
 }
 
-fn container(id: Option<&str>) -> Place {
-    Place::Container {
+fn container(id: Option<&str>) -> CgroupKind {
+    CgroupKind::Container {
         pod: PodId::Uid(UID.into()),
         container: id.map(str::to_owned),
     }
@@ -36,14 +36,14 @@ fn every_form_of_name_is_understood() {
         format!("kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice");
     let hash = || PodId::ConfigHash(HASH.into());
     let rows = [
-        (fs, String::new(), Place::Pods, "all pods"),
-        (sd, String::new(), Place::Pods, "all pods, systemd"),
-        (NESTED, String::new(), Place::Pods, "all pods, nested"),
-        (fs, "/burstable".into(), Place::Other, "a class itself"),
+        (fs, String::new(), CgroupKind::Pods, "all pods"),
+        (sd, String::new(), CgroupKind::Pods, "all pods, systemd"),
+        (NESTED, String::new(), CgroupKind::Pods, "all pods, nested"),
+        (fs, "/burstable".into(), CgroupKind::Other, "a class itself"),
         (
             sd,
             "/kubepods-burstable.slice".into(),
-            Place::Other,
+            CgroupKind::Other,
             "a class itself",
         ),
         (
@@ -82,13 +82,13 @@ fn every_form_of_name_is_understood() {
         (
             fs,
             format!("/pod{HASH}"),
-            Place::Pod { pod: hash() },
+            CgroupKind::Pod { pod: hash() },
             "static pod",
         ),
         (
             sd,
             format!("/kubepods-pod{HASH}.slice/crio-{ID}.scope"),
-            Place::Container {
+            CgroupKind::Container {
                 pod: hash(),
                 container: Some(ID.into()),
             },
@@ -159,7 +159,7 @@ fn every_form_of_name_is_understood() {
     ];
     for (pods, below, expected, source) in rows {
         let path = format!("{pods}{below}");
-        assert_eq!(place(&path, pods), expected, "{source}: {path}");
+        assert_eq!(classify(&path, pods), expected, "{source}: {path}");
     }
 }
 
@@ -189,13 +189,13 @@ fn a_tenant_cannot_pass_for_another_pod() {
         (
             fs,
             format!("/kubepods2/pod{OTHER}"),
-            Place::Other,
+            CgroupKind::Other,
             "begins alike",
         ),
         (
             fs,
             format!("/system.slice/kubepods/pod{OTHER}"),
-            Place::Other,
+            CgroupKind::Other,
             "elsewhere",
         ),
         (
@@ -203,50 +203,55 @@ fn a_tenant_cannot_pass_for_another_pod() {
             format!(
                 "/system.slice/containerd.service/kubepods-pod{other}.slice:cri-containerd:{ID}"
             ),
-            Place::Other,
+            CgroupKind::Other,
             "containerd and kubelet with unlike drivers: not in the pods cgroup",
         ),
-        (fs, "/kubepods/podx\n".into(), Place::Other, "not a UID"),
-        (fs, "/kubepods/pod".into(), Place::Other, "no UID"),
+        (
+            fs,
+            "/kubepods/podx\n".into(),
+            CgroupKind::Other,
+            "not a UID",
+        ),
+        (fs, "/kubepods/pod".into(), CgroupKind::Other, "no UID"),
         (
             fs,
             format!("/kubepods/pod{UID}0"),
-            Place::Other,
+            CgroupKind::Other,
             "longer than a UID",
         ),
         (
             fs,
             format!("/kubepods/../pod{UID}"),
-            Place::Other,
+            CgroupKind::Other,
             "upwards",
         ),
         (
             fs,
             format!("/kubepods/kubepods-pod{SLICE}.slice"),
-            Place::Other,
+            CgroupKind::Other,
             "the other driver",
         ),
         (
             sd,
             format!("/kubepods.slice/pod{UID}"),
-            Place::Other,
+            CgroupKind::Other,
             "the other driver",
         ),
         (
             sd,
             format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"),
-            Place::Other,
+            CgroupKind::Other,
             "a class that is not its own",
         ),
         (
             sd,
             format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"),
-            Place::Other,
+            CgroupKind::Other,
             "outside its class",
         ),
     ];
     for (pods, path, expected, why) in rows {
-        assert_eq!(place(&path, pods), expected, "{why}: {path}");
+        assert_eq!(classify(&path, pods), expected, "{why}: {path}");
     }
 }
 
@@ -302,7 +307,12 @@ fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
             Certain(pod()),
             "nothing above",
         ),
-        (fs, ["kubepods", "", ""], Certain(Place::Pods), "all pods"),
+        (
+            fs,
+            ["kubepods", "", ""],
+            Certain(CgroupKind::Pods),
+            "all pods",
+        ),
         (
             fs,
             [&*pod_name, "kubepods2", ""],
@@ -343,8 +353,8 @@ fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
     ];
     for (pods, names, expected, why) in rows {
         let names = names.map(|name| name.as_bytes().to_vec());
-        assert_eq!(place_by_names(&names, pods), expected, "{why}");
+        assert_eq!(classify_by_names(&names, pods), expected, "{why}");
     }
     let bytes = [vec![0xff], ID.into(), pod_name.into_bytes()];
-    assert_eq!(place_by_names(&bytes, fs), Nothing, "not UTF-8");
+    assert_eq!(classify_by_names(&bytes, fs), Nothing, "not UTF-8");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::BootNanos;
 use crate::pressure::Pressure;
 use crate::pressure::evaluate::Evaluator;
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
 /// No sooner than this, so that a value close to its threshold costs four samples a second.
@@ -88,7 +88,7 @@ impl Deadlines {
     /// Learns from the samples of this pass, taken at `now`, and says when the next ones are due.
     ///
     /// `evaluator` is asked after it has seen them.
-    pub fn next(&mut self, looks: &[Look], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
+    pub fn next(&mut self, looks: &[Sample], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
         for look in looks {
             self.learn(look, now);
         }
@@ -102,10 +102,10 @@ impl Deadlines {
         self.due
     }
 
-    fn learn(&mut self, look: &Look, now: BootNanos) {
+    fn learn(&mut self, look: &Sample, now: BootNanos) {
         let reading = match look {
-            Look::Seen(reading) => *reading,
-            Look::Absent(signal) | Look::Missing(signal) => {
+            Sample::Read(reading) => *reading,
+            Sample::Absent(signal) | Sample::Missing(signal) => {
                 if let Some(trend) = self.trends.get_mut(signal) {
                     trend.last = None;
                 }
@@ -147,7 +147,7 @@ impl Deadlines {
         };
         match evaluator.pressure(signal.resource()) {
             Pressure::UnderPressure { .. } => return WHILE_TRUE,
-            Pressure::Unread | Pressure::Relieved => {}
+            Pressure::Unknown | Pressure::Normal => {}
         }
         if self.announced.contains(&signal) {
             return LONGEST;
@@ -194,12 +194,12 @@ mod tests {
 
     const GI: i64 = 1 << 30;
 
-    fn memory(available: i64) -> Look {
+    fn memory(available: i64) -> Sample {
         seen(Signal::MemoryAvailable, available, 64 << 30)
     }
 
-    fn seen(signal: Signal, available: i64, capacity: u64) -> Look {
-        Look::Seen(Reading {
+    fn seen(signal: Signal, available: i64, capacity: u64) -> Sample {
+        Sample::Read(Reading {
             signal,
             available,
             capacity,
@@ -217,7 +217,7 @@ mod tests {
                 threshold("pid.available", "1000"),
             ],
             transition_period: Duration::from_mins(5),
-            slow_disks: SlowDisks::OwnConditionOnly,
+            slow_disks: SlowDisks::NodepulseConditionOnly,
         })
     }
 
@@ -229,7 +229,7 @@ mod tests {
     fn wait(
         deadlines: &mut Deadlines,
         evaluator: &mut Evaluator,
-        looks: &[Look],
+        looks: &[Sample],
         now: u64,
     ) -> u128 {
         evaluator.evaluate(looks, millis(now));
@@ -243,8 +243,8 @@ mod tests {
         let nodefs = |n| seen(Signal::NodefsAvailable, n, 100 << 30);
         let inodes = |n| seen(Signal::NodefsInodesFree, n, 1_000_000);
         let pids = |n| seen(Signal::PidAvailable, n, 1_000_000);
-        let missing = Look::Missing(Signal::MemoryAvailable);
-        let rows: [(&str, Vec<Look>, u128); 13] = [
+        let missing = Sample::Missing(Signal::MemoryAvailable);
+        let rows: [(&str, Vec<Sample>, u128); 13] = [
             ("nothing seen", vec![], 10_000),
             ("nothing to see", vec![missing], 10_000),
             (
@@ -322,8 +322,8 @@ mod tests {
     fn a_source_that_fails_is_looked_at_when_it_is_lost() {
         let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
-        let missing = [Look::Missing(Signal::MemoryAvailable)];
-        let mut at = |now, looks: &[Look]| wait(&mut deadlines, &mut evaluator, looks, now);
+        let missing = [Sample::Missing(Signal::MemoryAvailable)];
+        let mut at = |now, looks: &[Sample]| wait(&mut deadlines, &mut evaluator, looks, now);
         at(0, &[memory(60 * GI)]);
         assert_eq!(at(10_000, &missing), 10_000, "lost at 30 s");
         assert_eq!(at(19_700, &missing), 10_000, "a little early");

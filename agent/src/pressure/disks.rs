@@ -8,11 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::units::DeviceNumber;
 
 /// How often a disk is looked at while it is not well.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A disk that completes nothing for so long, although requests are in flight, is stalled. Ten
 /// times the limit of a rotating disk, as for a single request in the kernel: a full cache that is
@@ -26,10 +28,10 @@ const MIN_REQUESTS: u64 = 5;
 const GOOD_LOOKS: u32 = 3;
 
 /// How a disk is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
     /// It answers in time.
-    Quick,
+    Healthy,
     /// It answers, but late.
     Slow,
     /// Requests are in flight, and none completes.
@@ -39,7 +41,7 @@ pub enum Health {
 }
 
 /// What looking at a disk shows. All but `in_flight` are counters since the disk came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskSample {
     /// Requests of every kind that ended, also those with an error.
     pub completed: u64,
@@ -77,7 +79,7 @@ struct Disk {
 #[derive(Debug, Clone, Default)]
 pub struct DiskBoard {
     disks: BTreeMap<DeviceNumber, Disk>,
-    look_at: Option<BootNanos>,
+    sample_at: Option<BootNanos>,
     /// The last moment at which a disk that is gone was not well.
     gone_unwell_at: Option<BootNanos>,
 }
@@ -89,7 +91,7 @@ impl DiskBoard {
         let disk = Disk {
             name,
             limit,
-            health: Health::Quick,
+            health: Health::Healthy,
             last: None,
             good_looks: 0,
             suspicion: Suspicion::None,
@@ -104,10 +106,10 @@ impl DiskBoard {
             return false;
         };
         self.plan(now);
-        let unwell = gone.health != Health::Quick;
-        let unwell_at = if unwell { Some(now) } else { gone.unwell_at };
+        let unhealthy = gone.health != Health::Healthy;
+        let unwell_at = if unhealthy { Some(now) } else { gone.unwell_at };
         self.gone_unwell_at = self.gone_unwell_at.max(unwell_at);
-        unwell
+        unhealthy
     }
 
     /// Watches a disk no longer, though it is there: nothing measures it. `true` where it ever was not
@@ -120,10 +122,10 @@ impl DiskBoard {
 
     /// The last moment at which a disk was not well that is watched, or is gone.
     #[must_use]
-    pub fn last_unwell(&self, now: BootNanos) -> Option<BootNanos> {
-        let unwell = self.unwell().next().map(|_| now);
+    pub fn last_unhealthy(&self, now: BootNanos) -> Option<BootNanos> {
+        let unhealthy = self.unhealthy().next().map(|_| now);
         let disks = self.disks.values().filter_map(|disk| disk.unwell_at).max();
-        unwell.max(disks).max(self.gone_unwell_at)
+        unhealthy.max(disks).max(self.gone_unwell_at)
     }
 
     /// Every watched disk and its name.
@@ -151,7 +153,7 @@ impl DiskBoard {
     }
 
     /// The kernel says how `device` is now. `true` where that is news.
-    pub fn told(&mut self, device: DeviceNumber, health: Health, now: BootNanos) -> bool {
+    pub fn set_health(&mut self, device: DeviceNumber, health: Health, now: BootNanos) -> bool {
         let Some(disk) = self.disks.get_mut(&device) else {
             return false;
         };
@@ -166,7 +168,7 @@ impl DiskBoard {
     /// more after [`STALLED_AFTER`].
     pub fn suspect(&mut self) {
         for disk in self.disks.values_mut() {
-            if disk.suspicion == Suspicion::None && disk.health == Health::Quick {
+            if disk.suspicion == Suspicion::None && disk.health == Health::Healthy {
                 disk.suspicion = Suspicion::Asked;
             }
         }
@@ -174,7 +176,7 @@ impl DiskBoard {
 
     /// What a look showed, and what the kernel says of the disk; `None` where the kernel does not
     /// judge it. Gives its new health where that changed.
-    pub fn looked(
+    pub fn apply_sample(
         &mut self,
         device: DeviceNumber,
         sample: DiskSample,
@@ -194,7 +196,7 @@ impl DiskBoard {
         }
         disk.last = Some((sample, now));
         let suspect = disk.suspicion == Suspicion::Asked
-            && disk.health == Health::Quick
+            && disk.health == Health::Healthy
             && sample.in_flight > 0;
         disk.suspicion = if suspect {
             Suspicion::InFlight
@@ -207,11 +209,11 @@ impl DiskBoard {
     }
 
     /// The disks that are not well.
-    pub fn unwell(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
+    pub fn unhealthy(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
         let disks = self
             .disks
             .iter()
-            .filter(|(_, disk)| disk.health != Health::Quick);
+            .filter(|(_, disk)| disk.health != Health::Healthy);
         disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health))
     }
 
@@ -219,7 +221,7 @@ impl DiskBoard {
     #[must_use]
     pub fn named(&self, health: Health) -> Vec<String> {
         let mut names: Vec<String> = self
-            .unwell()
+            .unhealthy()
             .filter(|(_, _, h)| *h == health)
             .map(|(_, n, _)| n.to_owned())
             .collect();
@@ -229,13 +231,13 @@ impl DiskBoard {
 
     /// When to look at the disks that are not well, or suspected; `None` while there is none.
     #[must_use]
-    pub const fn look_at(&self) -> Option<BootNanos> {
-        self.look_at
+    pub const fn sample_at(&self) -> Option<BootNanos> {
+        self.sample_at
     }
 
     /// Begins the look that is due: the disks to look at. The next one at those that are not well
     /// is planned, whether this one is answered or not.
-    pub fn look(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
+    pub fn begin_sampling(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
         let mut disks = Vec::new();
         for (device, disk) in &mut self.disks {
             if disk.needs_a_look() {
@@ -243,7 +245,7 @@ impl DiskBoard {
                 disk.suspicion = Suspicion::None;
             }
         }
-        self.look_at = None;
+        self.sample_at = None;
         self.plan(now);
         disks
     }
@@ -252,11 +254,11 @@ impl DiskBoard {
     fn plan(&mut self, now: BootNanos) {
         let wait = |disk: &Disk| match disk.suspicion {
             Suspicion::InFlight => Some(STALLED_AFTER),
-            _ => disk.needs_a_look().then_some(LOOK_AGAIN),
+            _ => disk.needs_a_look().then_some(SAMPLE_INTERVAL),
         };
         let next = self.disks.values().filter_map(wait).min();
-        self.look_at = next.map(|wait| {
-            let planned = self.look_at.filter(|at| *at > now);
+        self.sample_at = next.map(|wait| {
+            let planned = self.sample_at.filter(|at| *at > now);
             planned.map_or(now.plus(wait), |at| at.min(now.plus(wait)))
         });
     }
@@ -264,14 +266,14 @@ impl DiskBoard {
 
 impl Disk {
     fn became(&mut self, health: Health, now: BootNanos) {
-        if self.health != Health::Quick || health != Health::Quick {
+        if self.health != Health::Healthy || health != Health::Healthy {
             self.unwell_at = Some(now);
         }
         self.health = health;
     }
 
     fn needs_a_look(&self) -> bool {
-        self.health != Health::Quick || self.suspicion == Suspicion::InFlight
+        self.health != Health::Healthy || self.suspicion == Suspicion::InFlight
     }
 
     fn judge(
@@ -289,7 +291,7 @@ impl Disk {
         }
         match (last, told) {
             // I/O stopped, which the kernel cannot see.
-            (_, Some(_)) if silent.is_some() && sample.in_flight == 0 => Health::Quick,
+            (_, Some(_)) if silent.is_some() && sample.in_flight == 0 => Health::Healthy,
             (_, Some(told)) => told,
             (None, None) => self.health,
             (Some(last), None) => self.by_counters(&last, sample),
@@ -307,8 +309,8 @@ impl Disk {
             return Health::Slow;
         }
         self.good_looks = self.good_looks.saturating_add(1);
-        if self.health == Health::Quick || self.good_looks >= GOOD_LOOKS {
-            Health::Quick
+        if self.health == Health::Healthy || self.good_looks >= GOOD_LOOKS {
+            Health::Healthy
         } else {
             Health::Slow
         }

@@ -7,90 +7,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::pressure::look::{DiskLook, Look};
+use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::oom::Grounds;
+use crate::pressure::sample::{DiskStates, Sample};
 use crate::pressure::source::Source;
-use crate::pressure::threshold::{Threshold, ThresholdValue};
+use crate::pressure::threshold::Threshold;
 use crate::pressure::{Cause, Exceeded, Observed, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
 
-mod sight;
+mod availability;
 
-use sight::Sight;
-
-/// A resource's state became another one. A longer hold alone is no change.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
-    /// Whose state.
-    pub resource: Resource,
-    /// Before.
-    pub from: Pressure,
-    /// Now.
-    pub to: Pressure,
-    /// What moved it.
-    pub why: Why,
-}
-
-/// What moved a resource's state.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Why {
-    /// Less than a threshold was available.
-    Threshold {
-        /// On what.
-        signal: Signal,
-        /// What was.
-        available: i64,
-        /// What should have been, in the signal's unit.
-        threshold: u64,
-        /// The same as it was configured.
-        value: ThresholdValue,
-    },
-    /// A threshold that was met has not yet got its minimum reclaim.
-    Unresolved {
-        /// On what.
-        signal: Signal,
-        /// What was available.
-        available: i64,
-        /// The threshold as it was configured.
-        value: ThresholdValue,
-    },
-    /// A disk answers late.
-    SlowDisk,
-    /// A disk does not answer.
-    StalledDisk,
-    /// A disk answers with errors.
-    DiskErrors,
-    /// The kernel killed for want of memory.
-    OomKill(Grounds),
-    /// The API server had it as True when we started.
-    Stored,
-    /// It was over before a restart.
-    Restored,
-    /// It is below every threshold, and has been for the transition period.
-    Below,
-    /// The disk that raised it is not watched any more.
-    Unwatched,
-    /// A source that it is judged by cannot be read any more.
-    Blind,
-}
-
-impl Why {
-    /// `None` where there is no pressure.
-    const fn cause(self) -> Option<Cause> {
-        match self {
-            Self::Threshold { signal, value, .. } | Self::Unresolved { signal, value, .. } => {
-                Some(Cause::Below {
-                    signal,
-                    threshold: value,
-                })
-            }
-            Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
-            Self::SlowDisk | Self::StalledDisk | Self::DiskErrors => Some(Cause::Disks),
-            Self::Stored | Self::Restored => Some(Cause::Stored),
-            Self::Below | Self::Unwatched | Self::Blind => None,
-        }
-    }
-}
+use availability::Availability;
 
 /// One threshold, and what the last passes made of it.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +28,7 @@ struct Tracked {
     /// Met in the last pass for at least its grace period. Only then its reclaim counts.
     fully_met: bool,
     /// Met by the last look.
-    met: Option<Why>,
+    met: Option<PressureReason>,
 }
 
 /// What is known of one resource.
@@ -111,7 +38,7 @@ struct State {
     /// Since when it is relieved, its hold not counted; `None` while it is not.
     well_since: Option<BootNanos>,
     /// What last made it, or kept it, under pressure.
-    cause: Option<Why>,
+    cause: Option<PressureReason>,
     /// The newest confirmed kill since it is under pressure.
     kill: Option<Grounds>,
 }
@@ -126,7 +53,7 @@ pub struct Evaluator {
     sources: BTreeMap<Signal, Option<Source>>,
     disks: Source,
     /// Set while a disk is slow or stalled.
-    disks_over: Option<Why>,
+    disks_over: Option<PressureReason>,
     states: BTreeMap<Resource, State>,
 }
 
@@ -135,7 +62,7 @@ impl Evaluator {
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let unread = State {
-            pressure: Pressure::Unread,
+            pressure: Pressure::Unknown,
             well_since: None,
             cause: None,
             kill: None,
@@ -145,7 +72,7 @@ impl Evaluator {
             slow_disks: policy.slow_disks,
             tracked: policy.thresholds.into_iter().map(track).collect(),
             sources: BTreeMap::new(),
-            disks: Source::Unread,
+            disks: Source::NeverRead,
             disks_over: None,
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
@@ -177,7 +104,7 @@ impl Evaluator {
     pub fn pressure(&self, resource: Resource) -> Pressure {
         self.states
             .get(&resource)
-            .map_or(Pressure::Unread, |state| state.pressure)
+            .map_or(Pressure::Unknown, |state| state.pressure)
     }
 
     /// The state of every resource.
@@ -190,7 +117,7 @@ impl Evaluator {
 
     /// What last made a resource be under pressure; `None` where it is not.
     #[must_use]
-    pub fn cause(&self, resource: Resource) -> Option<Why> {
+    pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }
 
@@ -200,7 +127,7 @@ impl Evaluator {
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
         let cause = |state: &State| {
             let by_kill = state.kill.map(Cause::OomKill);
-            by_kill.or_else(|| state.cause.and_then(Why::cause))
+            by_kill.or_else(|| state.cause.and_then(PressureReason::cause))
         };
         let all = self.states.iter();
         all.filter_map(|(resource, state)| Some((*resource, cause(state)?)))
@@ -217,18 +144,18 @@ impl Evaluator {
         let since = match state.pressure {
             // By what we have seen ourselves.
             Pressure::UnderPressure { .. } => return,
-            Pressure::Relieved => state.well_since.unwrap_or(now),
-            Pressure::Unread => now,
+            Pressure::Normal => state.well_since.unwrap_or(now),
+            Pressure::Unknown => now,
         };
         if now.since(since) < self.transition_period {
-            self.hold(resource, Why::Stored, since);
+            self.hold(resource, PressureReason::Stored, since);
         }
     }
 
-    /// Before a restart it was last over at `last_over`: held as if there had been none.
-    pub fn restore(&mut self, resource: Resource, last_over: BootNanos, now: BootNanos) {
-        if now.since(last_over) < self.transition_period {
-            self.hold(resource, Why::Restored, last_over);
+    /// Before a restart it was last over at `last_exceeded`: held as if there had been none.
+    pub fn restore(&mut self, resource: Resource, last_exceeded: BootNanos, now: BootNanos) {
+        if now.since(last_exceeded) < self.transition_period {
+            self.hold(resource, PressureReason::Restored, last_exceeded);
         }
     }
 
@@ -237,15 +164,20 @@ impl Evaluator {
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         match self.pressure(resource) {
             Pressure::UnderPressure { .. } if self.is_over(resource) => Exceeded::Now,
-            Pressure::UnderPressure { last_over } => Exceeded::At(last_over),
-            Pressure::Unread | Pressure::Relieved => Exceeded::Never,
+            Pressure::UnderPressure { last_exceeded } => Exceeded::At(last_exceeded),
+            Pressure::Unknown | Pressure::Normal => Exceeded::Never,
         }
     }
 
     /// A confirmed OOM kill: pressure at once, whatever the readings say, and for the transition
     /// period.
-    pub fn force(&mut self, resource: Resource, grounds: Grounds, now: BootNanos) -> Vec<Change> {
-        let change = self.hold(resource, Why::OomKill(grounds), now);
+    pub fn force(
+        &mut self,
+        resource: Resource,
+        grounds: Grounds,
+        now: BootNanos,
+    ) -> Vec<PressureChange> {
+        let change = self.hold(resource, PressureReason::OomKill(grounds), now);
         if let Some(state) = self.states.get_mut(&resource) {
             state.kill = Some(grounds);
         }
@@ -255,12 +187,12 @@ impl Evaluator {
     /// One pass over the signals that were looked at. With no looks it only ends what is due to end.
     ///
     /// `now` is when they were read.
-    pub fn evaluate(&mut self, looks: &[Look], now: BootNanos) -> Vec<Change> {
+    pub fn evaluate(&mut self, looks: &[Sample], now: BootNanos) -> Vec<PressureChange> {
         for look in looks {
             self.judge(look, now);
         }
         let looked_at = |signal: Signal| looks.iter().any(|look| look.signal() == signal);
-        let fresh: BTreeMap<Resource, Why> = self
+        let fresh: BTreeMap<Resource, PressureReason> = self
             .tracked
             .iter()
             .rev() // The first in the policy's order has the last word.
@@ -271,31 +203,31 @@ impl Evaluator {
     }
 
     /// One look at all disks.
-    pub fn observe_disks(&mut self, look: DiskLook<'_>, now: BootNanos) -> Vec<Change> {
+    pub fn observe_disks(&mut self, look: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
         let over = match look {
-            DiskLook::Seen {
+            DiskStates::Known {
                 stalled: [_, ..], ..
-            } => Some(Why::StalledDisk),
-            DiskLook::Seen {
+            } => Some(PressureReason::StalledDisk),
+            DiskStates::Known {
                 failing: [_, ..], ..
-            } => Some(Why::DiskErrors),
-            DiskLook::Seen { slow: [_, ..], .. } => Some(Why::SlowDisk),
-            DiskLook::Seen { .. } | DiskLook::Blind => None,
+            } => Some(PressureReason::DiskErrors),
+            DiskStates::Known { slow: [_, ..], .. } => Some(PressureReason::SlowDisk),
+            DiskStates::Known { .. } | DiskStates::Unavailable => None,
         };
         self.disks = match look {
             // Not a read that failed: it is certain that nothing is measured.
-            DiskLook::Blind => Source::Lost,
-            DiskLook::Seen { .. } => Source::Read,
+            DiskStates::Unavailable => Source::Lost,
+            DiskStates::Known { .. } => Source::Read,
         };
         // We are told of the edges only: a disk that is well now was not until this moment.
         let until_now = over.or(self.disks_over);
         self.disks_over = over;
 
         let mut fresh = BTreeMap::new();
-        if let Some(why) = until_now {
-            fresh.insert(Resource::DiskIo, why);
+        if let Some(reason) = until_now {
+            fresh.insert(Resource::DiskIo, reason);
             if self.slow_disks == SlowDisks::RaiseDiskPressure {
-                fresh.insert(Resource::Disk, why);
+                fresh.insert(Resource::Disk, reason);
             }
         }
         self.settle(&fresh, now)
@@ -303,29 +235,30 @@ impl Evaluator {
 
     /// A disk that was not well is not watched any more, so what it raised ends: it is held from `last`
     /// on, when one of those that are watched was last not well. The next look at the disks follows.
-    pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<Change> {
+    pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<PressureChange> {
         self.disks_over = None;
         let mut changes = Vec::new();
         for resource in [Resource::DiskIo, Resource::Disk] {
             let Some(state) = self.states.get_mut(&resource) else {
                 continue;
             };
-            let by_disks = Some(Cause::Disks) == state.cause.and_then(Why::cause);
-            let (true, from @ Pressure::UnderPressure { last_over }) = (by_disks, state.pressure)
+            let by_disks = Some(Cause::Disks) == state.cause.and_then(PressureReason::cause);
+            let (true, from @ Pressure::UnderPressure { last_exceeded }) =
+                (by_disks, state.pressure)
             else {
                 continue;
             };
             if let Some(last) = last {
-                let last_over = last.min(last_over);
-                state.pressure = Pressure::UnderPressure { last_over };
+                let last_exceeded = last.min(last_exceeded);
+                state.pressure = Pressure::UnderPressure { last_exceeded };
                 continue;
             }
-            state.pressure = Pressure::Unread;
-            changes.push(Change {
+            state.pressure = Pressure::Unknown;
+            changes.push(PressureChange {
                 resource,
                 from,
                 to: state.pressure,
-                why: Why::Unwatched,
+                reason: PressureReason::Unwatched,
             });
         }
         changes
@@ -340,24 +273,24 @@ impl Evaluator {
         self.states
             .iter()
             .filter(|(resource, _)| !self.is_over(**resource))
-            .filter(|(resource, _)| self.sight(**resource) != Sight::Failing)
+            .filter(|(resource, _)| self.availability(**resource) != Availability::Failing)
             .filter_map(|(_, state)| match state.pressure {
-                Pressure::UnderPressure { last_over } => {
-                    Some(last_over.plus(self.transition_period))
+                Pressure::UnderPressure { last_exceeded } => {
+                    Some(last_exceeded.plus(self.transition_period))
                 }
-                Pressure::Unread | Pressure::Relieved => None,
+                Pressure::Unknown | Pressure::Normal => None,
             })
             .min()
     }
 
     /// Steps 2 to 4 and 8 of a pass, for one signal.
-    fn judge(&mut self, look: &Look, now: BootNanos) {
+    fn judge(&mut self, look: &Sample, now: BootNanos) {
         let signal = look.signal();
         let on_signal = |tracked: &&mut Tracked| tracked.threshold.signal == signal;
         for tracked in self.tracked.iter_mut().filter(on_signal) {
             tracked.met = match look {
-                Look::Seen(reading) => met(tracked, reading),
-                Look::Absent(_) | Look::Missing(_) => None,
+                Sample::Read(reading) => met(tracked, reading),
+                Sample::Absent(_) | Sample::Missing(_) => None,
             };
             let Some(_) = tracked.met else {
                 tracked.first_seen = None;
@@ -368,12 +301,13 @@ impl Evaluator {
             tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
         }
         let source = match look {
-            Look::Seen(_) => Some(Source::Read),
-            Look::Absent(_) => None,
-            Look::Missing(_) => {
+            Sample::Read(_) => Some(Source::Read),
+            Sample::Absent(_) => None,
+            Sample::Missing(_) => {
                 // What was absent is not what never could be read.
                 let before = self.sources.get(&signal).copied();
-                let before = before.map_or(Source::Unread, |source| source.unwrap_or(Source::Read));
+                let before =
+                    before.map_or(Source::NeverRead, |source| source.unwrap_or(Source::Read));
                 Some(before.failed(now))
             }
         };
@@ -381,11 +315,15 @@ impl Evaluator {
     }
 
     /// Steps 5 to 7: moves every resource on. `fresh` holds those seen over at `now`.
-    fn settle(&mut self, fresh: &BTreeMap<Resource, Why>, now: BootNanos) -> Vec<Change> {
+    fn settle(
+        &mut self,
+        fresh: &BTreeMap<Resource, PressureReason>,
+        now: BootNanos,
+    ) -> Vec<PressureChange> {
         let mut changes = Vec::new();
         for resource in Resource::ALL {
-            let change = if let Some(why) = fresh.get(&resource) {
-                self.hold(resource, *why, now)
+            let change = if let Some(reason) = fresh.get(&resource) {
+                self.hold(resource, *reason, now)
             } else if self.is_over(resource) {
                 None // Not looked at this time, and over by the last look.
             } else {
@@ -397,41 +335,46 @@ impl Evaluator {
     }
 
     /// Puts a resource under pressure, or prolongs its hold.
-    fn hold(&mut self, resource: Resource, why: Why, now: BootNanos) -> Option<Change> {
+    fn hold(
+        &mut self,
+        resource: Resource,
+        reason: PressureReason,
+        now: BootNanos,
+    ) -> Option<PressureChange> {
         let state = self.states.get_mut(&resource)?;
         let from = state.pressure;
         // Records of different CPUs can be out of order; a hold never gets shorter.
         let now = match from {
-            Pressure::UnderPressure { last_over } => last_over.max(now),
-            Pressure::Unread | Pressure::Relieved => now,
+            Pressure::UnderPressure { last_exceeded } => last_exceeded.max(now),
+            Pressure::Unknown | Pressure::Normal => now,
         };
-        state.pressure = from.step(Observed::Over, self.transition_period, now);
-        state.cause = Some(why);
+        state.pressure = from.step(Observed::Exceeded, self.transition_period, now);
+        state.cause = Some(reason);
         state.well_since = None;
         let is_new = !matches!(from, Pressure::UnderPressure { .. });
-        is_new.then_some(Change {
+        is_new.then_some(PressureChange {
             resource,
             from,
             to: state.pressure,
-            why,
+            reason,
         })
     }
 
     /// Lets a resource that is not over go, where its hold has ended.
-    fn relieve(&mut self, resource: Resource, now: BootNanos) -> Option<Change> {
-        let sight = self.sight(resource);
+    fn relieve(&mut self, resource: Resource, now: BootNanos) -> Option<PressureChange> {
+        let sight = self.availability(resource);
         let state = self.states.get_mut(&resource)?;
         let from = state.pressure;
         // Without anything to read, only a hold can end: there is nothing to say that it is below.
         let to = match (
-            from.step(Observed::Below, self.transition_period, now),
+            from.step(Observed::NotExceeded, self.transition_period, now),
             sight,
         ) {
             (to @ Pressure::UnderPressure { .. }, _) => to,
-            (Pressure::Unread | Pressure::Relieved, Sight::Seen) => Pressure::Relieved,
-            (Pressure::Unread | Pressure::Relieved, Sight::Failing) => return None,
-            (Pressure::Unread | Pressure::Relieved, Sight::Lost | Sight::Nothing) => {
-                Pressure::Unread
+            (Pressure::Unknown | Pressure::Normal, Availability::Readable) => Pressure::Normal,
+            (Pressure::Unknown | Pressure::Normal, Availability::Failing) => return None,
+            (Pressure::Unknown | Pressure::Normal, Availability::Lost | Availability::Nothing) => {
+                Pressure::Unknown
             }
         };
         if from == to {
@@ -441,19 +384,19 @@ impl Evaluator {
         state.cause = None;
         state.kill = None;
         state.well_since = match (to, from) {
-            (Pressure::Relieved, Pressure::UnderPressure { last_over }) => Some(last_over),
-            (Pressure::Relieved, _) => Some(now),
-            (Pressure::Unread | Pressure::UnderPressure { .. }, _) => None,
+            (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
+            (Pressure::Normal, _) => Some(now),
+            (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
         };
-        let why = match to {
-            Pressure::Unread => Why::Blind,
-            Pressure::Relieved | Pressure::UnderPressure { .. } => Why::Below,
+        let reason = match to {
+            Pressure::Unknown => PressureReason::SourceLost,
+            Pressure::Normal | Pressure::UnderPressure { .. } => PressureReason::Below,
         };
-        Some(Change {
+        Some(PressureChange {
             resource,
             from,
             to,
-            why,
+            reason,
         })
     }
 
@@ -463,7 +406,7 @@ impl Evaluator {
             (Resource::DiskIo, _) | (Resource::Disk, SlowDisks::RaiseDiskPressure) => {
                 self.disks_over.is_some()
             }
-            (Resource::Disk, SlowDisks::OwnConditionOnly)
+            (Resource::Disk, SlowDisks::NodepulseConditionOnly)
             | (Resource::Memory | Resource::Pids | Resource::PodsPids, _) => false,
         };
         by_disks
@@ -483,10 +426,10 @@ const fn track(threshold: Threshold) -> Tracked {
 }
 
 /// Steps 2 and 3: met now, or fully met before and not yet resolved.
-fn met(tracked: &Tracked, reading: &Reading) -> Option<Why> {
+fn met(tracked: &Tracked, reading: &Reading) -> Option<PressureReason> {
     let threshold = &tracked.threshold;
     if threshold.is_met(reading) {
-        return Some(Why::Threshold {
+        return Some(PressureReason::Threshold {
             signal: reading.signal,
             available: reading.available,
             threshold: threshold.value.amount(reading.capacity),
@@ -494,7 +437,7 @@ fn met(tracked: &Tracked, reading: &Reading) -> Option<Why> {
         });
     }
     let kept = tracked.fully_met && threshold.is_unresolved(reading);
-    kept.then_some(Why::Unresolved {
+    kept.then_some(PressureReason::Unresolved {
         signal: reading.signal,
         available: reading.available,
         value: threshold.value,

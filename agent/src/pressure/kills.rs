@@ -24,13 +24,13 @@ pub const WITHIN: Duration = Duration::from_mins(10);
 pub struct KillWindow {
     transition_period: Duration,
     /// Since when something tells of kills; `None`: nothing does.
-    told_since: Option<BootNanos>,
+    available_since: Option<BootNanos>,
     /// Whether what tells of kills can be read.
     source: Source,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
     /// The first moment at which fewer are within the window; past while it is only held.
-    over_until: Option<BootNanos>,
+    exceeded_until: Option<BootNanos>,
 }
 
 impl KillWindow {
@@ -39,25 +39,25 @@ impl KillWindow {
     pub const fn new(transition_period: Duration) -> Self {
         Self {
             transition_period,
-            told_since: None,
-            source: Source::Unread,
+            available_since: None,
+            source: Source::NeverRead,
             newest: VecDeque::new(),
-            over_until: None,
+            exceeded_until: None,
         }
     }
 
     /// Something tells of kills, from `now` on unless it did before.
-    pub fn told(&mut self, now: BootNanos) {
+    pub fn source_read(&mut self, now: BootNanos) {
         self.source = Source::Read;
-        self.told_since.get_or_insert(now);
+        self.available_since.get_or_insert(now);
     }
 
     /// Nothing tells of kills at `now`. Once that is lost (see [`Source`]), how many there are is not
     /// known.
-    pub fn untold(&mut self, now: BootNanos) {
+    pub fn source_failed(&mut self, now: BootNanos) {
         self.source = self.source.failed(now);
         if self.source == Source::Lost {
-            self.told_since = None;
+            self.available_since = None;
         }
     }
 
@@ -67,7 +67,7 @@ impl KillWindow {
     }
 
     /// Takes note of `count` kills at `at`. Records can come out of order, and late.
-    pub fn killed(&mut self, at: BootNanos, count: u64, now: BootNanos) {
+    pub fn record_kills(&mut self, at: BootNanos, count: u64, now: BootNanos) {
         let at = at.min(now);
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(FREQUENT);
         let place = self.newest.partition_point(|known| *known <= at);
@@ -82,56 +82,56 @@ impl KillWindow {
         };
         if self.newest.len() == FREQUENT && newest.since(*oldest) <= WITHIN {
             self.hold(oldest.plus(WITHIN));
-            self.passed(now);
+            self.advance(now);
         }
     }
 
     /// The API server has it as True when we start: held for a transition period from when we began
     /// to be told of kills.
     pub fn seed(&mut self, now: BootNanos) {
-        if let Some(since) = self.told_since {
+        if let Some(since) = self.available_since {
             self.hold(since);
-            self.passed(now);
+            self.advance(now);
         }
     }
 
     /// Before a restart it was over until `until`: held as if there had been none.
     pub fn restore(&mut self, until: BootNanos, now: BootNanos) {
         self.hold(until);
-        self.passed(now);
+        self.advance(now);
     }
 
     /// Until when it is over, which may be in the future.
     #[must_use]
     pub fn exceeded(&self) -> Exceeded {
-        self.over_until.map_or(Exceeded::Never, Exceeded::At)
+        self.exceeded_until.map_or(Exceeded::Never, Exceeded::At)
     }
 
     fn hold(&mut self, until: BootNanos) {
-        self.over_until = self.over_until.max(Some(until));
+        self.exceeded_until = self.exceeded_until.max(Some(until));
     }
 
     /// When the condition ends, if no more are killed.
     #[must_use]
     pub fn fall_at(&self) -> Option<BootNanos> {
-        self.over_until
+        self.exceeded_until
             .map(|until| until.plus(self.transition_period))
     }
 
     /// Time goes by.
-    pub fn passed(&mut self, now: BootNanos) {
+    pub fn advance(&mut self, now: BootNanos) {
         if self.fall_at().is_some_and(|at| at <= now) {
-            self.over_until = None;
+            self.exceeded_until = None;
         }
     }
 
     /// Whether kills are frequent.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
-        match self.over_until {
-            _ if self.told_since.is_none() => Pressure::Unread,
-            Some(last_over) => Pressure::UnderPressure { last_over },
-            None => Pressure::Relieved,
+        match self.exceeded_until {
+            _ if self.available_since.is_none() => Pressure::Unknown,
+            Some(last_exceeded) => Pressure::UnderPressure { last_exceeded },
+            None => Pressure::Normal,
         }
     }
 }
@@ -150,17 +150,17 @@ mod tests {
         matches!(window.pressure(), Pressure::UnderPressure { .. })
     }
 
-    fn told_since(seconds: u64) -> KillWindow {
+    fn available_since(seconds: u64) -> KillWindow {
         let mut window = KillWindow::new(PERIOD);
-        window.told(at(seconds));
+        window.source_read(at(seconds));
         window
     }
 
     /// Each kill at its second, told in this order at once.
     fn told(kills: &[u64]) -> KillWindow {
-        let mut window = told_since(0);
+        let mut window = available_since(0);
         for kill in kills {
-            window.killed(at(*kill), 1, at(2000));
+            window.record_kills(at(*kill), 1, at(2000));
         }
         window
     }
@@ -190,41 +190,41 @@ mod tests {
         let mut window = told(&[1600, 1650, 1700, 1750, 1800]);
         let end = at(1600).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
-        window.passed(BootNanos(end.0 - 1));
+        window.advance(BootNanos(end.0 - 1));
         assert!(is_over(&window));
 
         // One more: the second oldest counts now.
-        window.killed(at(2100), 1, at(2100));
+        window.record_kills(at(2100), 1, at(2100));
         let end = at(1650).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
-        window.passed(end);
+        window.advance(end);
         assert_eq!(
             (window.pressure(), window.fall_at()),
-            (Pressure::Relieved, None)
+            (Pressure::Normal, None)
         );
     }
 
     #[test]
     fn many_at_once_count_as_many_and_the_future_is_now() {
-        let mut window = told_since(0);
-        window.killed(at(9999), u64::MAX, at(100));
+        let mut window = available_since(0);
+        window.record_kills(at(9999), u64::MAX, at(100));
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));
         assert_eq!(window.newest.len(), FREQUENT);
     }
 
     #[test]
     fn what_was_true_before_a_restart_is_held_from_when_we_are_told_and_never_shortened() {
-        let mut window = told_since(50);
-        window.told(at(51));
+        let mut window = available_since(50);
+        window.source_read(at(51));
         window.seed(at(200));
         assert_eq!(window.fall_at(), Some(at(50).plus(PERIOD)));
-        window.killed(at(210), 5, at(210));
+        window.record_kills(at(210), 5, at(210));
         window.seed(at(220));
         assert_eq!(window.fall_at(), Some(at(210).plus(WITHIN).plus(PERIOD)));
 
-        let mut window = told_since(50);
+        let mut window = available_since(50);
         window.seed(at(50).plus(PERIOD));
-        assert_eq!(window.pressure(), Pressure::Relieved, "well for as long");
+        assert_eq!(window.pressure(), Pressure::Normal, "well for as long");
     }
 
     #[test]
@@ -233,17 +233,17 @@ mod tests {
         window.seed(at(50));
         assert_eq!(
             (window.pressure(), window.fall_at()),
-            (Pressure::Unread, None)
+            (Pressure::Unknown, None)
         );
-        window.told(at(60));
-        assert_eq!(window.pressure(), Pressure::Relieved);
-        window.killed(at(70), 5, at(70));
-        window.untold(at(75));
-        window.untold(at(94));
+        window.source_read(at(60));
+        assert_eq!(window.pressure(), Pressure::Normal);
+        window.record_kills(at(70), 5, at(70));
+        window.source_failed(at(75));
+        window.source_failed(at(94));
         assert!(is_over(&window), "one look decides nothing");
-        window.untold(at(95));
-        assert_eq!(window.pressure(), Pressure::Unread, "no old truth");
-        window.told(at(96));
+        window.source_failed(at(95));
+        assert_eq!(window.pressure(), Pressure::Unknown, "no old truth");
+        window.source_read(at(96));
         assert!(is_over(&window), "what is known is within the window yet");
     }
 }

@@ -42,7 +42,7 @@ pub enum LimitCounters {
 
 /// How much memory was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Left {
+pub struct RemainingMemory {
     /// `memory.available`; `None` where it could not be read.
     pub memory: Option<Reading>,
     /// The highest threshold on `memory.available`, if any.
@@ -51,7 +51,7 @@ pub struct Left {
 
 /// What a kill does beside its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum KillVerdict {
     /// `MemoryPressure` at once, held for the transition period.
     NodePressure {
         /// On what grounds.
@@ -77,7 +77,7 @@ pub enum Grounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
     /// A limit that is not the node's was reached.
-    OwnLimit(LimitOwner),
+    LocalLimit(LimitOwner),
     /// Only the nodes of one cpuset were full.
     Cpuset,
     /// Only what one memory policy allows was full.
@@ -105,15 +105,15 @@ pub enum Doubt {
 pub fn judge(
     kill: &Kill,
     counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> Left,
-) -> Verdict {
+    left: impl FnOnce() -> RemainingMemory,
+) -> KillVerdict {
     let verdict = match kill.scope {
         OomScope::Memcg(owner) => judge_memcg(kill, owner, counters, left),
         OomScope::Global | OomScope::Unknown => judge_global(kill, counters, left),
     };
     match verdict {
-        Ok(why) => Verdict::NodePressure { why },
-        Err(why) => Verdict::EventOnly { why },
+        Ok(why) => KillVerdict::NodePressure { why },
+        Err(why) => KillVerdict::EventOnly { why },
     }
 }
 
@@ -121,7 +121,7 @@ fn judge_memcg(
     kill: &Kill,
     owner: LimitOwner,
     counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> Left,
+    left: impl FnOnce() -> RemainingMemory,
 ) -> Result<Grounds, Doubt> {
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
@@ -134,18 +134,20 @@ fn judge_memcg(
         }
         return memory_is_short(left())
             .map(|()| Grounds::ConfirmedGlobal)
-            .map_err(|_| Doubt::OwnLimit(owner));
+            .map_err(|_| Doubt::LocalLimit(owner));
     }
     match owner {
         LimitOwner::PodsCgroup => Ok(Grounds::PodsLimit),
-        LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => Err(Doubt::OwnLimit(owner)),
+        LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => {
+            Err(Doubt::LocalLimit(owner))
+        }
     }
 }
 
 fn judge_global(
     kill: &Kill,
     counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> Left,
+    left: impl FnOnce() -> RemainingMemory,
 ) -> Result<Grounds, Doubt> {
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
@@ -176,7 +178,7 @@ fn is_told(kill: &Kill) -> bool {
     }
 }
 
-fn memory_is_short(left: Left) -> Result<(), Doubt> {
+fn memory_is_short(left: RemainingMemory) -> Result<(), Doubt> {
     let memory = left.memory.ok_or(Doubt::MemoryUnread)?;
     let short = [Some(SHORT), left.threshold]
         .into_iter()
@@ -205,8 +207,8 @@ mod tests {
         }
     }
 
-    fn left(available: i64) -> Left {
-        Left {
+    fn left(available: i64) -> RemainingMemory {
+        RemainingMemory {
             memory: Some(Reading {
                 signal: Signal::MemoryAvailable,
                 available,
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    fn evidence(counters: LimitCounters, available: i64) -> (LimitCounters, Left) {
+    fn evidence(counters: LimitCounters, available: i64) -> (LimitCounters, RemainingMemory) {
         (counters, left(available))
     }
 
@@ -225,13 +227,13 @@ mod tests {
         use LimitCounters::{Moved, Still, Unknown};
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
         use ScopeSource::{Exact, Inferred, Logged};
-        let global = Verdict::NodePressure {
+        let global = KillVerdict::NodePressure {
             why: Grounds::ConfirmedGlobal,
         };
-        let pods = Verdict::NodePressure {
+        let pods = KillVerdict::NodePressure {
             why: Grounds::PodsLimit,
         };
-        let event = |why| Verdict::EventOnly { why };
+        let event = |why| KillVerdict::EventOnly { why };
         let plenty = 900_000;
         let short = 10_000;
         let constrained = |constraint, source| Kill {
@@ -252,7 +254,7 @@ mod tests {
             ..constrained(OomConstraint::None, Logged)
         };
         let at = |owner, source| kill(OomScope::Memcg(owner), source);
-        let limit = |owner| event(Doubt::OwnLimit(owner));
+        let limit = |owner| event(Doubt::LocalLimit(owner));
         #[rustfmt::skip]
         let rows = [
             ("exact, unconstrained: memory does not matter",
@@ -277,7 +279,7 @@ mod tests {
             ("inferred, constraint known to be none, memory left",
                 constrained(OomConstraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("inferred, memory unread",
-                inferred, (Still, Left { memory: None, ..left(0) }), event(Doubt::MemoryUnread)),
+                inferred, (Still, RemainingMemory { memory: None, ..left(0) }), event(Doubt::MemoryUnread)),
             ("at the pods limit, exact", at(PodsCgroup, Exact), evidence(Unknown, plenty), pods),
             ("at the pods limit, inferred", at(PodsCgroup, Inferred), evidence(Moved, plenty), pods),
             ("at the pods limit, inferred, counters unknown",
@@ -322,7 +324,7 @@ mod tests {
             ("negative", -1, None, true),
         ];
         for (name, available, threshold, short) in rows {
-            let left = Left {
+            let left = RemainingMemory {
                 threshold,
                 ..left(available)
             };

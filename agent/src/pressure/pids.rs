@@ -1,10 +1,12 @@
 //! The levels at which the kernel wakes us: `pid.available` turned round into a count of pids.
 
+use serde::{Deserialize, Serialize};
+
 use crate::pressure::threshold::Threshold;
 use crate::reading::Signal;
 
 /// Counts of pids at which something happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidLevels {
     /// At or over this many a threshold is met.
     pub high: u32,

@@ -36,7 +36,7 @@ pub struct Refusals(Option<BTreeMap<CgroupId, Known>>);
 impl Refusals {
     /// All cgroups were counted: id, path, refused forks. The first count is the past, and no news;
     /// a cgroup that is new later began at zero.
-    pub fn counted(&mut self, counts: impl IntoIterator<Item = (CgroupId, String, u64)>) {
+    pub fn apply_counts(&mut self, counts: impl IntoIterator<Item = (CgroupId, String, u64)>) {
         let past = self.0.is_none();
         let mut old = self.0.take().unwrap_or_default();
         let mut new = BTreeMap::new();
@@ -116,7 +116,7 @@ mod tests {
         let mut refusals = Refusals::default();
         for (seconds, counts, told, why) in script {
             let counts = counts.iter();
-            refusals.counted(counts.map(|(id, n)| (CgroupId(*id), format!("/{id}"), *n)));
+            refusals.apply_counts(counts.map(|(id, n)| (CgroupId(*id), format!("/{id}"), *n)));
             let expected: Vec<Refused> = told
                 .iter()
                 .map(|(id, forks)| Refused {
@@ -126,7 +126,7 @@ mod tests {
                 .collect();
             assert_eq!(refusals.due(at(seconds)), expected, "at {seconds} s: {why}");
         }
-        refusals.counted([]);
+        refusals.apply_counts([]);
         assert!(
             refusals.0.unwrap().is_empty(),
             "what is gone and told is forgotten"

@@ -21,7 +21,7 @@ pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);
 pub enum Source {
     /// Nobody has tried to read it.
     #[default]
-    Unread,
+    NeverRead,
     /// The last read succeeded, also where it showed that there is nothing to observe.
     Read,
     /// It was readable, and is not at present. What was read last still counts.
@@ -40,7 +40,7 @@ impl Source {
         match self {
             Self::Read => Self::Failing { since: now },
             Self::Failing { since } if now.since(since) < LOST_AFTER => self,
-            Self::Unread | Self::Failing { .. } | Self::Lost => Self::Lost,
+            Self::NeverRead | Self::Failing { .. } | Self::Lost => Self::Lost,
         }
     }
 
@@ -49,7 +49,7 @@ impl Source {
     pub fn lost_at(self) -> Option<BootNanos> {
         match self {
             Self::Failing { since } => Some(since.plus(LOST_AFTER)),
-            Self::Unread | Self::Read | Self::Lost => None,
+            Self::NeverRead | Self::Read | Self::Lost => None,
         }
     }
 }
@@ -60,11 +60,11 @@ mod tests {
 
     #[test]
     fn a_source_is_lost_two_periods_after_the_first_failure_or_at_once_if_never_read() {
-        use Source::{Failing, Lost, Read, Unread};
+        use Source::{Failing, Lost, NeverRead, Read};
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
         let failing = |seconds| Failing { since: at(seconds) };
         let rows = [
-            (Unread, 5, Lost, "never read"),
+            (NeverRead, 5, Lost, "never read"),
             (Read, 5, failing(5), "the first failure decides nothing"),
             (failing(5), 24, failing(5), "a second short"),
             (failing(5), 25, Lost, "two periods"),

@@ -12,7 +12,7 @@ use crate::pressure::{Exceeded, Observed, Pressure};
 use crate::reading::Stall;
 
 /// How often a pressure file is read while it is not calm.
-pub const READ_AGAIN: Duration = Duration::from_secs(10);
+pub const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `some` of a pressure file, in percent of the time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +41,7 @@ struct State {
     well_since: Option<BootNanos>,
     source: Source,
     /// When it was last over, as long as that holds it.
-    last_over: Option<BootNanos>,
+    last_exceeded: Option<BootNanos>,
     /// By the last look.
     over: bool,
     /// When to read the file.
@@ -69,10 +69,10 @@ impl StallBoard {
     ) -> Self {
         let unread = |(stall, has_trigger)| {
             let state = State {
-                pressure: Pressure::Unread,
+                pressure: Pressure::Unknown,
                 well_since: None,
-                source: Source::Unread,
-                last_over: None,
+                source: Source::NeverRead,
+                last_exceeded: None,
                 over: false,
                 due: Some(BootNanos(0)),
                 has_trigger,
@@ -106,19 +106,21 @@ impl StallBoard {
             && let Some(since) = state.well_since
             && now.since(since) < self.transition_period
         {
-            state.pressure = Pressure::UnderPressure { last_over: since };
-            state.last_over = Some(since);
+            state.pressure = Pressure::UnderPressure {
+                last_exceeded: since,
+            };
+            state.last_exceeded = Some(since);
             state.well_since = None;
             state.active = true;
-            state.due = Some(now.plus(READ_AGAIN));
+            state.due = Some(now.plus(READ_INTERVAL));
         }
     }
 
-    /// Before a restart it was last over at `last_over`: held from the first look on that gives
+    /// Before a restart it was last over at `last_exceeded`: held from the first look on that gives
     /// something, as if there had been none.
-    pub fn restore(&mut self, stall: Stall, last_over: BootNanos) {
+    pub fn restore(&mut self, stall: Stall, last_exceeded: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall) {
-            state.last_over = state.last_over.max(Some(last_over));
+            state.last_exceeded = state.last_exceeded.max(Some(last_exceeded));
         }
     }
 
@@ -128,9 +130,9 @@ impl StallBoard {
         match self.states.get(&stall) {
             Some(state) if state.over => Exceeded::Now,
             Some(State {
-                last_over: Some(last_over),
+                last_exceeded: Some(last_exceeded),
                 ..
-            }) => Exceeded::At(*last_over),
+            }) => Exceeded::At(*last_exceeded),
             Some(_) | None => Exceeded::Never,
         }
     }
@@ -151,7 +153,7 @@ impl StallBoard {
 
     /// One look at one file; `None` where it cannot be read. The state stays until the file is lost
     /// (see [`Source`]), and is unknown from then on.
-    pub fn looked(
+    pub fn apply_sample(
         &mut self,
         stall: Stall,
         sample: Option<StallSample>,
@@ -168,20 +170,20 @@ impl StallBoard {
         state.pressure = match state.source {
             Source::Read => state.step(self.transition_period, now),
             Source::Failing { .. } => from,
-            Source::Lost | Source::Unread => Pressure::Unread,
+            Source::Lost | Source::NeverRead => Pressure::Unknown,
         };
         state.well_since = match (state.pressure, from) {
-            (Pressure::Relieved, Pressure::Relieved) => state.well_since,
-            (Pressure::Relieved, Pressure::UnderPressure { last_over }) => Some(last_over),
-            (Pressure::Relieved, Pressure::Unread) => Some(now),
-            (Pressure::Unread | Pressure::UnderPressure { .. }, _) => None,
+            (Pressure::Normal, Pressure::Normal) => state.well_since,
+            (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
+            (Pressure::Normal, Pressure::Unknown) => Some(now),
+            (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
         };
         let under = matches!(state.pressure, Pressure::UnderPressure { .. });
         state.active = under || sample.is_some_and(|s| high(s.avg10));
         // A cgroup that is gone took its trigger along; the next one of its name has none.
         state.has_trigger &= sample.is_some();
         let again = state.active || !state.has_trigger;
-        state.due = again.then(|| now.plus(READ_AGAIN));
+        state.due = again.then(|| now.plus(READ_INTERVAL));
         let to = state.pressure;
         let moved = std::mem::discriminant(&from) != std::mem::discriminant(&to);
         moved.then_some(StallChange { stall, from, to })
@@ -192,20 +194,20 @@ impl State {
     /// The state after a look that gave something. What was over before the file was lost still
     /// holds it.
     fn step(&mut self, transition_period: Duration, now: BootNanos) -> Pressure {
-        let held = self
-            .last_over
-            .map_or(self.pressure, |last_over| Pressure::UnderPressure {
-                last_over,
-            });
+        let held =
+            self.last_exceeded
+                .map_or(self.pressure, |last_exceeded| Pressure::UnderPressure {
+                    last_exceeded,
+                });
         let observed = if self.over {
-            Observed::Over
+            Observed::Exceeded
         } else {
-            Observed::Below
+            Observed::NotExceeded
         };
         let to = held.step(observed, transition_period, now);
-        self.last_over = match to {
-            Pressure::UnderPressure { last_over } => Some(last_over),
-            Pressure::Unread | Pressure::Relieved => None,
+        self.last_exceeded = match to {
+            Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
+            Pressure::Unknown | Pressure::Normal => None,
         };
         to
     }
@@ -230,9 +232,9 @@ mod tests {
     #[test]
     fn both_averages_begin_a_stall_and_the_longer_one_ends_it() {
         let over = |seconds| Pressure::UnderPressure {
-            last_over: at(seconds),
+            last_exceeded: at(seconds),
         };
-        let calm = Pressure::Relieved;
+        let calm = Pressure::Normal;
         //  at s, avg10, avg60, then, woken at s, why
         let script = [
             (0, 0.0, 0.0, calm, None, "calm: the trigger wakes us"),
@@ -247,7 +249,7 @@ mod tests {
         ];
         let mut board = board(true);
         for (seconds, avg10, avg60, expected, wake, why) in script {
-            board.looked(IO, Some(StallSample { avg10, avg60 }), at(seconds));
+            board.apply_sample(IO, Some(StallSample { avg10, avg60 }), at(seconds));
             assert_eq!(board.pressures()[&IO], expected, "at {seconds} s: {why}");
             assert_eq!(board.wake_at(), wake.map(at), "at {seconds} s: {why}");
         }
@@ -261,13 +263,19 @@ mod tests {
             avg10: 90.0,
             avg60: 90.0,
         };
-        let change = board.looked(IO, Some(high), at(1)).unwrap();
-        assert_eq!(change.from, Pressure::Unread);
-        assert!(board.looked(IO, Some(high), at(2)).is_none(), "still so");
-        assert!(board.looked(IO, None, at(3)).is_none(), "one look");
-        assert!(board.looked(IO, None, at(22)).is_none(), "a second short");
-        let change = board.looked(IO, None, at(23)).unwrap();
-        assert_eq!(change.to, Pressure::Unread);
+        let change = board.apply_sample(IO, Some(high), at(1)).unwrap();
+        assert_eq!(change.from, Pressure::Unknown);
+        assert!(
+            board.apply_sample(IO, Some(high), at(2)).is_none(),
+            "still so"
+        );
+        assert!(board.apply_sample(IO, None, at(3)).is_none(), "one look");
+        assert!(
+            board.apply_sample(IO, None, at(22)).is_none(),
+            "a second short"
+        );
+        let change = board.apply_sample(IO, None, at(23)).unwrap();
+        assert_eq!(change.to, Pressure::Unknown);
         assert_eq!(board.wake_at(), None, "nobody wakes up for it");
         assert_eq!(board.due(at(99)).count(), 1, "its trigger went with it");
 
@@ -276,11 +284,13 @@ mod tests {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.looked(IO, Some(calm), at(24));
-        let held = Pressure::UnderPressure { last_over: at(2) };
+        board.apply_sample(IO, Some(calm), at(24));
+        let held = Pressure::UnderPressure {
+            last_exceeded: at(2),
+        };
         assert_eq!(board.pressures()[&IO], held);
-        board.looked(IO, Some(calm), at(2 + 30));
-        assert_eq!(board.pressures()[&IO], Pressure::Relieved);
+        board.apply_sample(IO, Some(calm), at(2 + 30));
+        assert_eq!(board.pressures()[&IO], Pressure::Normal);
     }
 
     #[test]
@@ -291,17 +301,17 @@ mod tests {
         };
         let mut board = board(true);
         board.seed(IO, at(1));
-        assert_eq!(board.pressures()[&IO], Pressure::Unread, "nobody can see");
-        board.looked(IO, Some(calm), at(2));
-        board.looked(IO, Some(calm), at(3));
+        assert_eq!(board.pressures()[&IO], Pressure::Unknown, "nobody can see");
+        board.apply_sample(IO, Some(calm), at(2));
+        board.apply_sample(IO, Some(calm), at(3));
         board.seed(IO, at(12));
         assert_eq!(board.wake_at(), Some(at(22)));
-        assert!(board.looked(IO, Some(calm), at(22)).is_none(), "held");
-        let change = board.looked(IO, Some(calm), at(32)).unwrap();
-        assert_eq!(change.to, Pressure::Relieved, "30 s after the first look");
+        assert!(board.apply_sample(IO, Some(calm), at(22)).is_none(), "held");
+        let change = board.apply_sample(IO, Some(calm), at(32)).unwrap();
+        assert_eq!(change.to, Pressure::Normal, "30 s after the first look");
         assert_eq!(board.wake_at(), None);
         board.seed(IO, at(33));
-        assert_eq!(board.pressures()[&IO], Pressure::Relieved, "well for long");
+        assert_eq!(board.pressures()[&IO], Pressure::Normal, "well for long");
     }
 
     #[test]
@@ -311,11 +321,11 @@ mod tests {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.looked(IO, Some(calm), at(0));
+        board.apply_sample(IO, Some(calm), at(0));
         assert_eq!(board.wake_at(), None, "nobody wakes up for it");
         assert_eq!(board.due(at(9)).count(), 0);
         assert_eq!(board.due(at(10)).count(), 1);
-        board.looked(IO, None, at(10));
+        board.apply_sample(IO, None, at(10));
         assert_eq!(board.due(at(20)).count(), 1, "it may be there later");
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::reading::{Reading, Signal};
 use crate::units::Bytes;
 use crate::units::quantity::{Quantity, QuantityError};
 
 /// The value of a threshold: a quantity or a share of the capacity.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum ThresholdValue {
     /// In the signal's unit.
     Quantity(u64),
@@ -17,7 +19,7 @@ pub enum ThresholdValue {
 }
 
 /// Whether a threshold reserves what it guards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
     /// `evictionHard`: no grace period, and `memory.available` and `nodefs.available` are taken off
     /// what is allocatable.
@@ -27,7 +29,7 @@ pub enum Strength {
 }
 
 /// A level of one signal below which its resource is under pressure.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
     /// What it is set on.
     pub signal: Signal,

@@ -2,13 +2,15 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::DeviceNumber;
 
 /// The kernel's `DISK_NAME_LEN`, final zero included (`include/linux/blkdev.h`).
 const DISK_NAME_LEN: usize = 32;
 
 /// What happened to a whole disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChange {
     /// What happened.
     pub action: DiskAction,
@@ -20,7 +22,7 @@ pub struct DiskChange {
 }
 
 /// What can happen to a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAction {
     /// It is there now.
     Added,

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as Std;
 
-use nodepulse::logind::{Lock, Word, fuzzing};
+use nodepulse::logind::{Lock, PowerMessage, fuzzing};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::UnixStream;
@@ -100,10 +100,10 @@ async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     let listener = async {
         while let Some(word) = words.recv().await {
             reported.push(match word {
-                Word::ShuttingDown(lock) => Reported::Shutdown {
+                PowerMessage::ShuttingDown(lock) => Reported::Shutdown {
                     lock: lock.map(drop::<Lock>).is_some(),
                 },
-                Word::Cancelled => Reported::Cancelled,
+                PowerMessage::Cancelled => Reported::Cancelled,
             });
         }
     };

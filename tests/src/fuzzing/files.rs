@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use nodepulse::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
 use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi, volumes};
-use nodepulse::pods::{Place, place};
+use nodepulse::pods::{CgroupKind, classify};
 use nodepulse::reading::StallKind;
 use nodepulse::units::Bytes;
 use tempfile::TempDir;
@@ -161,10 +161,10 @@ pub fn cgroup_path(input: &[u8]) {
     let path = String::from_utf8_lossy(input);
     for pods in ["/kubepods", "/kubepods.slice", "/top/kubepods"] {
         let below = path.strip_prefix(pods);
-        match place(&path, pods) {
-            Place::Pods => assert_eq!(below, Some("")),
-            Place::Pod { pod } => is_pod(pod.as_str(), below),
-            Place::Container { pod, container } => {
+        match classify(&path, pods) {
+            CgroupKind::Pods => assert_eq!(below, Some("")),
+            CgroupKind::Pod { pod } => is_pod(pod.as_str(), below),
+            CgroupKind::Container { pod, container } => {
                 is_pod(pod.as_str(), below);
                 if let Some(id) = container {
                     let hex = id.bytes().all(|b| b.is_ascii_hexdigit());
@@ -174,7 +174,7 @@ pub fn cgroup_path(input: &[u8]) {
                     );
                 }
             }
-            Place::Other => {}
+            CgroupKind::Other => {}
         }
     }
     let mount = Path::new("/sys/fs/cgroup");

@@ -94,7 +94,7 @@ pub async fn hung(
     let took = Clock::kernel().now().boot.since(start).as_millis();
     assert!(looks >= 2, "one look is no proof");
     drop(hanging);
-    let more = until(&mut board, disk, Health::Quick).await;
+    let more = until(&mut board, disk, Health::Healthy).await;
     busy.end()?;
     Ok(format!(
         "stalled after {took} ms and {looks} looks, well after {more} more"
@@ -130,7 +130,7 @@ async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health
                 ..DiskSample::default()
             };
             board.suspect();
-            board.looked(device, sample, None, now);
+            board.apply_sample(device, sample, None, now);
             looks += 1;
             tokio::time::sleep(STALLED_AFTER).await;
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nodepulse::logind::Word;
+use nodepulse::logind::PowerMessage;
 use nodepulse::notify::Notify;
 use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
@@ -281,7 +281,10 @@ async fn a094_a_machine_that_goes_down_says_so_at_once_and_takes_it_back() {
     let stage = settled().await;
     let view = stage.view();
     let before = stage.api.now();
-    stage.node.logind_says(Word::ShuttingDown(None)).await;
+    stage
+        .node
+        .logind_says(PowerMessage::ShuttingDown(None))
+        .await;
     let (ready, at) = view.becomes("Ready", "False", SOON).await;
     assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
     assert_eq!(ready["reason"], "KubeletNotReady");
@@ -293,7 +296,7 @@ async fn a094_a_machine_that_goes_down_says_so_at_once_and_takes_it_back() {
     assert_eq!(view.renewals().len(), renewed + 3, "it still lives");
 
     let before = stage.api.now();
-    stage.node.logind_says(Word::Cancelled).await;
+    stage.node.logind_says(PowerMessage::Cancelled).await;
     let (_, at) = view.becomes("Ready", "True", SOON).await;
     assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
     pass(PERIOD).await;

@@ -1,6 +1,6 @@
 //! Beside a kubelet, with exactly the shipped role.
 
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::{Value, json};
 
 use super::caller::{
@@ -45,12 +45,12 @@ async fn kubelets_node(admin: &Caller, name: &str) -> Value {
 fn own(node: &Value) -> usize {
     let conditions = array(&node["status"]["conditions"]).into_iter();
     conditions
-        .filter(|c| OwnCondition::parse(text(c, "type")).is_some())
+        .filter(|c| NodepulseCondition::parse(text(c, "type")).is_some())
         .count()
 }
 
 fn has_all(node: &Value) -> bool {
-    own(node) == OwnCondition::ALL.len()
+    own(node) == NodepulseCondition::ALL.len()
 }
 
 /// What of a Node nobody changes here but the scribbler.

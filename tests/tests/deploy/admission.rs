@@ -1,7 +1,7 @@
 //! The admission policies, decided as an API server decides them.
 
 use cel::{Context, Program};
-use nodepulse::node_status::own::OwnCondition;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::{Value, json};
 
 use super::{all, one};
@@ -235,7 +235,7 @@ fn no_account_of_ours_writes_to_nodes_unfenced() {
 /// The policy's list of conditions is the agent's.
 #[test]
 fn each_condition_of_ours_may_be_written() {
-    for own in OwnCondition::ALL {
+    for own in NodepulseCondition::ALL {
         let condition = json!({"type": own.type_(), "status": "Unknown"});
         let mut old = node();
         old["status"]["conditions"] = json!([]);

@@ -67,7 +67,16 @@ const ROOMS: &[Room] = &[
     // Edges.
     room(
         "kernel",
-        Rooms::Not(&["api", "app", "cli", "host", "node_status", "os", "pressure"]),
+        Rooms::Not(&[
+            "api",
+            "app",
+            "cli",
+            "host",
+            "node_status",
+            "os",
+            "pressure",
+            "subjects",
+        ]),
         &["kube"],
     ),
     room(
@@ -97,7 +106,7 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "api",
-        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure"]),
+        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
         &["aya"],
     ),
     // Pure.
@@ -110,6 +119,20 @@ const ROOMS: &[Room] = &[
     room(
         "pressure",
         Rooms::Only(&["clock", "reading", "units"]),
+        IMPURE,
+    ),
+    room(
+        "subjects",
+        Rooms::Only(&[
+            "clock",
+            "config",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "record",
+            "units",
+        ]),
         IMPURE,
     ),
     room(
@@ -133,7 +156,7 @@ const ROOMS: &[Room] = &[
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",
-        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os"]),
+        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os", "subjects"]),
         &["aya", "kube"],
     ),
     room(
@@ -340,6 +363,24 @@ mod tests {
                 "decoding knows no API",
             ),
             ("pods", "use std::fs::read;", false, "pure"),
+            (
+                "subjects/disks",
+                "use crate::host::block::Disk;",
+                false,
+                "a subject asks by a query",
+            ),
+            (
+                "subjects/pids",
+                "use crate::pressure::Pressure;",
+                true,
+                "policy is its work",
+            ),
+            (
+                "subjects/pids",
+                "use tracing::info;",
+                false,
+                "decisions are effects",
+            ),
             (
                 "kernel/ring",
                 "use crate::record::decode;",

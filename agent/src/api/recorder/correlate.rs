@@ -27,7 +27,7 @@ const COMBINED: &str = "(combined from similar events): ";
 
 /// One or more observations that will be written as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noted {
+pub struct PendingEvent {
     /// The newest observation.
     pub newest: Draft,
     /// How many there are.
@@ -42,7 +42,7 @@ pub struct Noted {
     mixed: bool,
 }
 
-impl Noted {
+impl PendingEvent {
     /// One observation.
     pub fn once(mut input: Draft) -> Self {
         Self {
@@ -92,13 +92,13 @@ pub enum Overflow {
     /// The oldest that was similar to another was folded into that one.
     Folded,
     /// The oldest of all was thrown away.
-    Lost(Box<Noted>),
+    Lost(Box<PendingEvent>),
 }
 
 /// Observations that wait for the API server.
 #[derive(Debug)]
 pub struct Backlog {
-    waiting: VecDeque<Noted>,
+    waiting: VecDeque<PendingEvent>,
     room: usize,
 }
 
@@ -113,7 +113,7 @@ impl Backlog {
 
     /// Adds the newest. Where there is no room, two of one kind become one, whoever's they are: so
     /// one object with many takes nothing away from the others.
-    pub fn push(&mut self, noted: Noted) -> Overflow {
+    pub fn push(&mut self, noted: PendingEvent) -> Overflow {
         self.waiting.push_back(noted);
         if self.waiting.len() <= self.room {
             return Overflow::None;
@@ -155,7 +155,7 @@ impl Backlog {
     }
 
     /// Takes the oldest.
-    pub fn pop(&mut self) -> Option<Noted> {
+    pub fn pop(&mut self) -> Option<PendingEvent> {
         self.waiting.pop_front()
     }
 }
@@ -171,7 +171,7 @@ pub struct Key {
 
 /// An Event that the server has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct CreatedEvent {
     /// `metadata.name`.
     pub name: String,
     /// `count`.
@@ -184,14 +184,14 @@ pub struct Write {
     /// What it is known by afterwards.
     pub key: Key,
     /// What it says.
-    pub noted: Noted,
+    pub noted: PendingEvent,
     /// The message, as it is to be written.
     pub message: String,
     /// What it adds to the count: of a message that stays how often it came, of one that gives way to
     /// the next how many things it tells of.
     pub count: u32,
     /// The Event that counts up, where there is one.
-    pub known: Option<Known>,
+    pub known: Option<CreatedEvent>,
 }
 
 /// What is remembered about one object and type.
@@ -210,14 +210,14 @@ struct Recent {
     last: BootNanos,
     messages: Vec<String>,
     /// What the limit holds back. Goes into the next write.
-    held: Option<Noted>,
+    held: Option<PendingEvent>,
 }
 
 /// Remembers what was written, and decides how the next is.
 #[derive(Debug)]
 pub struct Correlator {
     subjects: Lru<(Involved, EventType), Subject>,
-    known: Lru<Key, Known>,
+    known: Lru<Key, CreatedEvent>,
     /// Observations that were held back for an object when it was forgotten.
     lost: u32,
     /// The kills that those report.
@@ -236,7 +236,7 @@ impl Correlator {
     }
 
     /// What to write for `noted`; `None` when the limit holds it back for now.
-    pub fn admit(&mut self, mut noted: Noted, now: BootNanos) -> Option<Write> {
+    pub fn admit(&mut self, mut noted: PendingEvent, now: BootNanos) -> Option<Write> {
         let of = (noted.newest.object.whole(), noted.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
             while let Some(held) = forgotten.take_held() {
@@ -299,11 +299,11 @@ impl Correlator {
     }
 
     /// Takes note of what the server now has.
-    pub fn written(&mut self, key: Key, known: Known) {
+    pub fn written(&mut self, key: Key, known: CreatedEvent) {
         self.known.insert(key, known);
     }
 
-    fn write(&mut self, noted: Noted, combined: bool) -> Write {
+    fn write(&mut self, noted: PendingEvent, combined: bool) -> Write {
         let input = &noted.newest;
         let combined = combined || noted.mixed;
         let key = Key {
@@ -371,7 +371,7 @@ impl Subject {
         self.reasons.values().any(|recent| recent.held.is_some())
     }
 
-    fn take_held(&mut self) -> Option<Noted> {
+    fn take_held(&mut self) -> Option<PendingEvent> {
         self.reasons
             .values_mut()
             .find_map(|recent| recent.held.take())
@@ -423,8 +423,8 @@ pub(super) mod tests {
         }
     }
 
-    fn noted(message: &str) -> Noted {
-        Noted::once(input("OOMKilling", message))
+    fn noted(message: &str) -> PendingEvent {
+        PendingEvent::once(input("OOMKilling", message))
     }
 
     fn after(seconds: u64) -> BootNanos {
@@ -432,14 +432,18 @@ pub(super) mod tests {
     }
 
     /// Admits and pretends that the server took it. Gives (message, count on the server).
-    fn write(correlator: &mut Correlator, noted: Noted, now: BootNanos) -> Option<(String, u32)> {
+    fn write(
+        correlator: &mut Correlator,
+        noted: PendingEvent,
+        now: BootNanos,
+    ) -> Option<(String, u32)> {
         let write = correlator.admit(noted, now)?;
         Some(accept(correlator, write))
     }
 
     fn accept(correlator: &mut Correlator, write: Write) -> (String, u32) {
         let count = write.count + write.known.map_or(0, |known| known.count);
-        let known = Known {
+        let known = CreatedEvent {
             name: "n".to_owned(),
             count,
         };
@@ -477,7 +481,7 @@ pub(super) mod tests {
     fn a_group_counts_whole_where_its_message_gives_way_to_another() {
         let mut correlator = Correlator::new();
         let group = |message| {
-            Noted::once(Draft {
+            PendingEvent::once(Draft {
                 of: 3,
                 ..input("OOMKilling", message)
             })
@@ -532,7 +536,7 @@ pub(super) mod tests {
         for _ in 0..27 {
             write(&mut correlator, noted("same"), after(0));
         }
-        let other = Noted::once(input("PIDLimitReached", "other"));
+        let other = PendingEvent::once(input("PIDLimitReached", "other"));
         assert_eq!(
             write(&mut correlator, other, after(1)),
             None,
@@ -584,12 +588,12 @@ pub(super) mod tests {
     #[test]
     fn a_full_backlog_folds_similar_ones_before_it_loses_any() {
         let mut backlog = Backlog::new(2);
-        let other = Noted::once(input("Rebooted", "x"));
+        let other = PendingEvent::once(input("Rebooted", "x"));
         assert_eq!(backlog.push(noted("a")), Overflow::None);
         assert_eq!(backlog.push(other.clone()), Overflow::None);
         assert_eq!(backlog.push(noted("b")), Overflow::Folded);
         assert_eq!(backlog.push(noted("b")), Overflow::Folded);
-        let starting = Noted::once(input("Starting", "y"));
+        let starting = PendingEvent::once(input("Starting", "y"));
         assert_eq!(
             backlog.push(starting.clone()),
             Overflow::Lost(Box::new(other))
@@ -607,7 +611,7 @@ pub(super) mod tests {
         for message in ["a", "b", "c"] {
             assert_eq!(backlog.push(noted(message)), Overflow::None);
         }
-        let quiet = Noted::once(input("Rebooted", "x"));
+        let quiet = PendingEvent::once(input("Rebooted", "x"));
         assert_eq!(backlog.push(quiet.clone()), Overflow::Folded);
         let folded = backlog.pop().unwrap();
         assert_eq!((folded.times, folded.newest.message.as_str()), (2, "b"));

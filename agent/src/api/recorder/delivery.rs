@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::correlate::Known;
+use super::correlate::CreatedEvent;
 use crate::api::backoff::Jitter;
-use crate::api::{ApiError, Client, Disposition, Place, Refusal, Sign};
+use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
 use crate::clock::{BootNanos, Clock};
 
 /// Tries to write one Event over which the server fails, as many as a kubelet's.
@@ -38,7 +38,7 @@ pub struct Delivery {
     /// Where the Event lives.
     pub namespace: String,
     /// The Event that the server has as it will be, and the patch that makes it so.
-    pub known: Option<(Known, Vec<u8>)>,
+    pub known: Option<(CreatedEvent, Vec<u8>)>,
     /// Name and object, where it has none or has forgotten.
     pub fresh: (String, Value),
     /// Spreads the waits.
@@ -50,7 +50,7 @@ pub struct Delivery {
 /// An Event that was accepted.
 pub struct Written {
     /// As the server has it now.
-    pub known: Known,
+    pub known: CreatedEvent,
     /// Before the accepted request was written.
     pub sent: BootNanos,
     /// After its answer was read.
@@ -136,9 +136,9 @@ impl Delivery {
         }
     }
 
-    async fn write(&mut self, times: u32, unanswered: bool) -> Result<Known, ApiError> {
+    async fn write(&mut self, times: u32, unanswered: bool) -> Result<CreatedEvent, ApiError> {
         if let Some((known, patch)) = &self.known {
-            let place = Place::event(&self.namespace, &known.name);
+            let place = Endpoint::event(&self.namespace, &known.name);
             match self.client.patch(&place, patch).await {
                 Ok(_) => return Ok(known.clone()),
                 // The server keeps Events for an hour.
@@ -147,11 +147,11 @@ impl Delivery {
             }
         }
         let (name, event) = &self.fresh;
-        let known = Known {
+        let known = CreatedEvent {
             name: name.clone(),
             count: times,
         };
-        let place = Place::new_event(&self.namespace, name);
+        let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
             // A try whose answer we never saw has made it.
             Err(err) if unanswered && err.refusal() == Some(Refusal::AlreadyExists) => Ok(known),

@@ -11,7 +11,7 @@ use crate::kube_event::{Draft, KillOutcomes, ReportedKills};
 
 /// What became of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct EventCounts {
     /// All of them.
     pub recorded: u64,
     /// Are at the API server, alone or folded.
@@ -30,7 +30,7 @@ pub struct Counts {
     pub waiting: u64,
 }
 
-impl Counts {
+impl EventCounts {
     /// Lost, for whatever reason.
     #[must_use]
     pub const fn lost(&self) -> u64 {
@@ -44,10 +44,10 @@ impl Counts {
     }
 }
 
-/// [`Counts`] that the recorder raises and its sinks raise and read: a message would need an
+/// [`EventCounts`] that the recorder raises and its sinks raise and read: a message would need an
 /// answer, and reading must not wait for a write.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct EventTally {
     pub(super) recorded: AtomicU64,
     pub(super) delivered: AtomicU64,
     pub(super) folded: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) fn add(counter: &AtomicU64, times: u32) {
     counter.fetch_add(u64::from(times), Ordering::Relaxed);
 }
 
-impl Tally {
+impl EventTally {
     pub(super) fn acknowledged(&self, kills: ReportedKills) {
         self.outcomes(|outcomes| outcomes.acknowledged.add_all(kills));
     }
@@ -78,9 +78,9 @@ impl Tally {
         change(&mut self.kills.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> EventCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
+        EventCounts {
             recorded: read(&self.recorded),
             delivered: read(&self.delivered),
             folded: read(&self.folded),
@@ -100,7 +100,7 @@ pub struct EventSink {
     /// When it is full the newest is lost and counted; the recorder keeps it empty even while the
     /// API server is away.
     pub(super) inputs: mpsc::Sender<Draft>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<EventTally>,
     /// From whoever ends the agent to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
 }
@@ -108,7 +108,7 @@ pub struct EventSink {
 impl EventSink {
     pub(super) const fn new(
         inputs: mpsc::Sender<Draft>,
-        tally: Arc<Tally>,
+        tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl EventSink {
 
     /// What became of everything recorded so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EventCounts {
         self.tally.counts()
     }
 

@@ -63,7 +63,7 @@ fn recorder(
 
 impl Started {
     /// Ends the recorder and gives what became of everything.
-    async fn end(self) -> Counts {
+    async fn end(self) -> EventCounts {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
         self.task.await.unwrap();
@@ -243,7 +243,7 @@ async fn one_event_that_gets_no_answer_while_others_do_is_given_up() {
         tokio::time::sleep(Duration::from_secs(15)).await;
         let other = server.client();
         other
-            .get(&crate::api::Place::node("worker-1"))
+            .get(&crate::api::Endpoint::node("worker-1"))
             .await
             .unwrap();
     }
@@ -266,7 +266,7 @@ async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced(
         tokio::time::sleep(Duration::from_secs(15)).await;
         let other = server.client();
         other
-            .get(&crate::api::Place::node("worker-1"))
+            .get(&crate::api::Endpoint::node("worker-1"))
             .await
             .unwrap();
         let back = tokio::time::Instant::now();

@@ -7,7 +7,7 @@ use tracing::debug;
 
 use super::{Answer, Question, STORAGE, Storage};
 use crate::host::{HostError, statfs};
-use crate::pressure::look::Look;
+use crate::pressure::sample::Sample;
 
 /// Space and inodes there, beside the volumes that were found.
 pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
@@ -22,7 +22,7 @@ pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer 
     let look = |signal| {
         let reading = seen.iter().find(|reading| reading.signal == signal);
         // A file system may have no inodes to count.
-        reading.map_or(Look::Absent(signal), |reading| Look::Seen(*reading))
+        reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
     };
     Answer::Storage(Storage {
         looks: STORAGE.map(look).to_vec(),

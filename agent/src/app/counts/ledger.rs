@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::kube_event::{KillOwner, ReportedKills};
-use crate::pods::{Place, place};
+use crate::pods::{CgroupKind, classify};
 use crate::units::CgroupId;
 
 /// Kills whose Event was dropped are not reported again for this time: what refused it, a full queue
@@ -39,10 +39,10 @@ pub type Counters = BTreeMap<KillOwner, Counter>;
 
 /// Whose counter that of the cgroup at `path` is, if `pods` is that of all pods.
 pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
-    match place(path, pods) {
-        Place::Pods => Some(KillOwner::Pods),
-        Place::Pod { pod } => Some(KillOwner::Pod(pod)),
-        Place::Container { .. } | Place::Other => None,
+    match classify(path, pods) {
+        CgroupKind::Pods => Some(KillOwner::Pods),
+        CgroupKind::Pod { pod } => Some(KillOwner::Pod(pod)),
+        CgroupKind::Container { .. } | CgroupKind::Other => None,
     }
 }
 

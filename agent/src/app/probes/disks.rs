@@ -114,7 +114,7 @@ impl Probes {
 
     /// When to wake up for the disks.
     pub(in crate::app) fn look_at(&self) -> Option<BootNanos> {
-        let both = [self.disks.look_at(), self.care.not_yet];
+        let both = [self.disks.sample_at(), self.care.not_yet];
         both.into_iter().flatten().min()
     }
 
@@ -133,8 +133,8 @@ impl Probes {
         if in_passing && self.care.next_look <= soon {
             self.care.next_look = now.plus(LONGEST);
             questions.extend(self.look_at_all());
-        } else if self.disks.look_at().is_some_and(|at| at <= now) {
-            let disks = self.disks.look(now);
+        } else if self.disks.sample_at().is_some_and(|at| at <= now) {
+            let disks = self.disks.begin_sampling(now);
             questions.extend(self.ask_to_look(disks));
         }
         questions
@@ -209,7 +209,7 @@ impl Probes {
             news |= match found {
                 Found::Counted(sample) => {
                     let told = self.kernel_says(device);
-                    let health = self.disks.looked(device, sample, told, now);
+                    let health = self.disks.apply_sample(device, sample, told, now);
                     if let Some(health) = health {
                         self.tell_health(device, health);
                     }
@@ -230,7 +230,7 @@ impl Probes {
         }
         let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
         match entry.map(|entry| entry.state) {
-            Some(DISK_WELL) => Some(Health::Quick),
+            Some(DISK_WELL) => Some(Health::Healthy),
             Some(DISK_FAILING) => Some(Health::Failing),
             Some(_) => Some(Health::Slow),
             None => match self.disks.health(device)? {
@@ -243,7 +243,7 @@ impl Probes {
     fn tell_health(&mut self, device: DeviceNumber, health: Health) {
         let name = self.disks.name(device).unwrap_or_default();
         info!(%device, disk = name, ?health, "disk looked at");
-        if health != Health::Quick || self.kernel_says(device) == Some(Health::Quick) {
+        if health != Health::Healthy || self.kernel_says(device) == Some(Health::Healthy) {
             return;
         }
         let ended = self
@@ -363,7 +363,7 @@ impl Probes {
             Some(watched) if watched == name => {
                 self.end_watch(device, "its I/O statistics are off");
                 if self.disks.unwatch(device, now) || self.care.unwatched.is_some() {
-                    let others = self.disks.last_unwell(now);
+                    let others = self.disks.last_unhealthy(now);
                     self.care.unwatched = Some(Unwatched { others });
                 }
                 false
@@ -394,7 +394,7 @@ impl Probes {
         }
         let entry = self.kernel.as_ref().and_then(|kernel| kernel.disk(device));
         let still = entry.is_none_or(|entry| entry.state != DISK_WELL);
-        still && self.disks.told(device, Health::Slow, now)
+        still && self.disks.set_health(device, Health::Slow, now)
     }
 
     /// The kernel says that a disk is well again, or returned an error. `true` where that is news.
@@ -404,7 +404,7 @@ impl Probes {
         health: Health,
         now: BootNanos,
     ) -> bool {
-        self.disks.told(device, health, now)
+        self.disks.set_health(device, health, now)
     }
 
     /// Watches a disk that is gone no longer. `true` where it was not well.
@@ -485,7 +485,7 @@ mod tests {
 
     /// Without the probe.
     fn probes(found: Option<Vec<Disk>>) -> Probes {
-        let mut probes = calm(None);
+        let mut probes = calm();
         probes.support = Support::none(&Missing::TurnedOff);
         probes.disks_listed(found, at(1));
         probes
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn the_list_that_is_read_again_is_what_is_watched() {
         let mut probes = probes(Some(vec![disk("sda", 0), disk("sdb", 16)]));
-        probes.disks.told(number(16), Health::Slow, at(1));
+        probes.disks.set_health(number(16), Health::Slow, at(1));
         probes.disks_listed(Some(vec![disk("sdc", 0), disk("sdb", 16)]), at(2));
         assert_eq!(names(&probes), ["sdc", "sdb"], "another disk, same number");
         assert_eq!(probes.unwell().slow, ["sdb"], "what is known of it stays");
@@ -557,14 +557,14 @@ mod tests {
             ("nothing was slow", &[], None),
             (
                 "the other one was",
-                &[(16, Health::Slow, 5), (16, Health::Quick, 6)],
+                &[(16, Health::Slow, 5), (16, Health::Healthy, 6)],
                 None,
             ),
             (
                 "both were",
                 &[
                     (16, Health::Slow, 5),
-                    (16, Health::Quick, 6),
+                    (16, Health::Healthy, 6),
                     (0, Health::Slow, 7),
                 ],
                 others(6),
@@ -578,7 +578,9 @@ mod tests {
         for (why, told, expected) in rows {
             let mut probes = probes(Some(all()));
             for (minor, health, seconds) in told {
-                probes.disks.told(number(*minor), *health, at(*seconds));
+                probes
+                    .disks
+                    .set_health(number(*minor), *health, at(*seconds));
             }
             probes.disks_listed(Some(off()), at(8));
             assert_eq!(probes.unwatched(), expected, "{why}");
@@ -586,8 +588,8 @@ mod tests {
 
         // One that was pulled has raised what it raised.
         let mut probes = probes(Some(all()));
-        probes.disks.told(number(16), Health::Slow, at(5));
-        probes.disks.told(number(0), Health::Slow, at(7));
+        probes.disks.set_health(number(16), Health::Slow, at(5));
+        probes.disks.set_health(number(0), Health::Slow, at(7));
         probes.disks_listed(Some(vec![disk("sda", 0)]), at(8));
         probes.disks_listed(Some(vec![without_statistics("sda", 0)]), at(9));
         assert_eq!(probes.unwatched(), others(8));
@@ -653,7 +655,7 @@ mod tests {
 
         probes.disk_found(&sdb, Some(disk("sdb", 16)), at(3));
         assert_eq!(names(&probes), ["sda", "sdb"]);
-        probes.disks.told(number(16), Health::Slow, at(3));
+        probes.disks.set_health(number(16), Health::Slow, at(3));
         let gone = probes.disk_announced(change(Removed, "sdb", 16), at(4));
         assert_eq!(gone.err(), Some(true), "it was slow");
         assert_eq!(names(&probes), ["sda"]);

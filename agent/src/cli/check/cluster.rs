@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 
 use super::super::settings;
 use super::report::{Item, Verdict};
-use crate::api::access::{Access, allowed, version};
-use crate::api::place::LEASE_NAMESPACE;
+use crate::api::access::{ResourceAttributes, allowed, version};
+use crate::api::endpoint::LEASE_NAMESPACE;
 use crate::api::{ApiError, Client, Refusal};
 use crate::config::{Config, Mode};
 
@@ -84,7 +84,7 @@ fn explained(err: &dyn std::error::Error) -> String {
 /// Something that we do there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Permission {
-    access: Access,
+    access: ResourceAttributes,
     /// What is lost without; `None`: the mode cannot do its job.
     without: Option<&'static str>,
 }
@@ -92,7 +92,7 @@ struct Permission {
 impl Permission {
     fn new(verb: &'static str, resource: &'static str) -> Self {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let access = Access {
+        let access = ResourceAttributes {
             verb,
             group: "",
             resource,
@@ -129,7 +129,7 @@ impl Permission {
     }
 
     fn name(&self) -> String {
-        let Access {
+        let ResourceAttributes {
             verb,
             resource,
             subresource,
@@ -147,7 +147,7 @@ impl Permission {
     }
 
     fn item(&self, found: &str, verdict: Verdict) -> Item {
-        let Access {
+        let ResourceAttributes {
             verb,
             group,
             resource,

@@ -4,7 +4,7 @@
 //! the transition period, no disk is slow any more: the words that named them stay.
 
 use super::{Context, SetterError};
-use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
 use crate::node_status::{Disks, NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
@@ -26,8 +26,8 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     let unavailable = cannot_be_read(disks);
     let blind = (
         Status::Unknown,
-        SameStatus::ReplacesWords,
-        super::own::UNAVAILABLE,
+        SameStatus::ReplacesText,
+        super::nodepulse::UNAVAILABLE,
         &*unavailable,
     );
     let pressure = context.pressure(Resource::DiskIo);
@@ -35,34 +35,34 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         _ if context.lost(Resource::DiskIo).is_some() => blind,
         Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
             Status::True,
-            SameStatus::ReplacesWords,
+            SameStatus::ReplacesText,
             "StalledDisk",
             &*named,
         ),
         Pressure::UnderPressure { .. } if !disks.failing.is_empty() => (
             Status::True,
-            SameStatus::ReplacesWords,
+            SameStatus::ReplacesText,
             "DiskErrors",
             &*named,
         ),
         Pressure::UnderPressure { .. } if !disks.slow.is_empty() => {
-            (Status::True, SameStatus::ReplacesWords, "SlowDisk", &*named)
+            (Status::True, SameStatus::ReplacesText, "SlowDisk", &*named)
         }
         Pressure::UnderPressure { .. } => (
             Status::True,
-            SameStatus::KeepsWords,
+            SameStatus::KeepsText,
             "SlowDisk",
             "a disk answered late within the transition period",
         ),
-        Pressure::Relieved => (
+        Pressure::Normal => (
             Status::False,
-            SameStatus::ReplacesWords,
+            SameStatus::ReplacesText,
             "DisksResponsive",
             "every disk answers in time",
         ),
-        Pressure::Unread => blind,
+        Pressure::Unknown => blind,
     };
-    let verdict = Verdict {
+    let verdict = ComputedCondition {
         type_: TYPE,
         status: value,
         reason,
@@ -137,7 +137,7 @@ mod tests {
     use crate::node_status::{Condition, StoredNode};
 
     const UNDER: Pressure = Pressure::UnderPressure {
-        last_over: BootNanos(1),
+        last_exceeded: BootNanos(1),
     };
 
     fn condition(
@@ -232,7 +232,7 @@ mod tests {
                 "a disk answered late within the transition period",
             ),
             (
-                Pressure::Relieved,
+                Pressure::Normal,
                 &[],
                 &[],
                 False,
@@ -240,7 +240,7 @@ mod tests {
                 "every disk answers in time",
             ),
             (
-                Pressure::Unread,
+                Pressure::Unknown,
                 &[],
                 &[],
                 Unknown,
@@ -337,13 +337,13 @@ mod tests {
             ("StalledDisk", "not answering: sdb", then),
             "held: says which disk it was"
         );
-        let c = condition(Pressure::Relieved, &[], &[], before());
+        let c = condition(Pressure::Normal, &[], &[], before());
         assert_eq!(
             (&*c.reason, c.last_transition_time),
             ("DisksResponsive", at_once),
             "over"
         );
-        let c = condition(Pressure::Unread, &[], &[], before());
+        let c = condition(Pressure::Unknown, &[], &[], before());
         assert_eq!(
             (c.status, &*c.reason, c.last_transition_time),
             (Status::Unknown, "SourceUnavailable", at_once),

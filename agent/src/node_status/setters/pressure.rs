@@ -3,27 +3,27 @@
 //! The words are an interface: operators alert on them. A kubelet takes a source that it cannot read
 //! for a threshold that is not met; here the condition is Unknown then, and says which source it is.
 
-use super::own::{UNAVAILABLE, cannot_be_read};
+use super::nodepulse::{UNAVAILABLE, cannot_be_read};
 use super::{Context, SetterError};
-use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
 
 /// How one condition is worded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Words {
+pub struct ConditionTexts {
     /// `type`.
     pub type_: &'static str,
     /// While True.
-    pub under: Row,
+    pub under: StatusText,
     /// While False.
-    pub relieved: Row,
+    pub relieved: StatusText,
 }
 
 /// The words of one status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct StatusText {
     /// `reason` of the condition.
     pub reason: &'static str,
     /// `message` of the condition.
@@ -32,42 +32,42 @@ pub struct Row {
     pub event: &'static str,
 }
 
-const MEMORY: Words = Words {
+const MEMORY: ConditionTexts = ConditionTexts {
     type_: "MemoryPressure",
-    under: Row {
+    under: StatusText {
         reason: "KubeletHasInsufficientMemory",
         message: "kubelet has insufficient memory available",
         event: "NodeHasInsufficientMemory",
     },
-    relieved: Row {
+    relieved: StatusText {
         reason: "KubeletHasSufficientMemory",
         message: "kubelet has sufficient memory available",
         event: "NodeHasSufficientMemory",
     },
 };
 
-const DISK: Words = Words {
+const DISK: ConditionTexts = ConditionTexts {
     type_: "DiskPressure",
-    under: Row {
+    under: StatusText {
         reason: "KubeletHasDiskPressure",
         message: "kubelet has disk pressure",
         event: "NodeHasDiskPressure",
     },
-    relieved: Row {
+    relieved: StatusText {
         reason: "KubeletHasNoDiskPressure",
         message: "kubelet has no disk pressure",
         event: "NodeHasNoDiskPressure",
     },
 };
 
-const PIDS: Words = Words {
+const PIDS: ConditionTexts = ConditionTexts {
     type_: "PIDPressure",
-    under: Row {
+    under: StatusText {
         reason: "KubeletHasInsufficientPID",
         message: "kubelet has insufficient PID available",
         event: "NodeHasInsufficientPID",
     },
-    relieved: Row {
+    relieved: StatusText {
         reason: "KubeletHasSufficientPID",
         message: "kubelet has sufficient PID available",
         event: "NodeHasSufficientPID",
@@ -76,16 +76,16 @@ const PIDS: Words = Words {
 
 /// The words of a condition type; `None` for one that is not the kubelet's.
 #[must_use]
-pub fn words(type_: &str) -> Option<&'static Words> {
+pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
     [&MEMORY, &DISK, &PIDS]
         .into_iter()
         .find(|words| words.type_ == type_)
 }
 
-impl Words {
+impl ConditionTexts {
     /// The words of `status`; `None` for Unknown, for which a kubelet has none.
     #[must_use]
-    pub const fn row(&self, status: Status) -> Option<&Row> {
+    pub const fn row(&self, status: Status) -> Option<&StatusText> {
         match status {
             Status::True => Some(&self.under),
             Status::False => Some(&self.relieved),
@@ -114,7 +114,7 @@ pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Setter
     reason = "the shape of a setter, which its three callers have"
 )]
 fn set(
-    words: &Words,
+    words: &ConditionTexts,
     resource: Resource,
     context: &Context<'_>,
     status: &mut NodeStatus,
@@ -125,16 +125,16 @@ fn set(
     let (value, reason, message, same) = if let Some(lost) = context.lost(resource) {
         unavailable = cannot_be_read(resource, lost, context);
         // The node controller's Unknown is about something else.
-        let same = SameStatus::ReplacesWords;
+        let same = SameStatus::ReplacesText;
         (Status::Unknown, UNAVAILABLE, &*unavailable, same)
     } else {
         let (value, row) = match context.pressure(resource) {
             Pressure::UnderPressure { .. } => (Status::True, &words.under),
-            Pressure::Relieved | Pressure::Unread => (Status::False, &words.relieved),
+            Pressure::Normal | Pressure::Unknown => (Status::False, &words.relieved),
         };
-        (value, row.reason, row.message, SameStatus::KeepsWords)
+        (value, row.reason, row.message, SameStatus::KeepsText)
     };
-    let verdict = Verdict {
+    let verdict = ComputedCondition {
         type_: words.type_,
         status: value,
         reason,
@@ -155,7 +155,7 @@ mod tests {
     use crate::reading::Signal;
 
     const UNDER: Pressure = Pressure::UnderPressure {
-        last_over: BootNanos(1),
+        last_exceeded: BootNanos(1),
     };
 
     fn condition(
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_words_are_the_kubelets() {
-        use Pressure::Relieved;
+        use Pressure::Normal;
         let rows = [
             (
                 "MemoryPressure",
@@ -194,7 +194,7 @@ mod tests {
             (
                 "MemoryPressure",
                 Resource::Memory,
-                Relieved,
+                Normal,
                 Status::False,
                 "KubeletHasSufficientMemory",
                 "kubelet has sufficient memory available",
@@ -212,7 +212,7 @@ mod tests {
             (
                 "DiskPressure",
                 Resource::Disk,
-                Relieved,
+                Normal,
                 Status::False,
                 "KubeletHasNoDiskPressure",
                 "kubelet has no disk pressure",
@@ -230,7 +230,7 @@ mod tests {
             (
                 "PIDPressure",
                 Resource::Pids,
-                Relieved,
+                Normal,
                 Status::False,
                 "KubeletHasSufficientPID",
                 "kubelet has sufficient PID available",
@@ -244,12 +244,12 @@ mod tests {
                 (status, reason, message),
                 "{type_} {pressure:?}"
             );
-            let row = words(type_).unwrap().row(status).unwrap();
+            let row = texts(type_).unwrap().row(status).unwrap();
             assert_eq!(row.event, event);
-            assert_eq!(words(type_).unwrap().row(Status::Unknown), None);
+            assert_eq!(texts(type_).unwrap().row(Status::Unknown), None);
         }
-        assert_eq!(words("Ready"), None);
-        assert_eq!(words("DiskIOPressure"), None);
+        assert_eq!(texts("Ready"), None);
+        assert_eq!(texts("DiskIOPressure"), None);
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
             ),
         ];
         for (type_, resource, signals, message) in rows {
-            for pressure in [UNDER, Pressure::Unread] {
+            for pressure in [UNDER, Pressure::Unknown] {
                 let mut facts = facts();
                 facts.pressures.insert(resource, pressure);
                 facts.lost.insert(resource, signals.clone());
@@ -301,7 +301,7 @@ mod tests {
                 assert_eq!(unknown, [(type_, UNAVAILABLE, message)], "{pressure:?}");
             }
         }
-        let never = condition("PIDPressure", Resource::Pids, Pressure::Unread, None);
+        let never = condition("PIDPressure", Resource::Pids, Pressure::Unknown, None);
         let found = (never.status, &*never.reason, &*never.message);
         let expected = (Status::Unknown, UNAVAILABLE, "pid.available cannot be read");
         assert_eq!(found, expected, "nobody has looked");
@@ -328,7 +328,7 @@ mod tests {
             ),
             (
                 Some(Status::Unknown),
-                Pressure::Relieved,
+                Pressure::Normal,
                 "KubeletHasSufficientMemory",
                 at_once,
                 "the controller's Unknown is undone",
@@ -342,7 +342,7 @@ mod tests {
             ),
             (
                 Some(Status::False),
-                Pressure::Relieved,
+                Pressure::Normal,
                 "Theirs",
                 then,
                 "the same, False",

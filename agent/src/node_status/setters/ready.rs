@@ -1,7 +1,7 @@
 //! `Ready`: False for as long as anything stands in the way of running pods, and which things.
 
 use super::{Context, SetterError};
-use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
 use crate::node_status::{NodeStatus, Runtime, Shutdown, Status};
 
 /// `type`.
@@ -23,7 +23,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     } else {
         (Status::False, "KubeletNotReady")
     };
-    let verdict = Verdict {
+    let verdict = ComputedCondition {
         type_: TYPE,
         status: value,
         reason,
@@ -31,7 +31,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     };
     let condition = stamp(
         verdict,
-        SameStatus::ReplacesWords,
+        SameStatus::ReplacesText,
         context.stored,
         context.now,
     );

@@ -25,16 +25,16 @@ fn sample(completed: u64, in_flight: u64) -> DiskSample {
 fn a_slow_disk_stalls_recovers_and_ends_when_io_stops() {
     let mut board = board();
     assert_eq!(
-        board.look_at(),
+        board.sample_at(),
         None,
         "nothing to look at while all are quick"
     );
-    assert!(board.told(SDA, Health::Slow, at(0)));
+    assert!(board.set_health(SDA, Health::Slow, at(0)));
     assert!(
-        !board.told(SDA, Health::Slow, at(0)),
+        !board.set_health(SDA, Health::Slow, at(0)),
         "told twice by two CPUs"
     );
-    assert_eq!(board.look_at(), Some(at(2)));
+    assert_eq!(board.sample_at(), Some(at(2)));
 
     //  completed, in flight, news, why
     let script = [
@@ -51,17 +51,17 @@ fn a_slow_disk_stalls_recovers_and_ends_when_io_stops() {
         (
             121,
             0,
-            Some(Health::Quick),
+            Some(Health::Healthy),
             "none completed, and none is in flight: I/O stopped",
         ),
     ];
     for (n, (completed, in_flight, expected, why)) in script.into_iter().enumerate() {
         let now = at(2 * (n as u64 + 1));
         let told = Some(Health::Slow);
-        let news = board.looked(SDA, sample(completed, in_flight), told, now);
+        let news = board.apply_sample(SDA, sample(completed, in_flight), told, now);
         assert_eq!(news, expected, "{why}");
     }
-    assert_eq!(board.look_at(), None);
+    assert_eq!(board.sample_at(), None);
     assert_eq!(board.named(Health::Slow), Vec::<String>::new());
 }
 
@@ -79,22 +79,26 @@ fn a_hang_of_a_disk_that_was_well_takes_two_looks() {
     for ((completed, in_flight), (then, in_flight_then), stalled, why) in rows {
         let mut board = board();
         board.suspect();
-        let well = Some(Health::Quick);
+        let well = Some(Health::Healthy);
         let first = sample(completed, in_flight);
-        assert_eq!(board.looked(SDA, first, well, at(5)), None, "{why}");
+        assert_eq!(board.apply_sample(SDA, first, well, at(5)), None, "{why}");
         let again = (in_flight > 0).then_some(at(6));
-        assert_eq!(board.look_at(), again, "{why}");
-        let due = board.look(at(6));
+        assert_eq!(board.sample_at(), again, "{why}");
+        let due = board.begin_sampling(at(6));
         assert_eq!(due.len(), usize::from(in_flight > 0), "{why}");
 
         let second = sample(then, in_flight_then);
         let expected = stalled.then_some(Health::Stalled);
-        assert_eq!(board.looked(SDA, second, well, at(6)), expected, "{why}");
-        assert_eq!(board.look_at(), stalled.then_some(at(8)), "{why}");
+        assert_eq!(
+            board.apply_sample(SDA, second, well, at(6)),
+            expected,
+            "{why}"
+        );
+        assert_eq!(board.sample_at(), stalled.then_some(at(8)), "{why}");
         if stalled {
             let moved = sample(then + 1, 1);
-            let news = board.looked(SDA, moved, well, at(8));
-            assert_eq!(news, Some(Health::Quick), "it goes on: {why}");
+            let news = board.apply_sample(SDA, moved, well, at(8));
+            assert_eq!(news, Some(Health::Healthy), "it goes on: {why}");
         }
     }
 }
@@ -102,43 +106,43 @@ fn a_hang_of_a_disk_that_was_well_takes_two_looks() {
 #[test]
 fn a_busy_disk_is_looked_at_twice_for_each_wake_and_no_more() {
     let mut board = board();
-    let well = Some(Health::Quick);
-    board.looked(SDA, sample(1, 1), well, at(0));
-    assert_eq!(board.look_at(), None, "nobody suspects anything");
+    let well = Some(Health::Healthy);
+    board.apply_sample(SDA, sample(1, 1), well, at(0));
+    assert_eq!(board.sample_at(), None, "nobody suspects anything");
     board.suspect();
-    board.looked(SDA, sample(9, 1), well, at(5));
-    assert_eq!(board.look_at(), Some(at(6)));
+    board.apply_sample(SDA, sample(9, 1), well, at(5));
+    assert_eq!(board.sample_at(), Some(at(6)));
     // A second wake does not put the look off, nor take its first half away.
     let soon = at(5).plus(Duration::from_millis(400));
     board.suspect();
-    assert_eq!(board.looked(SDA, sample(9, 1), well, soon), None);
-    assert_eq!(board.look_at(), Some(at(6)));
-    board.look(at(6));
-    board.looked(SDA, sample(20, 1), well, at(6));
-    assert_eq!(board.look_at(), None);
+    assert_eq!(board.apply_sample(SDA, sample(9, 1), well, soon), None);
+    assert_eq!(board.sample_at(), Some(at(6)));
+    board.begin_sampling(at(6));
+    board.apply_sample(SDA, sample(20, 1), well, at(6));
+    assert_eq!(board.sample_at(), None);
 }
 
 #[test]
 fn errors_count_until_the_kernel_takes_them_back_or_io_stops() {
     for (told, completed, in_flight, expected) in [
         (Health::Failing, 7, 0, None),
-        (Health::Failing, 5, 0, Some(Health::Quick)),
+        (Health::Failing, 5, 0, Some(Health::Healthy)),
         (Health::Failing, 5, 2, Some(Health::Stalled)),
-        (Health::Quick, 9, 1, Some(Health::Quick)),
+        (Health::Healthy, 9, 1, Some(Health::Healthy)),
     ] {
         let mut board = board();
-        assert!(board.told(SDA, Health::Failing, at(0)));
+        assert!(board.set_health(SDA, Health::Failing, at(0)));
         assert_eq!(board.named(Health::Failing), ["sda"]);
-        let first = board.looked(SDA, sample(5, 2), Some(Health::Failing), at(2));
+        let first = board.apply_sample(SDA, sample(5, 2), Some(Health::Failing), at(2));
         assert_eq!(first, None);
-        let news = board.looked(SDA, sample(completed, in_flight), Some(told), at(4));
+        let news = board.apply_sample(SDA, sample(completed, in_flight), Some(told), at(4));
         assert_eq!(news, expected, "{told:?} {completed} {in_flight}");
     }
 }
 
 #[test]
 fn by_counters_a_disk_is_slow_on_average_and_quick_after_three_good_looks() {
-    use Health::{Quick, Slow};
+    use Health::{Healthy, Slow};
     //  requests since the last look, their milliseconds, news, why
     let script = [
         (1000, 0, None, "the first look has nothing to compare with"),
@@ -150,7 +154,7 @@ fn by_counters_a_disk_is_slow_on_average_and_quick_after_three_good_looks() {
         (10, 900, None, "late again: the count starts anew"),
         (9, 9, None, "one"),
         (9, 9, None, "two"),
-        (9, 9, Some(Quick), "three"),
+        (9, 9, Some(Healthy), "three"),
     ];
     let mut board = board();
     let mut now = sample(0, 0);
@@ -158,7 +162,7 @@ fn by_counters_a_disk_is_slow_on_average_and_quick_after_three_good_looks() {
         now.completed += requests;
         now.answered += requests;
         now.waited += Duration::from_millis(ms);
-        let news = board.looked(SDA, now, None, at(10 * n as u64));
+        let news = board.apply_sample(SDA, now, None, at(10 * n as u64));
         assert_eq!(news, expected, "{why}");
     }
 }
@@ -166,6 +170,6 @@ fn by_counters_a_disk_is_slow_on_average_and_quick_after_three_good_looks() {
 #[test]
 fn a_disk_that_nobody_watches_is_no_news() {
     let mut board = DiskBoard::default();
-    assert!(!board.told(SDA, Health::Slow, at(0)));
-    assert_eq!(board.looked(SDA, sample(1, 1), None, at(0)), None);
+    assert!(!board.set_health(SDA, Health::Slow, at(0)));
+    assert_eq!(board.apply_sample(SDA, sample(1, 1), None, at(0)), None);
 }

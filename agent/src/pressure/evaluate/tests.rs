@@ -17,7 +17,7 @@ fn policy(thresholds: Vec<Threshold>) -> Policy {
     Policy {
         thresholds,
         transition_period: Duration::from_mins(5),
-        slow_disks: SlowDisks::OwnConditionOnly,
+        slow_disks: SlowDisks::NodepulseConditionOnly,
     }
 }
 
@@ -25,21 +25,21 @@ fn evaluator(thresholds: Vec<Threshold>) -> Evaluator {
     Evaluator::new(policy(thresholds))
 }
 
-fn seen(signal: Signal, available: i64) -> Look {
-    Look::Seen(Reading {
+fn seen(signal: Signal, available: i64) -> Sample {
+    Sample::Read(Reading {
         signal,
         available,
         capacity: 1000,
     })
 }
 
-fn memory(available: i64) -> Look {
+fn memory(available: i64) -> Sample {
     seen(Signal::MemoryAvailable, available)
 }
 
 fn over(seconds: u64) -> Pressure {
     Pressure::UnderPressure {
-        last_over: at(seconds),
+        last_exceeded: at(seconds),
     }
 }
 
@@ -57,16 +57,16 @@ fn run(evaluator: &mut Evaluator, script: &[(u64, i64, Pressure, &str)]) {
 
 #[test]
 fn a_hard_threshold_raises_at_once_and_lets_go_after_the_transition_period() {
-    use Pressure::Relieved;
+    use Pressure::Normal;
     run(
         &mut evaluator(vec![hard("memory.available", "100")]),
         &[
-            (0, 100, Relieved, "equal is not met"),
+            (0, 100, Normal, "equal is not met"),
             (10, 99, over(10), "one less is"),
             (20, 100, over(10), "recovered, held"),
             (30, 99, over(30), "crossed again: the hold starts anew"),
             (329, 500, over(30), "one second short of the period"),
-            (330, 500, Relieved, "the whole period"),
+            (330, 500, Normal, "the whole period"),
         ],
     );
 }
@@ -91,7 +91,7 @@ fn a_fully_met_threshold_stays_met_until_its_reclaim_is_there() {
     run(
         &mut evaluator(vec![hard]),
         &[
-            (0, 149, Pressure::Relieved, "never met: no reclaim is due"),
+            (0, 149, Pressure::Normal, "never met: no reclaim is due"),
             (10, 99, over(10), "met"),
             (20, 149, over(20), "one short of the reclaim: refreshed"),
             (30, 150, over(20), "reclaimed: only held"),
@@ -115,7 +115,7 @@ fn a_fully_met_threshold_stays_met_until_its_reclaim_is_there() {
 
 #[test]
 fn a_missing_observation_means_not_met_and_never_a_guessed_state() {
-    let missing = [Look::Missing(Signal::MemoryAvailable)];
+    let missing = [Sample::Missing(Signal::MemoryAvailable)];
     let reclaiming = Threshold {
         min_reclaim: Some(ThresholdValue::Quantity(50)),
         ..hard("memory.available", "100")
@@ -124,7 +124,11 @@ fn a_missing_observation_means_not_met_and_never_a_guessed_state() {
     let memory_is = |evaluator: &Evaluator| evaluator.pressure(Resource::Memory);
 
     assert_eq!(evaluator.evaluate(&missing, at(0)), []);
-    assert_eq!(memory_is(&evaluator), Pressure::Unread, "nothing ever seen");
+    assert_eq!(
+        memory_is(&evaluator),
+        Pressure::Unknown,
+        "nothing ever seen"
+    );
 
     evaluator.evaluate(&[memory(99)], at(10));
     evaluator.evaluate(&missing, at(20));
@@ -138,49 +142,53 @@ fn a_missing_observation_means_not_met_and_never_a_guessed_state() {
     assert_eq!(memory_is(&evaluator), over(10), "not known to be below");
     assert_eq!(evaluator.next_fall(), None, "nothing ends by the clock");
     let changes = evaluator.evaluate(&missing, at(329));
-    assert_eq!(memory_is(&evaluator), Pressure::Unread, "lost, and unknown");
+    assert_eq!(
+        memory_is(&evaluator),
+        Pressure::Unknown,
+        "lost, and unknown"
+    );
     assert_eq!(changes.len(), 1);
-    assert_eq!(changes[0].why, Why::Blind);
+    assert_eq!(changes[0].reason, PressureReason::SourceLost);
 
     evaluator.evaluate(&[memory(500)], at(330));
-    assert_eq!(memory_is(&evaluator), Pressure::Relieved);
+    assert_eq!(memory_is(&evaluator), Pressure::Normal);
     evaluator.evaluate(&missing, at(340));
     evaluator.evaluate(&missing, at(359));
-    assert_eq!(memory_is(&evaluator), Pressure::Relieved, "for a while");
+    assert_eq!(memory_is(&evaluator), Pressure::Normal, "for a while");
     evaluator.evaluate(&missing, at(360));
-    assert_eq!(memory_is(&evaluator), Pressure::Unread, "lost again");
+    assert_eq!(memory_is(&evaluator), Pressure::Unknown, "lost again");
 }
 
 /// The looks at two signals of one resource, both with a threshold; then whether nothing can be said
 /// because one is lost, and the state.
-type Pair = (&'static str, Look, Look, &'static [Signal], Pressure);
+type Pair = (&'static str, Sample, Sample, &'static [Signal], Pressure);
 
 #[test]
 fn a_readable_source_that_is_exceeded_decides_and_otherwise_a_lost_one_does() {
     use Signal::{ImagefsAvailable, NodefsAvailable};
     let nodefs = |n| seen(NodefsAvailable, n);
-    let lost = Look::Missing(ImagefsAvailable);
+    let lost = Sample::Missing(ImagefsAvailable);
     let rows: [Pair; 4] = [
         (
             "both are well",
             nodefs(500),
             seen(ImagefsAvailable, 500),
             &[],
-            Pressure::Relieved,
+            Pressure::Normal,
         ),
         (
             "there is no second one",
             nodefs(500),
-            Look::Absent(ImagefsAvailable),
+            Sample::Absent(ImagefsAvailable),
             &[],
-            Pressure::Relieved,
+            Pressure::Normal,
         ),
         (
             "one is well, one is lost",
             nodefs(500),
             lost,
             &[ImagefsAvailable],
-            Pressure::Unread,
+            Pressure::Unknown,
         ),
         ("one is over, one is lost", nodefs(99), lost, &[], over(0)),
     ];
@@ -200,12 +208,12 @@ fn a_readable_source_that_is_exceeded_decides_and_otherwise_a_lost_one_does() {
 #[test]
 fn a_source_that_no_threshold_is_set_on_cannot_be_lost() {
     let missing = [
-        Look::Missing(Signal::NodefsAvailable),
-        Look::Missing(Signal::NodefsInodesFree),
+        Sample::Missing(Signal::NodefsAvailable),
+        Sample::Missing(Signal::NodefsInodesFree),
     ];
     let mut all_off = evaluator(vec![]);
     all_off.evaluate(&missing, at(0));
-    assert_eq!(all_off.pressure(Resource::Disk), Pressure::Relieved);
+    assert_eq!(all_off.pressure(Resource::Disk), Pressure::Normal);
     let mut inodes_off = evaluator(vec![hard("nodefs.available", "100")]);
     inodes_off.evaluate(&missing, at(0));
     let lost = [(Resource::Disk, vec![Signal::NodefsAvailable])];
@@ -223,7 +231,7 @@ fn a_hold_outlasts_the_loss_of_another_source_than_its_own() {
         let look = |signal| seen(signal, if signal == low { 99 } else { 500 });
         evaluator.evaluate(&[look(space), look(inodes)], at(0));
         for seconds in [10, 30] {
-            let looks = [Look::Missing(space), seen(inodes, 500)];
+            let looks = [Sample::Missing(space), seen(inodes, 500)];
             evaluator.evaluate(&looks, at(seconds));
         }
         assert_eq!(evaluator.pressure(Resource::Disk), over(0), "{low:?}");
@@ -235,17 +243,17 @@ fn a_hold_outlasts_the_loss_of_another_source_than_its_own() {
 #[test]
 fn what_was_raised_by_a_disk_that_nobody_watches_any_more_ends() {
     let sda = ["sda".to_owned()];
-    let slow = DiskLook::Seen {
+    let slow = DiskStates::Known {
         slow: &sda,
         stalled: &[],
         failing: &[],
     };
-    let well = DiskLook::Seen {
+    let well = DiskStates::Known {
         slow: &[],
         stalled: &[],
         failing: &[],
     };
-    for (other, expected) in [(None, Pressure::Relieved), (Some(at(70)), over(70))] {
+    for (other, expected) in [(None, Pressure::Normal), (Some(at(70)), over(70))] {
         let mut evaluator = Evaluator::new(Policy {
             slow_disks: SlowDisks::RaiseDiskPressure,
             ..policy(vec![hard("nodefs.available", "100")])
@@ -254,7 +262,11 @@ fn what_was_raised_by_a_disk_that_nobody_watches_any_more_ends() {
         evaluator.observe_disks(slow, at(100));
         let ended = evaluator.unwatch_disks(other);
         assert_eq!(ended.is_empty(), other.is_some());
-        assert!(ended.iter().all(|change| change.why == Why::Unwatched));
+        assert!(
+            ended
+                .iter()
+                .all(|change| change.reason == PressureReason::Unwatched)
+        );
         evaluator.observe_disks(well, at(110));
         for resource in [Resource::DiskIo, Resource::Disk] {
             assert_eq!(evaluator.pressure(resource), expected, "{resource:?}");
@@ -264,8 +276,8 @@ fn what_was_raised_by_a_disk_that_nobody_watches_any_more_ends() {
     let mut evaluator = evaluator(vec![]);
     evaluator.observe_disks(slow, at(100));
     evaluator.unwatch_disks(None);
-    evaluator.observe_disks(DiskLook::Blind, at(110));
-    assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unread);
+    evaluator.observe_disks(DiskStates::Unavailable, at(110));
+    assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unknown);
     assert!(evaluator.lost().contains_key(&Resource::DiskIo));
 }
 
@@ -290,11 +302,11 @@ fn resources_do_not_touch_each_other() {
             let expected = if resource == low.resource() {
                 over(7)
             } else {
-                Pressure::Relieved
+                Pressure::Normal
             };
             assert_eq!(evaluator.pressure(resource), expected, "{low:?} is low");
         }
-        assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unread);
+        assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unknown);
     }
 }
 
@@ -303,7 +315,7 @@ fn a_pods_cgroup_above_its_limit_is_below_any_threshold() {
     let mut evaluator = evaluator(with_allocatable(vec![hard("memory.available", "1")]));
     let looks = [memory(500), seen(Signal::AllocatableMemoryAvailable, -1)];
     let changes = evaluator.evaluate(&looks, at(0));
-    let why = Why::Threshold {
+    let reason = PressureReason::Threshold {
         signal: Signal::AllocatableMemoryAvailable,
         available: -1,
         threshold: 1,
@@ -311,21 +323,21 @@ fn a_pods_cgroup_above_its_limit_is_below_any_threshold() {
     };
     assert_eq!(
         changes,
-        [Change {
+        [PressureChange {
             resource: Resource::Memory,
-            from: Pressure::Unread,
+            from: Pressure::Unknown,
             to: over(0),
-            why,
+            reason,
         }]
     );
-    assert_eq!(evaluator.cause(Resource::Memory), Some(why));
+    assert_eq!(evaluator.cause(Resource::Memory), Some(reason));
 }
 
 #[test]
 fn a_signal_without_a_threshold_is_never_over() {
     let mut evaluator = evaluator(vec![]);
     evaluator.evaluate(&[memory(0)], at(0));
-    assert_eq!(evaluator.pressure(Resource::Memory), Pressure::Relieved);
+    assert_eq!(evaluator.pressure(Resource::Memory), Pressure::Normal);
 }
 
 #[test]
@@ -348,7 +360,7 @@ fn a_pass_judges_only_what_it_looked_at() {
     evaluator.evaluate(&[nodefs(500), imagefs(500)], at(501));
     assert_eq!(evaluator.next_fall(), Some(at(800)));
     evaluator.evaluate(&[], at(800));
-    assert_eq!(disk(&evaluator), Pressure::Relieved, "a pass without looks");
+    assert_eq!(disk(&evaluator), Pressure::Normal, "a pass without looks");
 }
 
 #[test]
@@ -357,28 +369,38 @@ fn changes_are_edges_and_name_what_moved_them() {
         hard("memory.available", "100"),
         hard("memory.available", "200").soft(Duration::from_secs(30)),
     ]);
-    let low = |available, threshold| Why::Threshold {
+    let low = |available, threshold| PressureReason::Threshold {
         signal: Signal::MemoryAvailable,
         available,
         threshold,
         value: ThresholdValue::Quantity(threshold),
     };
-    let change = |from, to, why| {
-        vec![Change {
+    let change = |from, to, reason| {
+        vec![PressureChange {
             resource: Resource::Memory,
             from,
             to,
-            why,
+            reason,
         }]
     };
-    let (unread, relieved) = (Pressure::Unread, Pressure::Relieved);
+    let (unread, relieved) = (Pressure::Unknown, Pressure::Normal);
     let script = [
-        (0, 500, change(unread, relieved, Why::Below), "first look"),
+        (
+            0,
+            500,
+            change(unread, relieved, PressureReason::Below),
+            "first look",
+        ),
         (10, 500, vec![], "nothing new"),
         (20, 150, change(relieved, over(20), low(150, 200)), "soft"),
         (30, 50, vec![], "worse, but no edge"),
         (40, 500, vec![], "held"),
-        (330, 500, change(over(30), relieved, Why::Below), "let go"),
+        (
+            330,
+            500,
+            change(over(30), relieved, PressureReason::Below),
+            "let go",
+        ),
         (340, 50, change(relieved, over(340), low(50, 100)), "hard"),
     ];
     for (seconds, available, expected, why) in script {
@@ -393,13 +415,16 @@ fn changes_are_edges_and_name_what_moved_them() {
 fn a_stored_true_is_held_from_the_start() {
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     evaluator.seed(Resource::Memory, at(100));
-    assert_eq!(evaluator.cause(Resource::Memory), Some(Why::Stored));
+    assert_eq!(
+        evaluator.cause(Resource::Memory),
+        Some(PressureReason::Stored)
+    );
     run(
         &mut evaluator,
         &[
             (100, 500, over(100), "the first look changes nothing"),
             (399, 500, over(100), "one second short of the period"),
-            (400, 500, Pressure::Relieved, "the whole period"),
+            (400, 500, Pressure::Normal, "the whole period"),
         ],
     );
 }
@@ -416,21 +441,21 @@ fn a_stored_true_that_is_learnt_of_late_is_held_from_when_we_first_saw_the_resou
     };
     let of = |evaluator: &Evaluator| evaluator.pressure(Resource::Memory);
     assert_eq!(of(&learnt(500, 399)), over(100));
-    assert_eq!(of(&learnt(500, 400)), Pressure::Relieved, "long enough");
+    assert_eq!(of(&learnt(500, 400)), Pressure::Normal, "long enough");
     let own = learnt(50, 399);
     assert_eq!(of(&own), over(100), "not prolonged");
     assert_ne!(
         own.cause(Resource::Memory),
-        Some(Why::Stored),
+        Some(PressureReason::Stored),
         "known better"
     );
-    assert_eq!(of(&learnt(50, 400)), Pressure::Relieved);
+    assert_eq!(of(&learnt(50, 400)), Pressure::Normal);
 
     // What cannot be seen in between was not well all the time.
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     evaluator.evaluate(&[memory(500)], at(100));
     for seconds in [200, 220] {
-        evaluator.evaluate(&[Look::Missing(Signal::MemoryAvailable)], at(seconds));
+        evaluator.evaluate(&[Sample::Missing(Signal::MemoryAvailable)], at(seconds));
     }
     evaluator.evaluate(&[memory(500)], at(300));
     evaluator.seed(Resource::Memory, at(450));
@@ -441,16 +466,16 @@ fn a_stored_true_that_is_learnt_of_late_is_held_from_when_we_first_saw_the_resou
 fn a_confirmed_kill_forces_pressure_for_the_transition_period() {
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     evaluator.evaluate(&[memory(500)], at(0));
-    let why = Why::OomKill(Grounds::ConfirmedGlobal);
+    let reason = PressureReason::OomKill(Grounds::ConfirmedGlobal);
 
     let changes = evaluator.force(Resource::Memory, Grounds::ConfirmedGlobal, at(5));
     assert_eq!(
         changes,
-        [Change {
+        [PressureChange {
             resource: Resource::Memory,
-            from: Pressure::Relieved,
+            from: Pressure::Normal,
             to: over(5),
-            why,
+            reason,
         }]
     );
     assert_eq!(evaluator.next_fall(), Some(at(305)));
@@ -466,7 +491,7 @@ fn a_confirmed_kill_forces_pressure_for_the_transition_period() {
         &mut evaluator,
         &[
             (304, 500, over(5), "one second short"),
-            (305, 500, Pressure::Relieved, "the whole period"),
+            (305, 500, Pressure::Normal, "the whole period"),
         ],
     );
     assert_eq!(evaluator.cause(Resource::Memory), None);
@@ -475,22 +500,22 @@ fn a_confirmed_kill_forces_pressure_for_the_transition_period() {
 #[test]
 fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
     let sda = ["sda".to_owned()];
-    let slow = DiskLook::Seen {
+    let slow = DiskStates::Known {
         slow: &sda,
         stalled: &[],
         failing: &[],
     };
-    let stalled = DiskLook::Seen {
+    let stalled = DiskStates::Known {
         slow: &sda,
         stalled: &sda,
         failing: &sda,
     };
-    let failing = DiskLook::Seen {
+    let failing = DiskStates::Known {
         slow: &sda,
         stalled: &[],
         failing: &sda,
     };
-    let well = DiskLook::Seen {
+    let well = DiskStates::Known {
         slow: &[],
         stalled: &[],
         failing: &[],
@@ -498,18 +523,24 @@ fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
     let disk_io = |evaluator: &Evaluator| evaluator.pressure(Resource::DiskIo);
 
-    assert_eq!(evaluator.observe_disks(DiskLook::Blind, at(0)), []);
-    assert_eq!(disk_io(&evaluator), Pressure::Unread);
+    assert_eq!(evaluator.observe_disks(DiskStates::Unavailable, at(0)), []);
+    assert_eq!(disk_io(&evaluator), Pressure::Unknown);
     evaluator.observe_disks(well, at(1));
-    assert_eq!(disk_io(&evaluator), Pressure::Relieved);
+    assert_eq!(disk_io(&evaluator), Pressure::Normal);
 
     let changes = evaluator.observe_disks(slow, at(10));
     assert_eq!(changes.len(), 1, "DiskPressure is not touched");
-    assert_eq!(changes[0].why, Why::SlowDisk);
+    assert_eq!(changes[0].reason, PressureReason::SlowDisk);
     evaluator.observe_disks(failing, at(15));
-    assert_eq!(evaluator.cause(Resource::DiskIo), Some(Why::DiskErrors));
+    assert_eq!(
+        evaluator.cause(Resource::DiskIo),
+        Some(PressureReason::DiskErrors)
+    );
     evaluator.observe_disks(stalled, at(20));
-    assert_eq!(evaluator.cause(Resource::DiskIo), Some(Why::StalledDisk));
+    assert_eq!(
+        evaluator.cause(Resource::DiskIo),
+        Some(PressureReason::StalledDisk)
+    );
 
     evaluator.evaluate(&[], at(1000));
     assert_eq!(disk_io(&evaluator), over(20), "still stalled, unheard of");
@@ -519,23 +550,23 @@ fn a_slow_disk_is_over_until_it_is_told_to_be_well() {
     assert_eq!(disk_io(&evaluator), over(1000), "the hold begins now");
     assert_eq!(evaluator.next_fall(), Some(at(1300)));
     evaluator.evaluate(&[], at(1300));
-    assert_eq!(disk_io(&evaluator), Pressure::Relieved);
+    assert_eq!(disk_io(&evaluator), Pressure::Normal);
 
-    let changes = evaluator.observe_disks(DiskLook::Blind, at(1400));
-    assert_eq!(changes[0].why, Why::Blind);
-    assert_eq!(disk_io(&evaluator), Pressure::Unread);
+    let changes = evaluator.observe_disks(DiskStates::Unavailable, at(1400));
+    assert_eq!(changes[0].reason, PressureReason::SourceLost);
+    assert_eq!(disk_io(&evaluator), Pressure::Unknown);
 }
 
 #[test]
 fn slow_disks_raise_disk_pressure_only_where_configured() {
     let sda = ["sda".to_owned()];
-    let slow = DiskLook::Seen {
+    let slow = DiskStates::Known {
         slow: &sda,
         stalled: &[],
         failing: &[],
     };
     for (slow_disks, expected) in [
-        (SlowDisks::OwnConditionOnly, Pressure::Relieved),
+        (SlowDisks::NodepulseConditionOnly, Pressure::Normal),
         (SlowDisks::RaiseDiskPressure, over(10)),
     ] {
         let mut evaluator = Evaluator::new(Policy {
@@ -583,7 +614,7 @@ fn a_new_policy_judges_anew_and_keeps_what_is_held() {
     });
     assert_eq!(evaluator.next_fall(), Some(at(60)), "pids: no longer over");
     evaluator.evaluate(&[seen(Signal::PidAvailable, 99)], at(60));
-    assert_eq!(evaluator.pressure(Resource::Pids), Pressure::Relieved);
+    assert_eq!(evaluator.pressure(Resource::Pids), Pressure::Normal);
     assert_eq!(
         evaluator.pressure(Resource::Memory),
         over(0),
@@ -596,12 +627,12 @@ fn what_is_lost_is_so_also_while_it_is_held_unless_by_a_kill() {
     let mut evaluator = evaluator(vec![hard("memory.available", "100")]);
     let lost = |evaluator: &Evaluator| evaluator.lost().contains_key(&Resource::Memory);
     let pods = seen(Signal::AllocatableMemoryAvailable, 500);
-    let missing = Look::Missing(Signal::MemoryAvailable);
+    let missing = Sample::Missing(Signal::MemoryAvailable);
     //  at s, looks, lost, pressure
     let script = [
-        (0, vec![memory(500), pods], false, Pressure::Relieved),
-        (10, vec![missing, pods], false, Pressure::Relieved),
-        (30, vec![missing, pods], true, Pressure::Unread),
+        (0, vec![memory(500), pods], false, Pressure::Normal),
+        (10, vec![missing, pods], false, Pressure::Normal),
+        (30, vec![missing, pods], true, Pressure::Unknown),
         (40, vec![memory(50)], false, over(40)),
         (50, vec![missing, pods], false, over(40)),
         (70, vec![missing, pods], true, over(40)),

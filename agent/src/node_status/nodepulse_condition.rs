@@ -5,7 +5,7 @@ use crate::reading::{Resource, Stall, StallKind, StallOf};
 
 /// A condition that no kubelet writes. True means problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OwnCondition {
+pub enum NodepulseCondition {
     /// `MemoryLow`.
     MemoryLow,
     /// `PIDsLow`.
@@ -26,7 +26,7 @@ pub enum OwnCondition {
     PodsDiskStallPressure,
 }
 
-impl OwnCondition {
+impl NodepulseCondition {
     /// Every one, in the order in which companion mode writes them.
     pub const ALL: [Self; 9] = [
         Self::MemoryLow,

@@ -11,17 +11,17 @@ use http::{HeaderMap, Method};
 use serde_json::{Map, Value, json};
 
 use super::convert::text;
-use super::{ApiError, Call, Client, Payload, Place, Refusal};
+use super::{ApiError, Call, Client, Endpoint, Payload, Refusal};
 
 /// `resource` of an Event's place.
 const EVENTS: &str = "events";
 
 /// Takes method, path and body of a request that is not sent.
-pub type Tell = Box<dyn Fn(&str, &str, &[u8]) + Send + Sync>;
+pub type RequestLog = Box<dyn Fn(&str, &str, &[u8]) + Send + Sync>;
 
 /// Whether there is a cluster to read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
+pub enum ReadSource {
     /// What was not written here is read there.
     Cluster,
     /// The Node is there and empty, and there is nothing else.
@@ -29,22 +29,22 @@ pub enum Reads {
 }
 
 /// In place of the API server's memory.
-pub(super) struct Paper {
-    reads: Reads,
-    tell: Tell,
+pub(super) struct DryRun {
+    reads: ReadSource,
+    tell: RequestLog,
     /// Nodes and Leases that were written, by path. The tasks that write share one client, and wait
     /// for none of each other: hence the lock, held for a look-up.
     written: Mutex<BTreeMap<String, Value>>,
 }
 
-impl fmt::Debug for Paper {
+impl fmt::Debug for DryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Paper").finish_non_exhaustive()
     }
 }
 
-impl Paper {
-    pub(super) const fn new(reads: Reads, tell: Tell) -> Self {
+impl DryRun {
+    pub(super) const fn new(reads: ReadSource, tell: RequestLog) -> Self {
         Self {
             reads,
             tell,
@@ -58,7 +58,7 @@ impl Paper {
         &self,
         client: &Client,
         method: Method,
-        place: &Place,
+        place: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
         let body = match &payload {
@@ -73,8 +73,8 @@ impl Paper {
         let path = path_of_object(place, &payload, creates);
         let there = match self.reads {
             // What is asked for is there, and what is made is new.
-            Reads::Nowhere if creates => None,
-            Reads::Nowhere | Reads::Cluster => self.look(client, place, &path).await?,
+            ReadSource::Nowhere if creates => None,
+            ReadSource::Nowhere | ReadSource::Cluster => self.look(client, place, &path).await?,
         };
         let refused = |code, reason| refused(&method, place, code, reason);
         match (payload, there) {
@@ -98,16 +98,16 @@ impl Paper {
     async fn look(
         &self,
         client: &Client,
-        place: &Place,
+        place: &Endpoint,
         path: &str,
     ) -> Result<Option<Value>, ApiError> {
         if let Some(object) = self.known(place, path) {
             return Ok(Some(object));
         }
-        if self.reads == Reads::Nowhere || place.resource == EVENTS {
+        if self.reads == ReadSource::Nowhere || place.resource == EVENTS {
             return Ok(None);
         }
-        let there = Place {
+        let there = Endpoint {
             path: path.to_owned(),
             ..place.clone()
         };
@@ -119,14 +119,14 @@ impl Paper {
 
     /// The object at `path` as it was written here, or as it is where nothing can be read: a Node
     /// that is asked for is there.
-    fn known(&self, place: &Place, path: &str) -> Option<Value> {
+    fn known(&self, place: &Endpoint, path: &str) -> Option<Value> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(object) = written.get(path) {
             return Some(object.clone());
         }
         let name = place.path.strip_prefix("/api/v1/nodes/")?;
         let name = name.trim_end_matches("/status");
-        (self.reads == Reads::Nowhere).then(|| {
+        (self.reads == ReadSource::Nowhere).then(|| {
             json!({
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -152,7 +152,7 @@ impl Paper {
 }
 
 /// Where the object is, or would be.
-fn path_of_object(place: &Place, payload: &Payload<'_>, creates: bool) -> String {
+fn path_of_object(place: &Endpoint, payload: &Payload<'_>, creates: bool) -> String {
     let path = place.path.trim_end_matches("/status");
     match payload {
         Payload::Object(object) if creates => {
@@ -162,7 +162,7 @@ fn path_of_object(place: &Place, payload: &Payload<'_>, creates: bool) -> String
     }
 }
 
-fn refused(method: &Method, place: &Place, code: u16, reason: &str) -> ApiError {
+fn refused(method: &Method, place: &Endpoint, code: u16, reason: &str) -> ApiError {
     let call = Call {
         verb: method.as_str().to_owned(),
         object: place.object.clone(),

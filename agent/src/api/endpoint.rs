@@ -6,7 +6,7 @@ use super::body::Limit;
 
 /// One object, or one collection to create in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Endpoint {
     /// For errors and log lines.
     pub(super) object: String,
     /// For counting: the same for all objects of a kind.
@@ -14,7 +14,7 @@ pub struct Place {
     pub(super) path: String,
 }
 
-impl Place {
+impl Endpoint {
     /// What an answer may take.
     pub(super) fn limit(&self) -> Limit {
         if self.path.contains("?limit=") {
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn where_a_list_goes_on_cannot_change_what_is_asked() {
-        let path = Place::nodes(5, Some("a=b&c/é")).path;
+        let path = Endpoint::nodes(5, Some("a=b&c/é")).path;
         assert_eq!(path, "/api/v1/nodes?limit=5&continue=a%3Db%26c%2F%C3%A9");
-        assert_eq!(Place::nodes(5, None).path, "/api/v1/nodes?limit=5");
+        assert_eq!(Endpoint::nodes(5, None).path, "/api/v1/nodes?limit=5");
     }
 }

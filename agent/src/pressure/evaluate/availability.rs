@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evaluator, Why};
+use super::{Evaluator, PressureReason};
 use crate::clock::BootNanos;
 use crate::pressure::source::Source;
 use crate::pressure::{Pressure, SlowDisks};
@@ -10,11 +10,11 @@ use crate::reading::{Resource, Signal};
 
 /// What the sources of a resource allow to say of it. The worst of them decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sight {
+pub(super) enum Availability {
     /// There is nothing to observe.
     Nothing,
     /// Every source that a threshold is set on was read at the last look.
-    Seen,
+    Readable,
     /// One of them failed a moment ago: what is known is not changed by that.
     Failing,
     /// One of them is lost.
@@ -28,7 +28,7 @@ impl Evaluator {
     #[must_use]
     pub fn lost(&self) -> BTreeMap<Resource, Vec<Signal>> {
         let unknown = |resource: &Resource| {
-            self.sight(*resource) == Sight::Lost
+            self.availability(*resource) == Availability::Lost
                 && !self.is_over(*resource)
                 && !self.is_held_by_what_is_read(*resource)
         };
@@ -60,17 +60,17 @@ impl Evaluator {
 
     /// What the sources of a resource allow to say. One that no threshold is set on is not needed;
     /// where there is no threshold at all, none can be met, whatever can be read.
-    pub(super) fn sight(&self, resource: Resource) -> Sight {
+    pub(super) fn availability(&self, resource: Resource) -> Availability {
         let disks = match self.disks {
-            Source::Unread => Sight::Nothing,
-            Source::Read => Sight::Seen,
-            Source::Failing { .. } => Sight::Failing,
-            Source::Lost => Sight::Lost,
+            Source::NeverRead => Availability::Nothing,
+            Source::Read => Availability::Readable,
+            Source::Failing { .. } => Availability::Failing,
+            Source::Lost => Availability::Lost,
         };
         if resource == Resource::DiskIo {
             return disks;
         }
-        let (mut sight, mut judged, mut looked_at) = (Sight::Nothing, false, false);
+        let (mut sight, mut judged, mut looked_at) = (Availability::Nothing, false, false);
         for (signal, source) in &self.sources {
             if signal.resource() != resource {
                 continue;
@@ -79,15 +79,15 @@ impl Evaluator {
             let is_judged = self.is_judged(*signal);
             judged |= is_judged;
             let own = match source {
-                Some(Source::Read) => Sight::Seen,
-                Some(Source::Failing { .. }) if is_judged => Sight::Failing,
-                Some(Source::Lost) if is_judged => Sight::Lost,
-                Some(_) | None => Sight::Nothing,
+                Some(Source::Read) => Availability::Readable,
+                Some(Source::Failing { .. }) if is_judged => Availability::Failing,
+                Some(Source::Lost) if is_judged => Availability::Lost,
+                Some(_) | None => Availability::Nothing,
             };
             sight = sight.max(own);
         }
         if looked_at && !judged {
-            sight = sight.max(Sight::Seen);
+            sight = sight.max(Availability::Readable);
         }
         if resource == Resource::Disk && self.slow_disks == SlowDisks::RaiseDiskPressure {
             sight = sight.max(disks);
@@ -108,12 +108,22 @@ impl Evaluator {
         let held = matches!(state.pressure, Pressure::UnderPressure { .. });
         let by_what_is_read = match state.cause {
             _ if state.kill.is_some() => true,
-            Some(Why::Threshold { signal, .. } | Why::Unresolved { signal, .. }) => is_read(signal),
-            Some(Why::SlowDisk | Why::StalledDisk | Why::DiskErrors) => self.disks != Source::Lost,
-            Some(Why::OomKill(_)) => true,
-            Some(Why::Stored | Why::Restored | Why::Below | Why::Unwatched | Why::Blind) | None => {
-                false
-            }
+            Some(
+                PressureReason::Threshold { signal, .. }
+                | PressureReason::Unresolved { signal, .. },
+            ) => is_read(signal),
+            Some(
+                PressureReason::SlowDisk | PressureReason::StalledDisk | PressureReason::DiskErrors,
+            ) => self.disks != Source::Lost,
+            Some(PressureReason::OomKill(_)) => true,
+            Some(
+                PressureReason::Stored
+                | PressureReason::Restored
+                | PressureReason::Below
+                | PressureReason::Unwatched
+                | PressureReason::SourceLost,
+            )
+            | None => false,
         };
         held && by_what_is_read
     }

@@ -9,9 +9,9 @@
 use serde_json::{Value, json};
 
 use super::convert::{condition_fields, object};
-use super::taints::{self, Seen};
-use super::{ApiError, Client, Place};
-use crate::node_status::own::OwnCondition;
+use super::taints::{self, StoredTaints};
+use super::{ApiError, Client, Endpoint};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{NodeStatus, Taint};
 
 /// What was taken off a Node.
@@ -34,10 +34,10 @@ pub struct Removed {
 pub async fn remove(
     client: &Client,
     name: &str,
-    types: &[OwnCondition],
+    types: &[NodepulseCondition],
     configured: &[Taint],
 ) -> Result<Removed, ApiError> {
-    let node = client.get(&Place::node(name)).await?;
+    let node = client.get(&Endpoint::node(name)).await?;
     remove_from(client, name, node, types, configured).await
 }
 
@@ -51,7 +51,7 @@ pub async fn remove_from(
     client: &Client,
     name: &str,
     mut node: Value,
-    types: &[OwnCondition],
+    types: &[NodepulseCondition],
     configured: &[Taint],
 ) -> Result<Removed, ApiError> {
     let deletions: Vec<Value> = stored(&node)
@@ -61,13 +61,13 @@ pub async fn remove_from(
     let conditions = deletions.len();
     if conditions > 0 {
         let patch = in_status(deletions).to_string();
-        let place = Place::node_status(name);
+        let place = Endpoint::node_status(name);
         node = client.patch(&place, patch.as_bytes()).await?;
     }
-    let mut before = Seen::of(&node);
+    let mut before = StoredTaints::of(&node);
     let changed = taints::change(client, name, &mut before, |taints| {
         let mut kept = taints.to_vec();
-        kept.retain(|taint| !taints::is_ours(taint, configured));
+        kept.retain(|taint| !taints::is_nodepulse(taint, configured));
         kept
     });
     let taints = changed.await?.map_or(0, |change| change.removed);
@@ -88,7 +88,7 @@ pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
             .any(|(key, value)| before.and_then(|before| before.get(key)) != Some(value));
         list.push(Value::Object(fields));
     }
-    let wanted = |own: OwnCondition| status.conditions.iter().any(|c| c.type_ == own.type_());
+    let wanted = |own: NodepulseCondition| status.conditions.iter().any(|c| c.type_ == own.type_());
     let gone = stored(read).filter(|(own, _)| !wanted(*own));
     let deletions: Vec<Value> = gone.map(|(own, _)| deletion(own)).collect();
     changed |= !deletions.is_empty();
@@ -120,14 +120,14 @@ fn is_of_type(entry: &Value, type_: &str) -> bool {
 }
 
 /// Conditions of ours, as stored.
-fn stored(node: &Value) -> impl Iterator<Item = (OwnCondition, &Value)> {
+fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     conditions(node).filter_map(|entry| {
         let type_ = entry.get("type")?.as_str()?;
-        Some((OwnCondition::parse(type_)?, entry))
+        Some((NodepulseCondition::parse(type_)?, entry))
     })
 }
 
-fn deletion(own: OwnCondition) -> Value {
+fn deletion(own: NodepulseCondition) -> Value {
     json!({ "type": own.type_(), "$patch": "delete" })
 }
 
@@ -184,7 +184,7 @@ mod tests {
             effect: "NoSchedule".to_owned(),
         }];
         let client = server.client();
-        let removed = remove(&client, "worker-1", &OwnCondition::ALL, &configured).await;
+        let removed = remove(&client, "worker-1", &NodepulseCondition::ALL, &configured).await;
         assert_eq!(
             removed.unwrap(),
             Removed {
@@ -204,7 +204,7 @@ mod tests {
         });
         assert_eq!(server.body(2), taints);
 
-        let again = remove(&client, "worker-1", &OwnCondition::ALL, &configured).await;
+        let again = remove(&client, "worker-1", &NodepulseCondition::ALL, &configured).await;
         assert_eq!(again.unwrap(), Removed::default());
         assert_eq!(server.lines(), [GET, PATCH_STATUS, PATCH, GET]);
     }
@@ -219,12 +219,12 @@ mod tests {
             refusal(404, "NotFound"),
         ]);
         let client = server.client();
-        let removed = remove(&client, "worker-1", &[OwnCondition::PidsLow], &[]).await;
+        let removed = remove(&client, "worker-1", &[NodepulseCondition::PidsLow], &[]).await;
         assert_eq!(removed.unwrap().conditions, 1);
         let deleted = json!([{ "type": "PIDsLow", "$patch": "delete" }]);
         assert_eq!(server.body(1)["status"]["conditions"], deleted);
 
-        let none = remove(&client, "worker-1", &OwnCondition::ALL, &[]).await;
+        let none = remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
         assert_eq!(none.unwrap_err().refusal(), Some(Refusal::NotFound));
     }
 

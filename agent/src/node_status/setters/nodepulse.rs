@@ -4,8 +4,8 @@
 //! a source a condition is Unknown, and neither keeps an old True nor guesses a False.
 
 use super::{Context, SetterError, disk_io as disks};
-use crate::node_status::own::OwnCondition;
-use crate::node_status::transition::{SameStatus, Verdict, stamp};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
+use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::kills::{FREQUENT, WITHIN};
 use crate::pressure::oom::Grounds;
@@ -41,7 +41,7 @@ impl Saying {
     /// True by what was stored when we started: the words of then say more than ours.
     fn held(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
-            same: SameStatus::KeepsWords,
+            same: SameStatus::KeepsText,
             ..Self::problem(reason, message)
         }
     }
@@ -49,7 +49,7 @@ impl Saying {
     fn new(status: Status, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             status,
-            same: SameStatus::ReplacesWords,
+            same: SameStatus::ReplacesText,
             reason,
             message: message.into(),
         }
@@ -67,7 +67,7 @@ pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
             "PodsOOMKill",
             format!(
                 "the kernel killed a process at the memory limit of the pods cgroup {}",
-                context.facts.own.pods_cgroup
+                context.facts.companion.pods_cgroup
             ),
         ),
         cause => unless_lost(Resource::Memory, context).unwrap_or_else(|| match cause {
@@ -75,7 +75,7 @@ pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
             None => Saying::fine("MemoryAvailable", "no threshold on memory.available is met"),
         }),
     };
-    say(OwnCondition::MemoryLow, &saying, context, status)
+    say(NodepulseCondition::MemoryLow, &saying, context, status)
 }
 
 /// Appends `PIDsLow`. A pods cgroup without a limit is not one that cannot be seen.
@@ -96,7 +96,7 @@ pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
             Saying::fine("PIDsAvailable", "no threshold on pid.available is met")
         }),
     };
-    say(OwnCondition::PidsLow, &saying, context, status)
+    say(NodepulseCondition::PidsLow, &saying, context, status)
 }
 
 /// Appends `DiskSpaceLow`.
@@ -113,12 +113,12 @@ pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
             None => Saying::fine("SpaceAvailable", "no threshold on space or inodes is met"),
         }
     });
-    say(OwnCondition::DiskSpaceLow, &saying, context, status)
+    say(NodepulseCondition::DiskSpaceLow, &saying, context, status)
 }
 
 /// Appends `DiskIOPressure`, which node mode writes too.
 pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    if !is_on(OwnCondition::DiskIoPressure, context) {
+    if !is_on(NodepulseCondition::DiskIoPressure, context) {
         return Ok(());
     }
     disks::set(context, status)
@@ -127,7 +127,7 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
 /// Appends `FrequentOOMKills`.
 pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let minutes = WITHIN.as_secs() / 60;
-    let saying = match context.facts.own.kills {
+    let saying = match context.facts.companion.kills {
         Pressure::UnderPressure { .. } => Saying::problem(
             "FrequentOOMKills",
             format!(
@@ -135,43 +135,48 @@ pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
                  {minutes} minutes"
             ),
         ),
-        Pressure::Relieved => Saying::fine(
+        Pressure::Normal => Saying::fine(
             "FewOOMKills",
             format!(
                 "fewer than {FREQUENT} processes of pods were killed for want of memory within \
                  {minutes} minutes"
             ),
         ),
-        Pressure::Unread => Saying::unknown("nothing tells of kills"),
+        Pressure::Unknown => Saying::unknown("nothing tells of kills"),
     };
-    say(OwnCondition::FrequentOomKills, &saying, context, status)
+    say(
+        NodepulseCondition::FrequentOomKills,
+        &saying,
+        context,
+        status,
+    )
 }
 
 /// Appends `MemoryStallPressure`.
 pub fn memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    stall(OwnCondition::MemoryStallPressure, context, status)
+    stall(NodepulseCondition::MemoryStallPressure, context, status)
 }
 
 /// Appends `DiskStallPressure`.
 pub fn disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    stall(OwnCondition::DiskStallPressure, context, status)
+    stall(NodepulseCondition::DiskStallPressure, context, status)
 }
 
 /// Appends `PodsMemoryStallPressure`.
 pub fn pods_memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    stall(OwnCondition::PodsMemoryStallPressure, context, status)
+    stall(NodepulseCondition::PodsMemoryStallPressure, context, status)
 }
 
 /// Appends `PodsDiskStallPressure`.
 pub fn pods_disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    stall(OwnCondition::PodsDiskStallPressure, context, status)
+    stall(NodepulseCondition::PodsDiskStallPressure, context, status)
 }
 
-fn stall(own: OwnCondition, context: &Context<'_>, status: &mut NodeStatus) -> Set {
+fn stall(own: NodepulseCondition, context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let Some(stall) = own.stall() else {
         return Ok(());
     };
-    let facts = &context.facts.own;
+    let facts = &context.facts.companion;
     let tasks = match stall.of {
         StallOf::Node => "tasks of the node".to_owned(),
         StallOf::Pods => format!("tasks below the pods cgroup {}", facts.pods_cgroup),
@@ -190,11 +195,11 @@ fn stall(own: OwnCondition, context: &Context<'_>, status: &mut NodeStatus) -> S
                  transition period"
             ),
         ),
-        Pressure::Relieved => Saying::fine(
+        Pressure::Normal => Saying::fine(
             "NotStalled",
             format!("{tasks} have not waited for {what} {percent}% of the time"),
         ),
-        Pressure::Unread => Saying::unknown(format!(
+        Pressure::Unknown => Saying::unknown(format!(
             "how long {tasks} wait for {what} cannot be read (pressure stall information)"
         )),
     };
@@ -205,10 +210,10 @@ fn stall(own: OwnCondition, context: &Context<'_>, status: &mut NodeStatus) -> S
 fn why(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     match context.pressure(resource) {
         Pressure::UnderPressure { .. } => {
-            let cause = context.facts.own.causes.get(&resource);
+            let cause = context.facts.companion.causes.get(&resource);
             Some(cause.copied().unwrap_or(Cause::Stored))
         }
-        Pressure::Relieved | Pressure::Unread => None,
+        Pressure::Normal | Pressure::Unknown => None,
     }
 }
 
@@ -235,7 +240,7 @@ pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Cont
     let lost = if lost.is_empty() { &[all] } else { lost };
     let names = lost
         .iter()
-        .map(|signal| name(*signal, &context.facts.own.pods_cgroup));
+        .map(|signal| name(*signal, &context.facts.companion.pods_cgroup));
     format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
 }
 
@@ -243,7 +248,7 @@ pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Cont
 fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Saying {
     match cause {
         Cause::Below { signal, threshold } => {
-            let signal = name(signal, &context.facts.own.pods_cgroup);
+            let signal = name(signal, &context.facts.companion.pods_cgroup);
             let message =
                 format!("{signal} has been below {threshold} within the transition period");
             Saying::problem(reason, message)
@@ -273,14 +278,19 @@ fn name(signal: Signal, pods_cgroup: &str) -> String {
     }
 }
 
-fn is_on(own: OwnCondition, context: &Context<'_>) -> bool {
-    context.facts.own.checks.contains(&own)
+fn is_on(own: NodepulseCondition, context: &Context<'_>) -> bool {
+    context.facts.companion.checks.contains(&own)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a setter")]
-fn say(own: OwnCondition, saying: &Saying, context: &Context<'_>, status: &mut NodeStatus) -> Set {
+fn say(
+    own: NodepulseCondition,
+    saying: &Saying,
+    context: &Context<'_>,
+    status: &mut NodeStatus,
+) -> Set {
     if is_on(own, context) {
-        let verdict = Verdict {
+        let verdict = ComputedCondition {
             type_: own.type_(),
             status: saying.status,
             reason: saying.reason,
@@ -303,7 +313,7 @@ mod tests {
     use crate::reading::Stall;
 
     const UNDER: Pressure = Pressure::UnderPressure {
-        last_over: BootNanos(1),
+        last_exceeded: BootNanos(1),
     };
 
     fn said(facts: &Facts, before: Vec<Condition>) -> Vec<Condition> {
@@ -316,7 +326,7 @@ mod tests {
         status.conditions
     }
 
-    fn one(own: OwnCondition, facts: &Facts) -> Condition {
+    fn one(own: NodepulseCondition, facts: &Facts) -> Condition {
         let mut all = said(facts, Vec::new()).into_iter();
         all.find(|c| c.type_ == own.type_()).unwrap()
     }
@@ -324,10 +334,10 @@ mod tests {
     /// Calm, but for resources that are under pressure for these causes, and those with a lost source.
     fn with(causes: &[(Resource, Cause)], lost: &[Resource]) -> Facts {
         let mut facts = facts();
-        facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Relieved)).into();
+        facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Normal)).into();
         for (resource, cause) in causes {
             facts.pressures.insert(*resource, UNDER);
-            facts.own.causes.insert(*resource, *cause);
+            facts.companion.causes.insert(*resource, *cause);
         }
         let signals = |resource| {
             let all = Signal::ALL.into_iter();
@@ -348,7 +358,10 @@ mod tests {
     fn a_calm_node_says_nine_times_that_all_is_well_in_the_declared_order() {
         let said = said(&with(&[], &[]), Vec::new());
         let types: Vec<_> = said.iter().map(|c| c.type_.as_str()).collect();
-        assert_eq!(types, OwnCondition::ALL.map(OwnCondition::type_));
+        assert_eq!(
+            types,
+            NodepulseCondition::ALL.map(NodepulseCondition::type_)
+        );
         let declared: Vec<_> = COMPANION.iter().map(|(name, _)| *name).collect();
         assert_eq!(types, declared);
         assert!(said.iter().all(|c| c.status == Status::False), "{said:#?}");
@@ -356,7 +369,7 @@ mod tests {
 
     /// Whose, why it is under pressure, what is lost, and what comes of it.
     type Row<'a> = (
-        OwnCondition,
+        NodepulseCondition,
         &'a [(Resource, Cause)],
         &'a [Resource],
         Status,
@@ -365,7 +378,7 @@ mod tests {
 
     #[test]
     fn reasons_follow_what_was_short() {
-        use OwnCondition::{DiskSpaceLow, MemoryLow, PidsLow};
+        use NodepulseCondition::{DiskSpaceLow, MemoryLow, PidsLow};
         use Resource::{Disk, Memory, Pids, PodsPids};
         let pids = below(Signal::PidAvailable);
         let pods_pids = below(Signal::AllocatablePidAvailable);
@@ -427,9 +440,15 @@ mod tests {
     #[test]
     fn what_is_turned_off_or_not_told_is_not_said_to_be_well() {
         let mut facts = with(&[], &[]);
-        facts.own.checks.remove(&OwnCondition::DiskIoPressure);
-        facts.own.checks.remove(&OwnCondition::MemoryLow);
-        facts.own.kills = Pressure::Unread;
+        facts
+            .companion
+            .checks
+            .remove(&NodepulseCondition::DiskIoPressure);
+        facts
+            .companion
+            .checks
+            .remove(&NodepulseCondition::MemoryLow);
+        facts.companion.kills = Pressure::Unknown;
         facts.stalls.remove(&Stall::ALL[3]);
         let said = said(&facts, Vec::new());
         let unknown: Vec<_> = said

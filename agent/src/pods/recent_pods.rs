@@ -12,15 +12,15 @@ pub const LONGEST_PATH: usize = 512;
 
 /// Path by id of the cgroups that were used last. An id is never given twice while the node is up.
 #[derive(Debug, Clone, Default)]
-pub struct Graveyard {
+pub struct RecentPods {
     paths: HashMap<CgroupId, (u64, String)>,
     by_age: BTreeMap<u64, CgroupId>,
     turn: u64,
 }
 
-impl Graveyard {
+impl RecentPods {
     /// Remembers a path, in place of the one that was not used for longest.
-    pub fn bury(&mut self, id: CgroupId, path: &str) {
+    pub fn remember(&mut self, id: CgroupId, path: &str) {
         if path.len() > LONGEST_PATH {
             return;
         }
@@ -63,14 +63,14 @@ mod tests {
 
     #[test]
     fn the_longest_unused_is_forgotten_first_and_nothing_grows() {
-        let mut graveyard = Graveyard::default();
+        let mut recent_pods = RecentPods::default();
         let id = |n: usize| CgroupId(n as u64);
         for n in 0..MOST_PATHS {
-            graveyard.bury(id(n), &format!("/a/{n}"));
+            recent_pods.remember(id(n), &format!("/a/{n}"));
         }
-        assert_eq!(graveyard.path(id(0)), Some("/a/0"));
-        graveyard.bury(id(1), "/a/1");
-        graveyard.bury(id(MOST_PATHS), "/new");
+        assert_eq!(recent_pods.path(id(0)), Some("/a/0"));
+        recent_pods.remember(id(1), "/a/1");
+        recent_pods.remember(id(MOST_PATHS), "/new");
         let rows = [
             (0, Some("/a/0"), "asked for"),
             (1, Some("/a/1"), "seen again"),
@@ -79,21 +79,21 @@ mod tests {
             (MOST_PATHS, Some("/new"), "the new one"),
         ];
         for (n, expected, why) in rows {
-            assert_eq!(graveyard.path(id(n)), expected, "{why}");
+            assert_eq!(recent_pods.path(id(n)), expected, "{why}");
         }
         for n in 0..10 * MOST_PATHS {
-            graveyard.bury(id(n % (2 * MOST_PATHS)), "/x");
-            assert_eq!(graveyard.paths.len(), graveyard.by_age.len());
-            assert!(graveyard.paths.len() <= MOST_PATHS);
+            recent_pods.remember(id(n % (2 * MOST_PATHS)), "/x");
+            assert_eq!(recent_pods.paths.len(), recent_pods.by_age.len());
+            assert!(recent_pods.paths.len() <= MOST_PATHS);
         }
     }
 
     #[test]
     fn a_path_that_only_a_tenant_would_make_is_not_kept() {
-        let mut graveyard = Graveyard::default();
-        graveyard.bury(CgroupId(1), &"x".repeat(LONGEST_PATH));
-        graveyard.bury(CgroupId(2), &"x".repeat(LONGEST_PATH + 1));
-        assert!(graveyard.path(CgroupId(1)).is_some());
-        assert_eq!(graveyard.path(CgroupId(2)), None);
+        let mut recent_pods = RecentPods::default();
+        recent_pods.remember(CgroupId(1), &"x".repeat(LONGEST_PATH));
+        recent_pods.remember(CgroupId(2), &"x".repeat(LONGEST_PATH + 1));
+        assert!(recent_pods.path(CgroupId(1)).is_some());
+        assert_eq!(recent_pods.path(CgroupId(2)), None);
     }
 }

@@ -1,0 +1,41 @@
+//! The input of one evaluation.
+
+use crate::reading::{Reading, Signal};
+
+/// One sample of one signal. A signal without a sample keeps its last known state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sample {
+    /// The value was read.
+    Read(Reading),
+    /// There is nothing to observe: no pods cgroup, no limit, no inodes. No threshold is met then.
+    Absent(Signal),
+    /// The read failed or timed out.
+    Missing(Signal),
+}
+
+impl Sample {
+    /// The sampled signal.
+    #[must_use]
+    pub const fn signal(&self) -> Signal {
+        match self {
+            Self::Read(reading) => reading.signal,
+            Self::Absent(signal) | Self::Missing(signal) => *signal,
+        }
+    }
+}
+
+/// The state of all disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskStates<'a> {
+    /// No source measures how quickly disks respond.
+    Unavailable,
+    /// The unhealthy disks; all lists are empty if every disk is healthy.
+    Known {
+        /// They respond late.
+        slow: &'a [String],
+        /// They have requests in flight and complete none.
+        stalled: &'a [String],
+        /// They return errors.
+        failing: &'a [String],
+    },
+}
