@@ -450,7 +450,7 @@ impl App {
                 why = ?change.reason,
                 "pressure changed"
             );
-            self.journal.changed(change, now.wall);
+            self.journal.record_change(change, now.wall);
             let stamp = cause.filter(|(resource, _)| *resource == change.resource);
             if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
                 reporting.caused_by(resource, stamp);

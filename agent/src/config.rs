@@ -18,6 +18,7 @@ use crate::pressure::Policy;
 
 mod allocation;
 mod checks;
+mod companion;
 mod defaults;
 mod duration;
 mod effective;
@@ -29,13 +30,12 @@ mod labels;
 mod layers;
 mod live;
 mod loader;
-mod own;
 mod raw;
 
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use layers::Overrides;
-pub use live::Changes;
+pub use live::ConfigChanges;
 
 use error::one_line;
 use keys::Keys;
@@ -76,7 +76,7 @@ pub enum Tier {
 
 /// `kernel.probes`: what programs may be attached for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProbeFor {
+pub enum ProbeGroup {
     /// `oom`: kills.
     Oom,
     /// `scope`: the kernel's own word on what a kill was about.
@@ -100,7 +100,7 @@ pub enum Sandbox {
 
 /// What Ready says while there is no container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
+pub enum RuntimePolicy {
     /// False: containers cannot run here.
     Missing,
     /// True: `allowReadyWithoutRuntime` says that this is meant.
@@ -142,7 +142,7 @@ pub struct DiskIo {
 
 /// `psi`: when tasks wait too much.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Psi {
+pub struct PsiConfig {
     /// Whether pressure stall information is used at all.
     pub enabled: bool,
     /// Percent of the time.
@@ -186,7 +186,7 @@ pub struct Config {
     /// `conditions`: those of our own that companion mode writes.
     pub conditions: BTreeSet<NodepulseCondition>,
     /// `taints`: what conditions of our own taint the Node with while they are True.
-    pub own_taints: BTreeMap<NodepulseCondition, Taint>,
+    pub nodepulse_taints: BTreeMap<NodepulseCondition, Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
     /// `nodeIP`: none, one, or one of each family.
@@ -201,18 +201,18 @@ pub struct Config {
     /// `diskIO`.
     pub disk_io: DiskIo,
     /// `psi`.
-    pub psi: Psi,
+    pub psi: PsiConfig,
     /// `oom.nodeEvents`: whether kills for want of the node's memory, and those outside pods, are
     /// Events on the Node.
     pub oom_node_events: bool,
     /// `v<kubernetesVersion>+nodepulse.<our version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.
-    pub runtime: Runtime,
+    pub runtime: RuntimePolicy,
     /// `kernel.tier`.
     pub tier: Tier,
     /// `kernel.probes`.
-    pub probes: BTreeSet<ProbeFor>,
+    pub probes: BTreeSet<ProbeGroup>,
     /// `events.queue`: how many Events may wait for the API server.
     pub event_queue: usize,
     /// `serve.address`; `None` where nothing is to be served.
@@ -238,18 +238,18 @@ pub enum PerPodMetrics {
 
 /// What one load gives.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The checked value.
     pub config: Config,
     /// The same as it was written, key by key.
     pub effective: Effective,
     /// What was accepted and says nothing here.
-    pub ignored: Ignored,
+    pub ignored: IgnoredKeys,
 }
 
 /// Keys that were accepted and say nothing here, escaped. Each kind is to be told once.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Ignored {
+pub struct IgnoredKeys {
     /// Of the kubelet's server on port 10250, which does not exist here.
     pub server: Vec<String>,
     /// Others of a `KubeletConfiguration`.
@@ -286,8 +286,8 @@ pub fn load(
     env: &dyn Fn(&str) -> Option<String>,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
     hostname: &str,
-) -> Result<Loaded, ConfigError> {
-    let mut ignored = Ignored::default();
+) -> Result<LoadedConfig, ConfigError> {
+    let mut ignored = IgnoredKeys::default();
     let (path, need) = main_file(overrides, env);
     let mut files = Vec::new();
     let parts = overrides.parts.iter().rev();
@@ -316,7 +316,7 @@ pub fn load(
     let files = files.as_slice();
     let keys = Keys::new(Layers { env, files }, overrides);
     let (config, effective) = Loader(keys).load(hostname)?;
-    Ok(Loaded {
+    Ok(LoadedConfig {
         config,
         effective,
         ignored,

@@ -55,7 +55,7 @@ struct Entry {
 
 /// What is true at the moment of the question.
 #[derive(Debug, Clone, Copy)]
-pub struct Present<'a> {
+pub struct CurrentState<'a> {
     /// Name of the Node.
     pub node: &'a str,
     /// Thresholds and states.
@@ -76,14 +76,14 @@ pub struct Present<'a> {
 
 impl Journal {
     /// Takes note of what was looked at.
-    pub fn looked(&mut self, looks: &[Sample], now: BootNanos) {
+    pub fn record_samples(&mut self, looks: &[Sample], now: BootNanos) {
         for look in looks {
             self.looks.insert(look.signal(), (*look, now));
         }
     }
 
     /// Takes note of a resource's new state.
-    pub fn changed(&mut self, change: &PressureChange, at: SystemTime) {
+    pub fn record_change(&mut self, change: &PressureChange, at: SystemTime) {
         let why = words(&change.reason);
         self.note(
             Ground::Resource(change.resource),
@@ -94,7 +94,7 @@ impl Journal {
     }
 
     /// Takes note of a stall's new state.
-    pub fn stalled(&mut self, change: &StallChange, at: SystemTime) {
+    pub fn record_stall_change(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
             Pressure::Unknown => "the pressure file cannot be read".to_owned(),
             Pressure::Normal => "tasks wait little, and have for the transition period".to_owned(),
@@ -130,19 +130,19 @@ impl Journal {
     }
 
     /// The API server has these.
-    pub fn stored(&mut self, conditions: &[Condition]) {
+    pub fn record_stored(&mut self, conditions: &[Condition]) {
         self.known.conditions = conditions.to_vec();
-        self.on_node(conditions);
+        self.record_on_node(conditions);
     }
 
     /// The API server has these by now, whatever they should be.
-    pub fn on_node(&mut self, conditions: &[Condition]) {
+    pub fn record_on_node(&mut self, conditions: &[Condition]) {
         self.on_node = Some(conditions.to_vec());
     }
 
     /// What the Node says of a condition, where that is not what it should say: nothing, where it does
     /// not have it.
-    fn otherwise(&self, condition: &Condition, present: Present<'_>) -> Option<Value> {
+    fn otherwise(&self, condition: &Condition, present: CurrentState<'_>) -> Option<Value> {
         let all = self.on_node.as_ref()?;
         let there = all.iter().find(|there| there.type_ == condition.type_);
         let said = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
@@ -166,13 +166,13 @@ impl Journal {
     }
 
     /// Takes note of what each condition is now.
-    pub fn settled(&mut self, status: &NodeStatus) {
+    pub fn record_status(&mut self, status: &NodeStatus) {
         self.known.conditions.clone_from(&status.conditions);
     }
 
     /// Every condition of `status`, and why it is so.
     #[must_use]
-    pub fn explain(&self, status: &NodeStatus, present: Present<'_>) -> Value {
+    pub fn explain(&self, status: &NodeStatus, present: CurrentState<'_>) -> Value {
         let conditions = status.conditions.iter();
         let conditions: Vec<Value> = conditions
             .map(|condition| self.condition(condition, present))
@@ -186,7 +186,7 @@ impl Journal {
         })
     }
 
-    fn condition(&self, condition: &Condition, present: Present<'_>) -> Value {
+    fn condition(&self, condition: &Condition, present: CurrentState<'_>) -> Value {
         let grounds = grounds(&condition.type_);
         let mut told = Map::new();
         let mut tell = |key: &str, value: Value| told.insert(key.to_owned(), value);
@@ -263,7 +263,7 @@ impl Journal {
 }
 
 /// When a True condition can end at the earliest: a look that is over moves it.
-fn ends(grounds: &[Ground], present: Present<'_>) -> Option<SystemTime> {
+fn ends(grounds: &[Ground], present: CurrentState<'_>) -> Option<SystemTime> {
     let held = grounds.iter().filter_map(|ground| {
         let pressure = match ground {
             Ground::Resource(resource) => present.evaluator.pressure(*resource),
@@ -292,7 +292,7 @@ fn grounds(type_: &str) -> Vec<Ground> {
     resources.map(Ground::Resource).chain(stall).collect()
 }
 
-fn change(entry: &Entry, present: Present<'_>) -> Value {
+fn change(entry: &Entry, present: CurrentState<'_>) -> Value {
     json!({
         "at": (present.time)(entry.at),
         "from": state(entry.from),
@@ -392,9 +392,9 @@ mod tests {
         let mut journal = Journal::default();
         for (second, available) in [(0, 500), (10, 99), (20, 400)] {
             let looks = [memory(available)];
-            journal.looked(&looks, at(second).boot);
+            journal.record_samples(&looks, at(second).boot);
             for change in evaluator.evaluate(&looks, at(second).boot) {
-                journal.changed(&change, at(second).wall);
+                journal.record_change(&change, at(second).wall);
             }
         }
         let status = NodeStatus {
@@ -404,7 +404,7 @@ mod tests {
             ],
             ..NodeStatus::default()
         };
-        let present = Present {
+        let present = CurrentState {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
@@ -447,7 +447,7 @@ mod tests {
             to: Pressure::Normal,
         };
         for n in 0..1_000 {
-            journal.stalled(&change, at(n).wall);
+            journal.record_stall_change(&change, at(n).wall);
         }
         assert_eq!(journal.changes.len(), CHANGES);
         assert_eq!(journal.changes[0].at, at(1_000 - 64).wall, "the newest");

@@ -16,9 +16,9 @@ pub mod cgroup;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;
-pub mod own;
 pub mod pids;
 pub mod psi;
+pub mod self_process;
 pub mod statfs;
 pub mod volumes;
 
@@ -71,7 +71,7 @@ pub enum HostError {
         "found no {want} in {}; check what is mounted there, or report the kernel's release",
         path.display()
     )]
-    Garbled {
+    Malformed {
         /// The file.
         path: PathBuf,
         /// What we looked for.
@@ -108,7 +108,7 @@ impl HostError {
                         .any(|&errno| is_errno(source, errno))
             }
             Self::TooLarge { .. }
-            | Self::Garbled { .. }
+            | Self::Malformed { .. }
             | Self::NoMemoryController { .. }
             | Self::Interfaces { .. } => false,
         }
@@ -201,11 +201,11 @@ impl HostFile {
     /// The one number that the file holds.
     pub(crate) fn number(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         self.read(buf)?;
-        parse_u64(buf.trim_ascii()).ok_or_else(|| self.garbled("number"))
+        parse_u64(buf.trim_ascii()).ok_or_else(|| self.malformed("number"))
     }
 
-    pub(crate) fn garbled(&self, want: &'static str) -> HostError {
-        HostError::Garbled {
+    pub(crate) fn malformed(&self, want: &'static str) -> HostError {
+        HostError::Malformed {
             path: self.0.clone(),
             want,
         }

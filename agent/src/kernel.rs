@@ -6,8 +6,8 @@
 
 mod attach;
 pub mod btf;
+pub mod counters;
 pub mod disks;
-pub mod figures;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;
@@ -17,6 +17,6 @@ pub mod ring;
 pub mod support;
 pub mod wanted;
 
-pub use loader::{Kernel, Loaded};
+pub use loader::{Kernel, LoadedKernel};
 pub use support::{Probe, ProbeState, Support};
-pub use wanted::{Rung, Wanted};
+pub use wanted::{KillHook, Wanted};

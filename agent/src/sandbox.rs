@@ -24,7 +24,7 @@ pub use profile::{Plugin, Profile};
 
 /// What was given up, and what was not.
 #[derive(Debug)]
-pub struct Held {
+pub struct SandboxReport {
     capabilities: String,
     bounding: &'static str,
     landlock: String,
@@ -39,7 +39,7 @@ pub struct Held {
 /// the probes works: kernels before 5.19 can ask for `CAP_BPF` even then, and it is kept there.
 ///
 /// Takes about a millisecond.
-pub fn enter(profile: &Profile, map_look_up: impl Fn() -> bool) -> Held {
+pub fn enter(profile: &Profile, map_look_up: impl Fn() -> bool) -> SandboxReport {
     let mut faults = Vec::new();
     if let Some(why) = other_threads() {
         faults.push(why);
@@ -66,7 +66,7 @@ pub fn enter(profile: &Profile, map_look_up: impl Fn() -> bool) -> Held {
         note("seccomp", &err);
     }
     let (tried, gets_through) = trial::run(profile);
-    Held {
+    SandboxReport {
         capabilities: capabilities::effective(),
         bounding,
         landlock,
@@ -76,10 +76,10 @@ pub fn enter(profile: &Profile, map_look_up: impl Fn() -> bool) -> Held {
     }
 }
 
-impl Held {
+impl SandboxReport {
     /// What is not as it should be; `None` where everything holds.
     #[must_use]
-    pub fn weakness(&self) -> Option<String> {
+    pub fn gaps(&self) -> Option<String> {
         let through = self.gets_through.iter().map(|what| format!("can {what}"));
         let all: Vec<String> = self.faults.iter().cloned().chain(through).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -87,7 +87,7 @@ impl Held {
 
     /// Writes one line to the log.
     pub fn log(&self) {
-        let weakness = self.weakness();
+        let weakness = self.gaps();
         macro_rules! line {
             ($level:ident, $($more:tt)*) => {
                 $level!(

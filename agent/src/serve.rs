@@ -119,7 +119,7 @@ pub enum Readiness {
 
 /// What only the loop knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum QueryKind {
     /// The metrics, in their own format.
     Metrics,
     /// The status that should be at the API server, as JSON.
@@ -132,7 +132,7 @@ pub enum Subject {
 #[derive(Debug)]
 pub struct Query {
     /// What.
-    pub subject: Subject,
+    pub subject: QueryKind,
     /// Takes the text.
     pub answer: oneshot::Sender<String>,
 }
@@ -218,7 +218,7 @@ impl Front {
     }
 
     /// What the loop says of it; `None` where it has no time for that.
-    async fn ask(&self, subject: Subject) -> Option<String> {
+    async fn ask(&self, subject: QueryKind) -> Option<String> {
         let ask = async {
             let _one = self.one.acquire().await.ok()?;
             let (answer, answered) = oneshot::channel();

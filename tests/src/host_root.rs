@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(machine.os_image, "Debian GNU/Linux 12 (bookworm)");
         assert_eq!(machine.machine_id, "00000000000040008000000000000001");
 
-        let pids = node_pids::Source::new(&host.root())
+        let pids = node_pids::PidFiles::new(&host.root())
             .read(&mut Vec::new())
             .unwrap();
         assert_eq!((pids.max, pids.tasks), (1000, 900));

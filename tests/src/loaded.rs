@@ -29,7 +29,7 @@ pub struct Loaded {
 
 impl Loaded {
     /// Reads both rings from now on. Must be called in a runtime.
-    pub fn start(loaded: loader::Loaded) -> Self {
+    pub fn start(loaded: loader::LoadedKernel) -> Self {
         let (send, events) = mpsc::channel(1024);
         let (leaving, told) = watch::channel(false);
         for (ring, told) in [(loaded.crit, told.clone()), (loaded.bulk, told)] {

@@ -20,7 +20,7 @@ use nodepulse::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, S
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
-use nodepulse::kernel::figures::Figures;
+use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
 use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
@@ -225,7 +225,7 @@ impl Node {
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
-        let (counted, figures) = watch::channel(Figures::default());
+        let (counted, figures) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, words) = mpsc::channel(1);
         let outside = Outside {
@@ -338,7 +338,7 @@ pub struct Running {
     reload: mpsc::Sender<()>,
     logind: mpsc::Sender<PowerMessage>,
     kernel: Kernel,
-    counted: watch::Sender<Figures>,
+    counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
     stop: oneshot::Sender<()>,
@@ -353,7 +353,7 @@ impl Running {
     }
 
     /// The kernel has counted so much so far.
-    pub fn counted(&self, figures: Figures) {
+    pub fn counted(&self, figures: ProbeCounters) {
         self.counted.send_replace(figures);
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nodepulse::clock::{BootNanos, Clock};
-use nodepulse::kernel::{Probe, ProbeState, Rung, Wanted};
+use nodepulse::kernel::{KillHook, Probe, ProbeState, Wanted};
 use nodepulse::units::DeviceNumber;
 
 use crate::loaded::disks::{self, Disk};
@@ -401,9 +401,9 @@ fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
         }
     }
     let rung = if mark_victim_has_task()? {
-        Rung::Task
+        KillHook::Task
     } else {
-        Rung::Fentry
+        KillHook::Fentry
     };
     let came_to = (support.kills(), support.tier(), support.exact_scope());
     assert_eq!(came_to, (Some(rung), "btf", true), "{said:?}");

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use nodepulse::kernel::{ProbeState, Rung, Support, Wanted, loader, object};
+use nodepulse::kernel::{KillHook, ProbeState, Support, Wanted, loader, object};
 use nodepulse::reading::StallKind;
 use nodepulse::record::{DiskAction, Via};
 use nodepulse::units::DeviceNumber;
@@ -36,8 +36,8 @@ fn with_probes<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded)
 
 /// Kills alone, by the exit of what was marked by its pid.
 fn with_exit_rung<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
-    let by_exit = |support: &Support| assert_eq!(support.kills(), Some(Rung::Exit));
-    with(&kills::only(Rung::Exit), by_exit, test);
+    let by_exit = |support: &Support| assert_eq!(support.kills(), Some(KillHook::Exit));
+    with(&kills::only(KillHook::Exit), by_exit, test);
 }
 
 fn with<F: Future<Output = io::Result<Loaded>>>(
@@ -91,7 +91,7 @@ fn a_kill_names_the_victim_its_cgroup_and_the_cgroup_that_was_at_its_limit() {
 fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     let inferred = |support: &Support| assert!(!support.exact_scope());
     with(
-        &kills::only(Rung::Task),
+        &kills::only(KillHook::Task),
         inferred,
         |mut loaded| async move {
             println!("{}", kills::limit(&mut loaded, &provoke()).await?);
@@ -150,8 +150,8 @@ fn only_what_is_wanted_is_loaded() {
         ..Wanted::NOTHING
     };
     let rows: [(Wanted, &[&str]); 4] = [
-        (kills::only(Rung::Task), &["oom_victim"]),
-        (kills::only(Rung::Exit), &["oom_exit", "oom_pid"]),
+        (kills::only(KillHook::Task), &["oom_victim"]),
+        (kills::only(KillHook::Exit), &["oom_exit", "oom_pid"]),
         (pids, &["pid_fork"]),
         (Wanted::NOTHING, &[]),
     ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::DropReason;
-use nodepulse::kernel::figures::Figures;
+use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
@@ -171,9 +171,9 @@ async fn kills_without_a_record_are_reported_by_number() {
 
     // Nothing but the ring's own counter reports these.
     world.count(2, 3);
-    node.counted(Figures {
+    node.counted(ProbeCounters {
         losses: vec![(DropReason::CritFull, 3)],
-        ..Figures::default()
+        ..ProbeCounters::default()
     });
     pass(Duration::from_mins(1)).await;
     world.assert_all_reported("no record at all");

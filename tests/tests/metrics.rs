@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_common::DropReason;
 use nodepulse::kernel::Probe;
-use nodepulse::kernel::figures::Figures;
+use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
 use nodepulse::record::{ScopeSource, Side};
 use nodepulse::units::DeviceNumber;
@@ -23,11 +23,11 @@ const PER_POD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfig
                        serve: {perPodMetrics: true}\n";
 
 /// What a kernel may have counted.
-fn figures() -> Figures {
+fn figures() -> ProbeCounters {
     let mut slots = [0; agent_common::settings::HISTOGRAM_SLOTS];
     slots[0] = 5;
     slots[10] = 2;
-    Figures {
+    ProbeCounters {
         losses: DropReason::ALL
             .iter()
             .zip(3..)

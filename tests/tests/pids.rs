@@ -10,7 +10,7 @@ use std::process::id;
 use std::time::Duration;
 
 use nodepulse::clock::Clock;
-use nodepulse::os::cgroup_watch::{self, Tree};
+use nodepulse::os::cgroup_watch::{self, WatchedTree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::process::{Process, node_mode};
@@ -92,7 +92,7 @@ impl Drop for Nested {
 )]
 async fn a_thousand_cgroups_a_second_wake_the_agent_once_a_second() {
     let mut tree = CgroupTree::of("pids", &format!("nodepulse-churn-{}", id())).unwrap();
-    let watched = Tree {
+    let watched = WatchedTree {
         top: tree.dir("kubepods"),
         depth: 4,
         files: &["pids.events.local", "pids.events"],

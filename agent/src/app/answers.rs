@@ -67,7 +67,7 @@ impl App {
 
     pub(super) fn looked(&mut self, looks: &[Sample], now: Now) {
         self.metering.looked(looks, &self.config.policy);
-        self.journal.looked(looks, now.boot);
+        self.journal.record_samples(looks, now.boot);
     }
 
     pub(super) fn reported(&mut self, report: Report, now: Now) {
@@ -77,10 +77,10 @@ impl App {
             once.took(&report);
         }
         if let Report::Synced { node, .. } = &report {
-            self.journal.on_node(node);
+            self.journal.record_on_node(node);
         }
         if let Report::Registered { stored, .. } = &report {
-            self.journal.stored(&stored.conditions);
+            self.journal.record_stored(&stored.conditions);
             match self.config.mode {
                 Mode::Companion => self.hold_own(stored, now),
                 Mode::Node => self.hold(stored, now),

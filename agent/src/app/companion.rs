@@ -36,7 +36,7 @@ pub(super) struct Companion {
 
 impl Companion {
     pub(super) fn new(config: &Config, writer: Writer) -> Self {
-        let taints = config.own_taints.clone();
+        let taints = config.nodepulse_taints.clone();
         Self {
             writer,
             taints: taints.into_iter().collect(),

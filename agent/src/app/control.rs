@@ -10,11 +10,11 @@ use super::power::Power;
 use super::reload::{Reloading, Reloads};
 use crate::api::convert;
 use crate::clock::{BootNanos, Now};
-use crate::explain::Present;
+use crate::explain::CurrentState;
 use crate::host::cgroup::pods::PodsPath;
 use crate::node_status::{NodeStatus, setters};
 use crate::notify::Notify;
-use crate::serve::{Query, Subject};
+use crate::serve::{Query, QueryKind};
 
 /// What stands beside the line.
 pub(super) struct Beside {
@@ -56,9 +56,9 @@ impl Heartbeat {
 impl App {
     pub(super) fn queried(&mut self, query: Query, now: Now) {
         let text = match query.subject {
-            Subject::Metrics => self.metrics(now),
-            Subject::Status => convert::status_value(&self.status(now)).to_string(),
-            Subject::Explain => self.explained(now),
+            QueryKind::Metrics => self.metrics(now),
+            QueryKind::Status => convert::status_value(&self.status(now)).to_string(),
+            QueryKind::Explain => self.explained(now),
         };
         if query.answer.send(text).is_err() {
             debug!("whoever asked is gone");
@@ -78,7 +78,7 @@ impl App {
 
     fn explained(&self, now: Now) -> String {
         let blocked = self.metering.lanes().blocked();
-        let present = Present {
+        let present = CurrentState {
             node: &self.config.node_name,
             evaluator: &self.evaluator,
             stalls: &self.facts.stalls,
@@ -96,7 +96,7 @@ impl App {
     pub(super) fn conditions(&mut self, now: Now) {
         self.metering.conditions(&self.facts, now);
         let status = self.status(now);
-        self.journal.settled(&status);
+        self.journal.record_status(&status);
     }
 
     /// Tells the service manager once the agent does its work.

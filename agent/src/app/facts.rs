@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::observe::Observe;
 use super::own;
-use crate::config::{Config, Runtime as Configured};
+use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
 use crate::node_status::{Disks, Facts, Runtime, Shutdown};
 
@@ -50,9 +50,9 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.companion.checks.clone_from(&config.conditions);
 }
 
-const fn runtime(configured: Configured) -> Runtime {
+const fn runtime(configured: RuntimePolicy) -> Runtime {
     match configured {
-        Configured::Missing => Runtime::Missing,
-        Configured::NotNeeded => Runtime::NotNeeded,
+        RuntimePolicy::Missing => Runtime::Missing,
+        RuntimePolicy::NotNeeded => Runtime::NotNeeded,
     }
 }

@@ -18,7 +18,7 @@ use crate::api::taints::TaintOutcome;
 use crate::api::{Client, Refusal};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
-use crate::kernel::figures::Figures;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
 use crate::metrics::{Label, Metrics, SetTotal as _};
@@ -28,7 +28,7 @@ use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
-use crate::serve::{self, Pages, Query, Readiness, Server, Site, Subject};
+use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 
 mod scrape;
 
@@ -40,7 +40,7 @@ const MAX_PODS: usize = 256;
 pub(super) struct Sources {
     pub(super) sites: Vec<Site>,
     /// What a simulated kernel has counted.
-    pub(super) figures: Option<watch::Receiver<Figures>>,
+    pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
     pub(super) client: Option<Client>,
     /// What conditions there are.
     pub(super) setters: Setters,
@@ -95,7 +95,7 @@ pub(super) struct Metering {
     /// The status that each condition had when we last looked; `None` before everything was
     /// evaluated once, since what is found at first is no transition.
     known: Option<BTreeMap<String, Status>>,
-    figures: Option<watch::Receiver<Figures>>,
+    figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
@@ -165,8 +165,8 @@ impl Metering {
             Input::Api(_) => "api",
             Input::Pods(_) => "pods",
             Input::Query(query) => match query.subject {
-                Subject::Metrics => "scrape",
-                Subject::Status | Subject::Explain => "control",
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
             },
             Input::Reload => "reload",
             Input::Power(_) => "logind",
@@ -348,7 +348,7 @@ impl Metering {
     }
 
     /// What a simulated kernel has counted; `None` with a real one.
-    pub(super) fn simulated(&self) -> Option<Figures> {
+    pub(super) fn simulated(&self) -> Option<ProbeCounters> {
         self.figures
             .as_ref()
             .map(|figures| figures.borrow().clone())
@@ -401,7 +401,7 @@ impl Metering {
     }
 
     /// Everything as it is at this moment.
-    fn text(&self, figures: &Figures, disks: &[(&str, &[u64])], now: Now) -> String {
+    fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
         self.own(now);

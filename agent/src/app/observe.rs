@@ -19,7 +19,7 @@ pub(super) struct Observe {
     /// Of the cgroup that it is for.
     pods: Option<(String, CgroupMemory)>,
     pods_cgroup: PodsPath,
-    pids: pids::Source,
+    pids: pids::PidFiles,
     last_pids: Option<pids::Pids>,
     buf: Vec<u8>,
 }
@@ -40,14 +40,14 @@ impl Observe {
     pub(super) fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let mut buf = Vec::new();
-        let total = meminfo::Source::new(&root)
+        let total = meminfo::MeminfoFile::new(&root)
             .read(&mut buf)
             .map(|info| info.total);
         let node = pods_cgroup.layout().zip(total.ok());
         Self {
             pods: None,
             node: node.map(|(layout, total)| RootMemory::new(&layout.memory, total)),
-            pids: pids::Source::new(&root),
+            pids: pids::PidFiles::new(&root),
             last_pids: None,
             root,
             pods_cgroup,

@@ -15,8 +15,8 @@ use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, listeners};
-use crate::kernel::figures::Figures;
-use crate::kernel::{Kernel, Loaded, Support, ring};
+use crate::kernel::counters::ProbeCounters;
+use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::logind::PowerMessage;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
@@ -54,7 +54,7 @@ pub struct Outside {
     /// Where metrics and health are served; `None`: at the ports that the configuration names.
     pub sites: Option<Vec<Site>>,
     /// What the kernel has counted, where somebody else speaks for it.
-    pub figures: Option<watch::Receiver<Figures>>,
+    pub figures: Option<watch::Receiver<ProbeCounters>>,
     /// Where more is told to whoever may open it.
     pub control: Option<Socket>,
     /// How the configuration is read again; `None`: it is not.
@@ -89,7 +89,7 @@ pub const fn setters_of(mode: Mode) -> Setters {
 #[derive(Debug)]
 pub enum KernelLine {
     /// The running kernel, by our programs.
-    Attached(Box<Loaded>),
+    Attached(Box<LoadedKernel>),
     /// Whoever holds the other end: records of a simulation.
     Fed(mpsc::Receiver<Received>),
     /// Nowhere: files only, for the reason that stands in each probe's state.
@@ -223,7 +223,7 @@ pub(super) fn doors(
     let mut stalls = stalls;
     let events = match line {
         KernelLine::Attached(loaded) => {
-            let Loaded {
+            let LoadedKernel {
                 kernel: attached,
                 crit,
                 bulk,

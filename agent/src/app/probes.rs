@@ -4,7 +4,7 @@ use tracing::{debug, info, warn};
 
 use super::execute;
 use crate::config::Config;
-use crate::kernel::figures::Figures;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::disks::DiskBoard;
 use crate::reading::Signal;
@@ -60,12 +60,12 @@ impl Probes {
     }
 
     /// What the kernel has counted, with one or two system calls for each number.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> ProbeCounters {
         let Some(kernel) = &self.kernel else {
-            return Figures::default();
+            return ProbeCounters::default();
         };
         let disk = |(device, _)| Some((device, kernel.disk(device)?.histogram));
-        Figures {
+        ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),
             disks: self.disks.watched().filter_map(disk).collect(),
@@ -74,7 +74,7 @@ impl Probes {
 
     /// Logs losses of records that the probes could not write, and gives whether there are more of
     /// them. `simulated`: what a simulated kernel has counted.
-    pub(super) fn log_losses(&mut self, simulated: Option<&Figures>) -> bool {
+    pub(super) fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
         let losses = match (simulated, counted) {
             (Some(figures), _) => figures.losses.clone(),
@@ -93,7 +93,7 @@ impl Probes {
 
 fn tell(support: &Support) {
     info!(programs = support.tier(), "kernel line");
-    let lacking = support.lacking();
+    let lacking = support.unavailable();
     for (probe, state) in &support.probes {
         let (name, hook) = (probe.program(), probe.hook());
         match state {

@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 use super::App;
 use super::blocking::Question;
 use crate::clock::Now;
-use crate::config::{Changes, Config, LogFormat, LogLevel};
+use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
 
 /// Ports below this need a right that is gone by now.
 const PRIVILEGED: u16 = 1024;
@@ -118,9 +118,9 @@ impl App {
             Ok(new) => {
                 let changes = self.adopt(*new, now);
                 tell(&changes);
-                if !changes.waiting.is_empty() {
+                if !changes.pending_restart.is_empty() {
                     "needs_restart"
-                } else if changes.taken.is_empty() {
+                } else if changes.applied.is_empty() {
                     "unchanged"
                 } else {
                     "applied"
@@ -139,10 +139,10 @@ impl App {
     }
 
     /// Takes over what can be, everywhere that it matters.
-    fn adopt(&mut self, new: Config, now: Now) -> Changes {
+    fn adopt(&mut self, new: Config, now: Now) -> ConfigChanges {
         let served = self.config.serve;
-        let mut changes = self.config.adopt(new);
-        if changes.taken.is_empty() {
+        let mut changes = self.config.apply(new);
+        if changes.applied.is_empty() {
             return changes;
         }
         let config = &self.config;
@@ -163,8 +163,8 @@ impl App {
         }
         if config.serve != served && !self.serve_elsewhere() {
             self.config.serve = served;
-            changes.taken.retain(|key| *key != "serve.address");
-            changes.waiting.push("serve.address");
+            changes.applied.retain(|key| *key != "serve.address");
+            changes.pending_restart.push("serve.address");
         }
         self.configure_pids(now);
         // By the new thresholds, at once.
@@ -184,8 +184,11 @@ impl App {
     }
 }
 
-fn tell(changes: &Changes) {
-    let Changes { taken, waiting } = changes;
+fn tell(changes: &ConfigChanges) {
+    let ConfigChanges {
+        applied: taken,
+        pending_restart: waiting,
+    } = changes;
     info!(changed = ?taken, "configuration read again");
     if !waiting.is_empty() {
         warn!(keys = ?waiting, "needs restart");

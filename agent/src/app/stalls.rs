@@ -191,7 +191,7 @@ impl App {
     fn look_at_stall(&mut self, stall: Stall, now: Now) {
         let sample = self.stalls.sample(stall);
         if let Some(change) = self.stalls.board.apply_sample(stall, sample, now.boot) {
-            self.journal.stalled(&change, now.wall);
+            self.journal.record_stall_change(&change, now.wall);
             info!(
                 of = stall.of.as_str(),
                 kind = stall.kind.as_str(),

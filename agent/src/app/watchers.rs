@@ -16,7 +16,7 @@ use super::pod_pids::LEVELS;
 use crate::clock::Clock;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};
-use crate::os::cgroup_watch::{self, Tree};
+use crate::os::cgroup_watch::{self, WatchedTree};
 use crate::os::psi::Trigger;
 use crate::os::{kmsg, psi, uevent};
 use crate::record::{Received, Record};
@@ -106,14 +106,14 @@ async fn kills_logged(log: File, clock: Clock, records: mpsc::Sender<Received>) 
 
 /// The pods' cgroups: in the hierarchy that kills name, and in the one that counts pids. Version 2
 /// has one for both.
-fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<Tree> {
-    let tree = |hierarchy: &Hierarchy, files| Tree {
+fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
+    let tree = |hierarchy: &Hierarchy, files| WatchedTree {
         top: hierarchy.dir(cgroup),
         depth: LEVELS,
         files,
     };
     let counting = layout.pids.iter();
-    let mut trees: Vec<Tree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
+    let mut trees: Vec<WatchedTree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
     if layout.pids.as_ref() != Some(&layout.memory) {
         trees.push(tree(&layout.memory, &[]));
     }

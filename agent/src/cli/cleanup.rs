@@ -83,7 +83,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             } else {
                 &NodepulseCondition::ALL
             },
-            taints: config.own_taints.values().cloned().collect(),
+            taints: config.nodepulse_taints.values().cloned().collect(),
         };
         let cleaned = if arguments.all_nodes {
             all(&client, &ours).await

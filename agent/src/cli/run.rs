@@ -18,9 +18,11 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLogging, Stay};
 use crate::clock::Clock;
-use crate::config::{Config, Ignored, Loaded, Mode, Overrides, ProbeFor, Sandbox, Tier};
+use crate::config::{
+    Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier,
+};
 use crate::kernel::support::Missing;
-use crate::kernel::{Rung, Support, Wanted, loader, object};
+use crate::kernel::{KillHook, Support, Wanted, loader, object};
 use crate::lane::Purpose;
 use crate::logind;
 use crate::os::kmsg;
@@ -71,7 +73,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let overrides = arguments.settings.overrides();
     let (mut config, ignored) = match configuration(&overrides) {
-        Ok(Loaded {
+        Ok(LoadedConfig {
             config, ignored, ..
         }) => (config, ignored),
         Err(err) => return refuse(&err),
@@ -149,7 +151,7 @@ impl Prepared {
                 supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
             }
         };
-        memory::stay();
+        memory::protect();
         // What needs more rights than stay is opened here.
         let kmsg = kernel_log(&config, &kernel);
         let pods = app::pods_path(&config);
@@ -236,7 +238,7 @@ fn configured_anew(overrides: &Overrides) -> Result<Config, String> {
                 .to_owned(),
         );
     }
-    let Loaded {
+    let LoadedConfig {
         config, ignored, ..
     } = configuration(overrides)?;
     if let Some(why) = settings::overdrawn(&config) {
@@ -260,7 +262,7 @@ fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Res
         KernelLine::Attached(loaded) => loaded.kernel.losses().is_ok(),
         KernelLine::Fed(_) | KernelLine::None(_) => true,
     });
-    match held.weakness() {
+    match held.gaps() {
         Some(weakness) if config.sandbox == Sandbox::Require => Err(weakness),
         Some(_) | None => {
             held.log();
@@ -270,7 +272,7 @@ fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Res
 }
 
 /// What was accepted in the configuration and says nothing here.
-fn tell(ignored: &Ignored) {
+fn tell(ignored: &IgnoredKeys) {
     if !ignored.kubelet.is_empty() {
         let keys = ignored.kubelet.join(",");
         info!(
@@ -305,7 +307,7 @@ fn kernel_line(config: &Config) -> Result<KernelLine, String> {
     if config.tier != Tier::Btf || support.tier() == "btf" {
         return Ok(line);
     }
-    let mut lacking = support.lacking();
+    let mut lacking = support.unavailable();
     lacking.dedup_by_key(|(_, why)| *why);
     let lacking = lacking.iter();
     let said: Vec<String> = lacking
@@ -314,13 +316,13 @@ fn kernel_line(config: &Config) -> Result<KernelLine, String> {
     Err(said.join("; "))
 }
 
-pub(super) fn wanted(probes: &BTreeSet<ProbeFor>) -> Wanted {
+pub(super) fn wanted(probes: &BTreeSet<ProbeGroup>) -> Wanted {
     let wanted = |probe| probes.contains(&probe);
     Wanted {
-        kills: wanted(ProbeFor::Oom).then_some(Rung::Task),
-        scope: wanted(ProbeFor::Scope),
-        pids: wanted(ProbeFor::Pids),
-        disks: wanted(ProbeFor::Disks),
+        kills: wanted(ProbeGroup::Oom).then_some(KillHook::Task),
+        scope: wanted(ProbeGroup::Scope),
+        pids: wanted(ProbeGroup::Pids),
+        disks: wanted(ProbeGroup::Disks),
     }
 }
 

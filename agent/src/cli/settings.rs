@@ -10,12 +10,12 @@ use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
-use crate::config::{self, Config, Loaded, Mode, Overrides};
+use crate::config::{self, Config, LoadedConfig, Mode, Overrides};
 use crate::escape::escape;
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
 use crate::node_status::capacity;
-use crate::os::file_watch::Files;
+use crate::os::file_watch::WatchedFiles;
 
 /// In a pod with a service account this variable names the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -184,7 +184,7 @@ impl Settings {
 }
 
 /// All layers, put together and checked. `Err` is the one line that says what is wrong.
-pub(super) fn configuration(overrides: &Overrides) -> Result<Loaded, String> {
+pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, String> {
     let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
     let hostname = hostname.to_string_lossy();
     let parts = match config::directory(overrides, &variable) {
@@ -224,8 +224,8 @@ pub(super) fn overdrawn(config: &Config) -> Option<String> {
 }
 
 /// The files of [`configuration`], which may change; `None` for standard input.
-pub(super) fn files(overrides: &Overrides) -> Option<Files> {
-    Some(Files {
+pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
+    Some(WatchedFiles {
         file: config::file(overrides, &variable),
         parts: config::directory(overrides, &variable)?,
         end: PART,

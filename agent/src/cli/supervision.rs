@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::settings::variable;
 use crate::app::Stay;
 use crate::notify::{self, Notify};
-use crate::os::file_watch::{self, Files};
+use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::{self, Socket};
 use crate::state::{Claim, StateError};
 
@@ -63,7 +63,7 @@ pub(super) fn claim(directory: &Path) -> Result<(Option<Claim>, Option<Socket>),
 
 /// A word for each SIGHUP, and for each time that one of `files` may have changed. One word waits at
 /// most. Must be called in a runtime.
-pub(super) fn reloads(files: Option<Files>) -> io::Result<mpsc::Receiver<()>> {
+pub(super) fn reloads(files: Option<WatchedFiles>) -> io::Result<mpsc::Receiver<()>> {
     let (ask, asked) = mpsc::channel(1);
     let mut hangup = signal(SignalKind::hangup())?;
     let by_signal = ask.clone();

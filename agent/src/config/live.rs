@@ -4,11 +4,11 @@ use super::Config;
 
 /// The keys in which two configurations differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
+pub struct ConfigChanges {
     /// Those that are in force now.
-    pub taken: Vec<&'static str>,
+    pub applied: Vec<&'static str>,
     /// Those that need a restart: what they decide is done before rights are given up, or once.
-    pub waiting: Vec<&'static str>,
+    pub pending_restart: Vec<&'static str>,
 }
 
 /// Takes `new` apart field by field, so that a field without a place here does not compile.
@@ -19,18 +19,18 @@ macro_rules! fields {
     ) => {
         impl Config {
             /// Takes over of `new` what a running agent can, and says what changed.
-            pub fn adopt(&mut self, new: Self) -> Changes {
+            pub fn apply(&mut self, new: Self) -> ConfigChanges {
                 let Self { $($taken,)* $($waiting,)* } = new;
-                let mut changes = Changes::default();
+                let mut changes = ConfigChanges::default();
                 $(
                     if self.$taken != $taken {
                         self.$taken = $taken;
-                        changes.taken.push($taken_key);
+                        changes.applied.push($taken_key);
                     }
                 )*
                 $(
                     if self.$waiting != $waiting {
-                        changes.waiting.push($waiting_key);
+                        changes.pending_restart.push($waiting_key);
                     }
                 )*
                 changes
@@ -70,7 +70,7 @@ fields! {
     take_over: "takeOver",
     register_node: "registerNode",
     taints: "registerWithTaints",
-    own_taints: "taints",
+    nodepulse_taints: "taints",
     node_labels: "nodeLabels",
     attach_detach: "enableControllerAttachDetach",
     provider_id: "providerID",
@@ -118,19 +118,19 @@ mod tests {
         ];
         for (file, taken, waiting) in rows {
             let mut running = before.clone();
-            let mut changes = running.adopt(config(file));
+            let mut changes = running.apply(config(file));
             // The defaults of a mode are not what this is about.
-            changes.taken.retain(|key| !key.contains("evictionHard"));
-            assert_eq!(changes.taken, taken, "{file}");
-            assert_eq!(changes.waiting, waiting, "{file}");
+            changes.applied.retain(|key| !key.contains("evictionHard"));
+            assert_eq!(changes.applied, taken, "{file}");
+            assert_eq!(changes.pending_restart, waiting, "{file}");
             assert_eq!(running.mode, before.mode, "{file}");
             assert_eq!(running.sandbox, before.sandbox, "{file}");
         }
         let mut running = before.clone();
-        let changes = running.adopt(config("evictionHard: {memory.available: 7Gi}\n"));
-        assert_eq!(changes.waiting, [""; 0]);
-        assert_eq!(changes.taken.len(), 2, "what reserves memory follows");
+        let changes = running.apply(config("evictionHard: {memory.available: 7Gi}\n"));
+        assert_eq!(changes.pending_restart, [""; 0]);
+        assert_eq!(changes.applied.len(), 2, "what reserves memory follows");
         assert_ne!(running.policy, before.policy);
-        assert_eq!(running.adopt(running.clone()), Changes::default());
+        assert_eq!(running.apply(running.clone()), ConfigChanges::default());
     }
 }

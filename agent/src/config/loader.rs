@@ -9,8 +9,10 @@ use super::error::ConfigError;
 use super::keys::{Keys, key};
 use super::layers::Setting;
 use super::raw::RawTaint;
-use super::{Config, DiskIo, LogFormat, LogLevel, Mode, ProbeFor, Psi, Runtime, Sandbox, Tier};
-use super::{allocation, checks, defaults, eviction, labels, own};
+use super::{
+    Config, DiskIo, LogFormat, LogLevel, Mode, ProbeGroup, PsiConfig, RuntimePolicy, Sandbox, Tier,
+};
+use super::{allocation, checks, companion, defaults, eviction, labels};
 use crate::node_status::{AttachDetach, Taint};
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
@@ -43,7 +45,7 @@ impl Loader<'_> {
         let provider_id = key!(keys, "providerID", provider_id);
         let node_ips = key!(keys, "nodeIP", node_ip);
         let port = key!(keys, "port", port);
-        let (conditions, own_taints) = own::own(keys, mode)?;
+        let (conditions, nodepulse_taints) = companion::conditions_and_taints(keys, mode)?;
         let serve = key!(keys, "serve.address", serve_address, serve.address);
         let per_pod = key!("serve.perPodMetrics", serve.per_pod_metrics);
         Ok(Config {
@@ -63,7 +65,7 @@ impl Loader<'_> {
             register_node: keys.value(&register, &defaults::REGISTER_NODE, checks::boolean)?,
             taints: self.taints()?,
             conditions,
-            own_taints,
+            nodepulse_taints,
             node_labels: self.node_labels()?,
             attach_detach: self.attach_detach()?,
             node_ips: keys
@@ -329,25 +331,24 @@ impl Loader<'_> {
         })
     }
 
-    fn psi(&self) -> Result<Psi, ConfigError> {
+    fn psi(&self) -> Result<PsiConfig, ConfigError> {
+        let keys = &self.0;
         let enabled = key!("psi.enabled", psi.enabled);
         let threshold = key!("psi.threshold", psi.threshold);
-        Ok(Psi {
-            enabled: self.0.value(&enabled, &defaults::STALLS, checks::boolean)?,
-            threshold: self
-                .0
-                .value(&threshold, &defaults::STALL_THRESHOLD, checks::percent)?,
+        Ok(PsiConfig {
+            enabled: keys.value(&enabled, &defaults::STALLS, checks::boolean)?,
+            threshold: keys.value(&threshold, &defaults::STALL_THRESHOLD, checks::percent)?,
         })
     }
 
     fn oom_node_events(&self) -> Result<bool, ConfigError> {
-        let told = key!("oom.nodeEvents", oom.node_events);
+        let on = key!("oom.nodeEvents", oom.node_events);
         self.0
-            .value(&told, &defaults::OOM_NODE_EVENTS, checks::boolean)
+            .value(&on, &defaults::OOM_NODE_EVENTS, checks::boolean)
     }
 
     /// Only `none` is a true answer for the endpoint: this agent talks to no container runtime.
-    fn runtime(&self) -> Result<Runtime, ConfigError> {
+    fn runtime(&self) -> Result<RuntimePolicy, ConfigError> {
         let keys = &self.0;
         let known = [("none", ())];
         let endpoint = key!(keys, "runtime.endpoint", runtime_endpoint, runtime.endpoint);
@@ -359,9 +360,9 @@ impl Loader<'_> {
         );
         let allowed = keys.value(&allowed, &defaults::ALLOW_READY, checks::boolean)?;
         Ok(if allowed {
-            Runtime::NotNeeded
+            RuntimePolicy::NotNeeded
         } else {
-            Runtime::Missing
+            RuntimePolicy::Missing
         })
     }
 
@@ -384,12 +385,12 @@ impl Loader<'_> {
         self.0.value(&tier, &defaults::TIER, checks::choice(&known))
     }
 
-    fn probes(&self) -> Result<BTreeSet<ProbeFor>, ConfigError> {
+    fn probes(&self) -> Result<BTreeSet<ProbeGroup>, ConfigError> {
         let known = [
-            ("oom", ProbeFor::Oom),
-            ("scope", ProbeFor::Scope),
-            ("pids", ProbeFor::Pids),
-            ("disks", ProbeFor::Disks),
+            ("oom", ProbeGroup::Oom),
+            ("scope", ProbeGroup::Scope),
+            ("pids", ProbeGroup::Pids),
+            ("disks", ProbeGroup::Disks),
         ];
         let settings = self.0.list(
             "kernel.probes",

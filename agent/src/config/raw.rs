@@ -40,7 +40,7 @@ pub(super) struct RawConfig {
     pub(super) register_with_taints: Option<Vec<RawTaint>>,
     pub(super) node_labels: Option<BTreeMap<String, String>>,
     pub(super) conditions: Option<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "own_taints")]
+    #[serde(deserialize_with = "nodepulse_taints")]
     pub(super) taints: Option<BTreeMap<String, String>>,
     #[serde(rename = "nodeIP")]
     pub(super) node_ip: Option<String>,
@@ -110,13 +110,13 @@ impl RawTaint {
 
 /// One entry of `taints`: an effect alone, or with key and value. Becomes `effect`, `key:effect`,
 /// `=value:effect` or `key=value:effect`.
-struct RawOwnTaint(String);
+struct RawConditionTaint(String);
 
-fn own_taints<'de, D: Deserializer<'de>>(
+fn nodepulse_taints<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    let taints: Option<BTreeMap<String, RawOwnTaint>> = Option::deserialize(deserializer)?;
-    let text = |(type_, RawOwnTaint(text))| (type_, text);
+    let taints: Option<BTreeMap<String, RawConditionTaint>> = Option::deserialize(deserializer)?;
+    let text = |(type_, RawConditionTaint(text))| (type_, text);
     Ok(taints.map(|taints| taints.into_iter().map(text).collect()))
 }
 
@@ -128,26 +128,26 @@ struct TaintParts {
     value: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for RawOwnTaint {
+impl<'de> Deserialize<'de> for RawConditionTaint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OwnTaintVisitor)
+        deserializer.deserialize_any(ConditionTaintVisitor)
     }
 }
 
-struct OwnTaintVisitor;
+struct ConditionTaintVisitor;
 
-impl<'de> Visitor<'de> for OwnTaintVisitor {
-    type Value = RawOwnTaint;
+impl<'de> Visitor<'de> for ConditionTaintVisitor {
+    type Value = RawConditionTaint;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an effect such as NoSchedule, or {effect: …, key: …, value: …}")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<RawOwnTaint, E> {
-        Ok(RawOwnTaint(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<RawConditionTaint, E> {
+        Ok(RawConditionTaint(text.to_owned()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawOwnTaint, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawConditionTaint, A::Error> {
         let parts = TaintParts::deserialize(MapAccessDeserializer::new(map))?;
         let effect = parts.effect.unwrap_or_default();
         let value = parts.value.map(|value| format!("={value}"));
@@ -157,7 +157,7 @@ impl<'de> Visitor<'de> for OwnTaintVisitor {
         } else {
             format!("{name}:{effect}")
         };
-        Ok(RawOwnTaint(text))
+        Ok(RawConditionTaint(text))
     }
 }
 

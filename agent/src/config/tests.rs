@@ -30,7 +30,7 @@ impl Given<'_> {
     }
 
     /// The same, with what it came to.
-    fn loaded(&self) -> Loaded {
+    fn loaded(&self) -> LoadedConfig {
         assert_eq!(self.file, None, "only without a file");
         let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
         load(&self.flags, &|_| None, &absent, "worker-1").unwrap()
@@ -120,7 +120,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(100));
     assert_eq!(config.disk_io.window, Duration::from_secs(1));
     assert!(config.disk_io.devices.is_empty());
-    let stalls = Psi {
+    let stalls = PsiConfig {
         enabled: true,
         threshold: 40.0,
     };
@@ -222,7 +222,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(reclaim, Some(ThresholdValue::Quantity(500 << 20)));
     assert_eq!(config.policy.transition_period, Duration::from_secs(90));
     assert_eq!(config.policy.slow_disks, SlowDisks::RaiseDiskPressure);
-    let stalls = Psi {
+    let stalls = PsiConfig {
         enabled: false,
         threshold: 12.5,
     };
@@ -234,7 +234,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.lease_duration, Duration::from_secs(20));
     assert!(!config.register_node && config.take_over);
     assert_eq!(config.attach_detach, AttachDetach::Node);
-    assert_eq!(config.runtime, Runtime::NotNeeded);
+    assert_eq!(config.runtime, RuntimePolicy::NotNeeded);
     assert_eq!(config.kubelet_port, Some(10250));
     let limits = [
         ("disk.csi.example.com".to_owned(), 16),
@@ -266,7 +266,7 @@ fn every_key_of_the_file_is_read() {
     assert_eq!(config.disk_io.window, Duration::from_secs(2));
     assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
     assert_eq!(config.tier, Tier::Files);
-    assert_eq!(config.probes, [ProbeFor::Oom, ProbeFor::Disks].into());
+    assert_eq!(config.probes, [ProbeGroup::Oom, ProbeGroup::Disks].into());
     assert_eq!(config.event_queue, 50);
     assert_eq!(config.serve, "[::1]:9100".parse().ok());
     assert_eq!(file("serve: {address: 'off'}").serve, None);
@@ -646,7 +646,7 @@ fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&s
 fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
     let config = Given::default().load().unwrap();
     assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len());
-    assert!(config.own_taints.is_empty());
+    assert!(config.nodepulse_taints.is_empty());
 
     let config = file(
         "conditions: {MemoryLow: true, PIDsLow: false}\n\
@@ -660,7 +660,7 @@ fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
     assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
     assert!(!config.conditions.contains(&NodepulseCondition::PidsLow));
     let taints: Vec<_> = config
-        .own_taints
+        .nodepulse_taints
         .iter()
         .map(|(own, t)| format!("{} {}={}:{}", own.type_(), t.key, t.value, t.effect))
         .collect();
@@ -688,8 +688,8 @@ fn the_environment_names_conditions_and_taints_too() {
     };
     let config = given.load().unwrap();
     assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
-    let pids = &config.own_taints[&NodepulseCondition::PidsLow];
+    let pids = &config.nodepulse_taints[&NodepulseCondition::PidsLow];
     let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
     assert_eq!(parts, ("a.b/c", "d", "NoExecute"));
-    assert_eq!(config.own_taints.len(), 2);
+    assert_eq!(config.nodepulse_taints.len(), 2);
 }

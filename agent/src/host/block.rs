@@ -121,7 +121,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
         return Ok(None);
     };
     let Some(device) = device_number(&dev) else {
-        return Err(garbled(root, &name, "dev", "`major:minor`"));
+        return Err(malformed(root, &name, "dev", "`major:minor`"));
     };
     Ok(Some(Disk {
         device,
@@ -173,7 +173,7 @@ fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, 
         None => Ok(None),
         Some("0") => Ok(Some(false)),
         Some("1") => Ok(Some(true)),
-        Some(_) => Err(garbled(root, name, rel, "0 or 1")),
+        Some(_) => Err(malformed(root, name, rel, "0 or 1")),
     }
 }
 
@@ -192,7 +192,7 @@ fn numbers<const N: usize>(
     for (value, column) in values.iter_mut().zip(columns) {
         *value = column
             .and_then(|text| parse_u64(text.as_bytes()))
-            .ok_or_else(|| garbled(root, name, rel, "row of counters"))?;
+            .ok_or_else(|| malformed(root, name, rel, "row of counters"))?;
     }
     Ok(Some(values))
 }
@@ -202,8 +202,8 @@ fn file(name: &str, rel: &str) -> String {
     format!("sys/block/{name}{sep}{rel}")
 }
 
-fn garbled(root: &HostRoot, name: &str, rel: &str, want: &'static str) -> HostError {
-    HostError::Garbled {
+fn malformed(root: &HostRoot, name: &str, rel: &str, want: &'static str) -> HostError {
+    HostError::Malformed {
         path: root.path(file(name, rel)),
         want,
     }

@@ -194,7 +194,7 @@ fn read_limit(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<u64>, HostErr
         b"max" => Ok(None),
         text => parse_u64(text)
             .map(|limit| Some(limit).filter(|&limit| limit <= NO_LIMIT_ABOVE))
-            .ok_or_else(|| file.garbled("limit")),
+            .ok_or_else(|| file.malformed("limit")),
     }
 }
 

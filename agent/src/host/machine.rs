@@ -19,7 +19,7 @@ const MAX_CPUS: usize = 65_536;
 /// Only without a usable `/proc/meminfo`. Anything else that is missing has a stated default, see
 /// [`Machine`].
 pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
-    let meminfo = meminfo::Source::new(root).read(&mut Vec::new())?;
+    let meminfo = meminfo::MeminfoFile::new(root).read(&mut Vec::new())?;
     Ok(Machine {
         machine_id: first(root, &["etc/machine-id", "var/lib/dbus/machine-id"]),
         system_uuid: first(root, SYSTEM_UUID),

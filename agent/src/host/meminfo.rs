@@ -16,9 +16,9 @@ pub struct Meminfo {
 
 /// Reads `/proc/meminfo`.
 #[derive(Debug, Clone)]
-pub struct Source(HostFile);
+pub struct MeminfoFile(HostFile);
 
-impl Source {
+impl MeminfoFile {
     /// Of this node.
     #[must_use]
     pub fn new(root: &HostRoot) -> Self {
@@ -28,7 +28,7 @@ impl Source {
     /// Reads the file. Hot: nothing is allocated.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Meminfo, HostError> {
         self.0.read(buf)?;
-        parse(buf).ok_or_else(|| self.0.garbled("`MemTotal: <n> kB`"))
+        parse(buf).ok_or_else(|| self.0.malformed("`MemTotal: <n> kB`"))
     }
 }
 
@@ -100,7 +100,9 @@ mod tests {
     fn a_garbled_file_is_named() {
         let dir = Scratch::new();
         dir.write("proc/meminfo", "nonsense");
-        let err = Source::new(&dir.root()).read(&mut Vec::new()).unwrap_err();
+        let err = MeminfoFile::new(&dir.root())
+            .read(&mut Vec::new())
+            .unwrap_err();
         assert!(err.to_string().contains("proc/meminfo"), "{err}");
     }
 }

@@ -26,14 +26,14 @@ impl Pids {
 
 /// Reads the limits and the count.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct PidFiles {
     pid_max: HostFile,
     threads_max: HostFile,
     loadavg: HostFile,
     this_machine: bool,
 }
 
-impl Source {
+impl PidFiles {
     /// Of this node.
     #[must_use]
     pub fn new(root: &HostRoot) -> Self {
@@ -64,7 +64,7 @@ impl Source {
 
     fn tasks(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         match self.loadavg.read(buf) {
-            Ok(()) => tasks(buf).ok_or_else(|| self.loadavg.garbled("count of tasks")),
+            Ok(()) => tasks(buf).ok_or_else(|| self.loadavg.malformed("count of tasks")),
             // sysinfo(2) tells of the machine we run on, whatever the root is. It counts in 16
             // bits, so it is the worse source.
             Err(err) if self.this_machine => nix::sys::sysinfo::sysinfo()
@@ -133,7 +133,7 @@ mod tests {
                     dir.write(&format!("proc/sys/kernel/{rel}"), text);
                 }
             }
-            let reading = Source::new(&dir.root())
+            let reading = PidFiles::new(&dir.root())
                 .read(&mut Vec::new())
                 .map(Pids::reading);
             let got = reading.ok().map(|r| (r.capacity, r.available));
@@ -145,7 +145,9 @@ mod tests {
     fn a_made_up_node_without_loadavg_is_an_error_not_this_machines_count() {
         let dir = Scratch::new();
         dir.write("proc/sys/kernel/pid_max", "100");
-        let err = Source::new(&dir.root()).read(&mut Vec::new()).unwrap_err();
+        let err = PidFiles::new(&dir.root())
+            .read(&mut Vec::new())
+            .unwrap_err();
         assert!(
             err.is_absent() && err.to_string().contains("loadavg"),
             "{err}"

@@ -47,7 +47,7 @@ pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError
     match file.read(buf) {
         Ok(()) => parse(buf)
             .map(Some)
-            .ok_or_else(|| file.garbled("`some avg10=…` line")),
+            .ok_or_else(|| file.malformed("`some avg10=…` line")),
         Err(err) if err.is_absent() || err.is_switched_off() => Ok(None),
         Err(err) => Err(err),
     }

@@ -30,19 +30,19 @@ pub struct Inodes {
 
 /// What a file system holds, which decides the signals' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
+pub enum FilesystemRole {
     /// The root directory of the node's agent: `nodefs`.
-    Node,
+    Nodefs,
     /// Container images: `imagefs`.
-    Images,
+    Imagefs,
 }
 
 impl Usage {
     /// Space, then inodes where there are any.
-    pub fn readings(self, holds: Holds) -> impl Iterator<Item = Reading> {
+    pub fn readings(self, holds: FilesystemRole) -> impl Iterator<Item = Reading> {
         let (space, inodes) = match holds {
-            Holds::Node => (Signal::NodefsAvailable, Signal::NodefsInodesFree),
-            Holds::Images => (Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
+            FilesystemRole::Nodefs => (Signal::NodefsAvailable, Signal::NodefsInodesFree),
+            FilesystemRole::Imagefs => (Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
         };
         let of_inodes = self.inodes.map(|i| Reading {
             signal: inodes,
@@ -104,22 +104,22 @@ mod tests {
         let rows = [
             (
                 with,
-                Holds::Node,
+                FilesystemRole::Nodefs,
                 vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)],
             ),
             (
                 without,
-                Holds::Images,
+                FilesystemRole::Imagefs,
                 vec![(ImagefsAvailable, 40960, 409_600)],
             ),
             (
                 huge,
-                Holds::Images,
+                FilesystemRole::Imagefs,
                 vec![(ImagefsAvailable, i64::MAX, u64::MAX)],
             ),
             (
                 full,
-                Holds::Node,
+                FilesystemRole::Nodefs,
                 vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
             ),
         ];

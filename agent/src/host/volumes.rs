@@ -65,7 +65,7 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     let mut paths = Vec::new();
     for entry in entries {
         if paths.len() == MOST {
-            return Err(HostError::Garbled {
+            return Err(HostError::Malformed {
                 path: directory.to_owned(),
                 want: "list of CSI volumes that ends",
             });
@@ -92,7 +92,7 @@ fn name(volume: &Path) -> Result<String, HostError> {
     let file = HostFile::at(volume.join(DATA));
     let mut buf = Vec::new();
     file.read(&mut buf)?;
-    parse(&buf).ok_or_else(|| file.garbled("name of a CSI driver and handle of a volume"))
+    parse(&buf).ok_or_else(|| file.malformed("name of a CSI driver and handle of a volume"))
 }
 
 /// The volume that a `vol_data.json` tells of. `None`: it tells of none, or in text that nobody

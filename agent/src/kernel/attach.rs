@@ -5,7 +5,7 @@ use aya::{Btf, BtfError, Ebpf};
 
 use super::resolve::Resolved;
 use super::support::{Hook, Missing, Probe, ProbeState, Support};
-use super::wanted::{Rung, SCOPE, Wanted};
+use super::wanted::{KillHook, SCOPE, Wanted};
 
 /// How much of a verifier log is worth keeping: its end says what was refused.
 const VERIFIER_LOG_TAIL: usize = 2048;
@@ -25,10 +25,10 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
     };
     if let Some(best) = wanted.kills {
         group(&mut support, wanted.scope, SCOPE);
-        for rung in Rung::ALL.into_iter().filter(|rung| best <= *rung) {
+        for rung in KillHook::ALL.into_iter().filter(|rung| best <= *rung) {
             if support.kills().is_some() {
                 support.set(rung.probes(), &ProbeState::NotNeeded);
-            } else if rung == Rung::Exit && !by_pid(resolved, wanted) {
+            } else if rung == KillHook::Exit && !by_pid(resolved, wanted) {
                 // The same tracepoint: what refused the first rung would refuse this one, whose map
                 // was made small.
                 let refused = support.state(Probe::OomVictim).clone();
@@ -47,8 +47,8 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
 pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
     match wanted.kills {
         None => false,
-        Some(Rung::Task) => resolved.missing(Probe::OomVictim).is_some(),
-        Some(Rung::Fentry | Rung::Exit) => true,
+        Some(KillHook::Task) => resolved.missing(Probe::OomVictim).is_some(),
+        Some(KillHook::Fentry | KillHook::Exit) => true,
     }
 }
 

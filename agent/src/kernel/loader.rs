@@ -44,7 +44,7 @@ pub enum KernelError {
 }
 
 /// What was loaded: the handle to keep, and the rings to read.
-pub struct Loaded {
+pub struct LoadedKernel {
     /// Keeps the programs attached. Dropping it detaches them all.
     pub kernel: Kernel,
     /// Kills.
@@ -53,7 +53,7 @@ pub struct Loaded {
     pub bulk: RingBuf<MapData>,
     /// What the probes log, where they were built to.
     #[cfg(feature = "ebpf-log")]
-    pub log: Option<aya_log::EbpfLogger<super::log::ToOurLog>>,
+    pub log: Option<aya_log::EbpfLogger<super::log::TracingLogger>>,
 }
 
 /// The attached programs and their maps.
@@ -76,7 +76,7 @@ pub struct Kernel {
 ///
 /// [`Missing`] when not even the maps can be made: then no probe runs. A single probe that cannot
 /// be attached is not an error; [`Kernel::support`] tells.
-pub fn load(object: &[u8], wanted: &Wanted) -> Result<Loaded, Missing> {
+pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     let resolved = resolve(Path::new(BTF))?;
     let offsets = resolved.offsets;
     let mut loader = EbpfLoader::new();
@@ -106,7 +106,7 @@ fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
     idle.map(|(map, _)| map).collect()
 }
 
-fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError> {
+fn open_maps(mut programs: Ebpf, support: Support) -> Result<LoadedKernel, KernelError> {
     fn take<T>(programs: &mut Ebpf, name: &'static str) -> Result<T, KernelError>
     where
         T: TryFrom<Map, Error = aya::maps::MapError>,
@@ -114,7 +114,7 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
         let map = programs.take_map(name).ok_or(KernelError::NoMap(name))?;
         T::try_from(map).map_err(|source| KernelError::Map { name, source })
     }
-    Ok(Loaded {
+    Ok(LoadedKernel {
         crit: take(&mut programs, "CRIT")?,
         bulk: take(&mut programs, "BULK")?,
         #[cfg(feature = "ebpf-log")]
@@ -130,9 +130,9 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<Loaded, KernelError
     })
 }
 
-impl std::fmt::Debug for Loaded {
+impl std::fmt::Debug for LoadedKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loaded")
+        f.debug_struct("LoadedKernel")
             .field("support", &self.kernel.support)
             .finish_non_exhaustive()
     }

@@ -13,9 +13,9 @@ use crate::fd;
 
 /// Hands lines of the probes to our own log.
 #[derive(Debug, Clone, Copy)]
-pub struct ToOurLog;
+pub struct TracingLogger;
 
-impl log::Log for ToOurLog {
+impl log::Log for TracingLogger {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
@@ -29,8 +29,8 @@ impl log::Log for ToOurLog {
 
 /// Opens the log of an object that has one.
 #[must_use]
-pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<ToOurLog>> {
-    EbpfLogger::init_with_logger(programs, ToOurLog)
+pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
+    EbpfLogger::init_with_logger(programs, TracingLogger)
         .inspect_err(|err| {
             warn!(
                 err = err as &dyn std::error::Error,
@@ -45,7 +45,7 @@ pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<ToOurLog>> {
 /// # Errors
 ///
 /// When the log's ring cannot be waited for.
-pub async fn read(logger: EbpfLogger<ToOurLog>) -> io::Result<()> {
+pub async fn read(logger: EbpfLogger<TracingLogger>) -> io::Result<()> {
     let mut logger = fd::watch(logger, Interest::READABLE)?;
     loop {
         logger.get_mut().0.flush();

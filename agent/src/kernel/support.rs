@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::wanted::{Rung, SCOPE};
+use super::wanted::{KillHook, SCOPE};
 
 /// A program of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,9 +209,9 @@ impl Support {
 
     /// How kills are learnt of; `None` where no program tells.
     #[must_use]
-    pub fn kills(&self) -> Option<Rung> {
-        let runs = |rung: &Rung| rung.probes().iter().all(|probe| self.attached(*probe));
-        Rung::ALL.into_iter().find(runs)
+    pub fn kills(&self) -> Option<KillHook> {
+        let runs = |rung: &KillHook| rung.probes().iter().all(|probe| self.attached(*probe));
+        KillHook::ALL.into_iter().find(runs)
     }
 
     /// Whether kills carry the kernel's own word on what was short of memory.
@@ -239,7 +239,7 @@ impl Support {
     /// What no program tells and files have to, with the reasons: of kills those of every rung,
     /// each once.
     #[must_use]
-    pub fn lacking(&self) -> Vec<(Probe, &Missing)> {
+    pub fn unavailable(&self) -> Vec<(Probe, &Missing)> {
         let mut lacking: Vec<(Probe, &Missing)> = Vec::new();
         let mut kills = Vec::new();
         for (probe, state) in &self.probes {
@@ -286,14 +286,14 @@ mod tests {
         const PIDS: Probe = Probe::PidFork;
         const DISKS: Probe = Probe::DiskComplete;
         use Probe::{OomExit, OomFentry, OomPid, OomVictim, ScopeEnter, ScopeLeave};
-        let rows: [(&[Probe], Option<Rung>, &str); 8] = [
+        let rows: [(&[Probe], Option<KillHook>, &str); 8] = [
             (&[], None, "files"),
             (&[ScopeEnter, ScopeLeave], None, "files"),
             (&[PIDS, DISKS], None, "partial"),
-            (&[OomVictim], Some(Rung::Task), "partial"),
-            (&[OomVictim, PIDS, DISKS], Some(Rung::Task), "btf"),
-            (&[OomFentry, PIDS, DISKS], Some(Rung::Fentry), "btf"),
-            (&[OomExit, OomPid, PIDS, DISKS], Some(Rung::Exit), "btf"),
+            (&[OomVictim], Some(KillHook::Task), "partial"),
+            (&[OomVictim, PIDS, DISKS], Some(KillHook::Task), "btf"),
+            (&[OomFentry, PIDS, DISKS], Some(KillHook::Fentry), "btf"),
+            (&[OomExit, OomPid, PIDS, DISKS], Some(KillHook::Exit), "btf"),
             (&[OomExit, PIDS, DISKS], None, "partial"),
         ];
         for (attached, rung, tier) in rows {
@@ -305,7 +305,7 @@ mod tests {
             );
         }
         let all = Support::all();
-        assert_eq!((all.kills(), all.tier()), (Some(Rung::Task), "btf"));
+        assert_eq!((all.kills(), all.tier()), (Some(KillHook::Task), "btf"));
         assert!(all.exact_scope());
     }
 
@@ -313,17 +313,25 @@ mod tests {
     fn what_is_lacking_is_said_once_and_only_where_nothing_else_does_the_work() {
         use Probe::{DiskComplete, OomFentry, OomVictim, PidFork};
         let kills = &[(PidFork, &WHY), (DiskComplete, &WHY)];
-        assert_eq!(support(&[OomFentry]).lacking(), kills, "a lower rung runs");
+        assert_eq!(
+            support(&[OomFentry]).unavailable(),
+            kills,
+            "a lower rung runs"
+        );
 
         let nothing = support(&[]);
         let expected = [(OomVictim, &WHY), (PidFork, &WHY), (DiskComplete, &WHY)];
-        assert_eq!(nothing.lacking(), expected, "four programs for one reason");
+        assert_eq!(
+            nothing.unavailable(),
+            expected,
+            "four programs for one reason"
+        );
 
         let mut reasons = support(&[PidFork, DiskComplete]);
         reasons.set(&[OomVictim], &ProbeState::Missing(Missing::Prototype));
         let expected = [(OomVictim, &Missing::Prototype), (OomFentry, &WHY)];
-        assert_eq!(reasons.lacking(), expected, "two reasons");
-        assert_eq!(Support::all().lacking(), []);
+        assert_eq!(reasons.unavailable(), expected, "two reasons");
+        assert_eq!(Support::all().unavailable(), []);
     }
 
     #[test]

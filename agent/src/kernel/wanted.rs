@@ -4,7 +4,7 @@ use super::support::Probe;
 
 /// A way to learn of a kill. The first is the best; one is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum KillHook {
     /// `mark_victim` hands out the task.
     Task,
     /// Entry of `mark_oom_victim`, a static function of the kernel.
@@ -14,7 +14,7 @@ pub enum Rung {
     Exit,
 }
 
-impl Rung {
+impl KillHook {
     /// From the best to the last.
     pub const ALL: [Self; 3] = [Self::Task, Self::Fentry, Self::Exit];
 
@@ -38,7 +38,7 @@ pub const SCOPE: &[Probe] = &[Probe::ScopeLeave, Probe::ScopeEnter];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// The best rung that may be tried, with those below it; `None`: no kills.
-    pub kills: Option<Rung>,
+    pub kills: Option<KillHook>,
     /// The exact scope of kills. Nothing without `kills`.
     pub scope: bool,
     /// The number of pids.
@@ -50,7 +50,7 @@ pub struct Wanted {
 impl Wanted {
     /// All there is.
     pub const ALL: Self = Self {
-        kills: Some(Rung::Task),
+        kills: Some(KillHook::Task),
         scope: true,
         pids: true,
         disks: true,

@@ -31,7 +31,7 @@ const MOST_READS: usize = 2048;
 
 /// What to watch.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct WatchedTree {
     /// The directory; where it is not there yet, its coming is waited for.
     pub top: PathBuf,
     /// Levels below it that are watched.
@@ -49,7 +49,7 @@ pub struct Tree {
 ///
 /// Where the kernel gives no inotify instance, or it cannot be waited for.
 pub async fn read(
-    trees: Vec<Tree>,
+    trees: Vec<WatchedTree>,
     clock: Clock,
     records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
@@ -132,7 +132,7 @@ impl Watches {
     }
 
     /// Watches what is there now, and what is gone no longer.
-    fn renew(&mut self, inotify: &Inotify, trees: &[Tree]) {
+    fn renew(&mut self, inotify: &Inotify, trees: &[WatchedTree]) {
         self.round += 1;
         for tree in trees {
             self.tree(inotify, tree);
@@ -149,7 +149,7 @@ impl Watches {
     }
 
     /// A directory is watched before it is listed: what comes in between is in the queue.
-    fn tree(&mut self, inotify: &Inotify, tree: &Tree) {
+    fn tree(&mut self, inotify: &Inotify, tree: &WatchedTree) {
         const DIRECTORY: AddWatchFlags = AddWatchFlags::IN_CREATE
             .union(AddWatchFlags::IN_DELETE)
             .union(AddWatchFlags::IN_ONLYDIR);
@@ -271,7 +271,7 @@ mod tests {
     fn each_change_is_news_from_the_top_that_is_not_there_yet_to_the_last_level() {
         let dir = Scratch::new("watch");
         dir.mkdir("mount");
-        let trees = [Tree {
+        let trees = [WatchedTree {
             top: dir.0.join("mount/a/pods"),
             depth: 2,
             files: &["local", "events"],
@@ -326,7 +326,7 @@ mod tests {
             dir.mkdir(&format!("pods/hostile/{n}"));
         }
         dir.mkdir("pods/zzz");
-        let trees = [Tree {
+        let trees = [WatchedTree {
             top: dir.0.join("pods"),
             depth: 4,
             files: &[],

@@ -42,7 +42,7 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
 ///
 /// `EPERM` to whoever may not load programs, another error to whoever may.
 #[must_use]
-pub fn load_nothing() -> io::Error {
+pub fn try_bpf_load() -> io::Error {
     /// `BPF_PROG_LOAD` of `include/uapi/linux/bpf.h`.
     const PROG_LOAD: libc::c_int = 5;
     /// `BPF_PROG_TYPE_RAW_TRACEPOINT`: one that is never free to all.

@@ -28,7 +28,7 @@ const MADE: AddWatchFlags = AddWatchFlags::IN_CREATE;
 
 /// What to watch.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct WatchedFiles {
     /// One file; its directory must be there.
     pub file: PathBuf,
     /// A directory beside it, which may be missing.
@@ -43,7 +43,7 @@ pub struct Files {
 /// # Errors
 ///
 /// Where the directory is not there, or the kernel gives no inotify instance.
-pub async fn read(files: Files, changed: mpsc::Sender<()>) -> io::Result<()> {
+pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<()> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let above = files
         .file
@@ -73,7 +73,7 @@ pub async fn read(files: Files, changed: mpsc::Sender<()>) -> io::Result<()> {
     }
 }
 
-fn matters(event: &InotifyEvent, files: &Files) -> bool {
+fn matters(event: &InotifyEvent, files: &WatchedFiles) -> bool {
     if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
         return true;
     }
@@ -100,7 +100,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("nodepulse-files-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let at = |name: &str| dir.join(name);
-        let files = Files {
+        let files = WatchedFiles {
             file: at("config.yaml"),
             parts: at("conf.d"),
             end: "yaml",

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::record::kmsg::Log;
+use crate::record::kmsg::KmsgParser;
 use crate::record::{Received, Record};
 
 /// Where the log is, below the node's `/`.
@@ -59,7 +59,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// When the log cannot be waited for or read.
 pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
     let mut file = fd::watch(log, Interest::READABLE)?;
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     let mut buf = vec![0; RECORD];
     loop {
         file.readable().await?.clear_ready();
@@ -69,7 +69,7 @@ pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> i
             }
             tokio::task::yield_now().await;
         }
-        if log.is_half_told() {
+        if log.is_incomplete() {
             let more = tokio::time::timeout(LAST_LINE, file.readable()).await;
             if let Ok(ready) = more {
                 // Still ready: the next turn drains it.
@@ -84,7 +84,7 @@ pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> i
     }
 }
 
-async fn send(log: &mut Log, clock: Clock, records: &mpsc::Sender<Received>) {
+async fn send(log: &mut KmsgParser, clock: Clock, records: &mpsc::Sender<Received>) {
     let read = clock.now().boot;
     for kill in log.take(read) {
         let record = Ok(Record::LoggedKill(Box::new(kill)));
@@ -100,7 +100,7 @@ enum Drained {
     Partly,
 }
 
-fn drain(file: &mut File, log: &mut Log, buf: &mut [u8]) -> io::Result<Drained> {
+fn drain(file: &mut File, log: &mut KmsgParser, buf: &mut [u8]) -> io::Result<Drained> {
     for _ in 0..BATCH {
         match file.read(buf) {
             // What is mounted in its place in some containers ends; the log itself never does.

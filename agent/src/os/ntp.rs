@@ -8,11 +8,11 @@ use nix::libc;
 
 /// What the kernel says of its own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Discipline {
+pub enum ClockSync {
     /// Somebody keeps it: it is at most so far off.
     Synchronised(Duration),
     /// Nobody does, or nobody has for so long that the kernel no longer believes it.
-    Free,
+    Unsynchronised,
 }
 
 /// Asks the kernel (`adjtimex(2)`). Changes nothing, and needs no right.
@@ -20,7 +20,7 @@ pub enum Discipline {
 /// # Errors
 ///
 /// Where a filter refuses the call.
-pub fn discipline() -> io::Result<Discipline> {
+pub fn clock_sync() -> io::Result<ClockSync> {
     // SAFETY: all fields are integers, for which zero is a value; `modes` of zero asks and sets
     // nothing.
     let mut clock: libc::timex = unsafe { mem::zeroed() };
@@ -30,8 +30,8 @@ pub fn discipline() -> io::Result<Discipline> {
         return Err(io::Error::last_os_error());
     }
     if state == libc::TIME_ERROR || clock.status & libc::STA_UNSYNC != 0 {
-        return Ok(Discipline::Free);
+        return Ok(ClockSync::Unsynchronised);
     }
     let off = u64::try_from(clock.maxerror).unwrap_or_default();
-    Ok(Discipline::Synchronised(Duration::from_micros(off)))
+    Ok(ClockSync::Synchronised(Duration::from_micros(off)))
 }

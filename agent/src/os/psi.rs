@@ -26,7 +26,7 @@ pub struct Trigger {
 
 /// Why there is no trigger, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum NoTrigger {
+pub enum TriggerError {
     /// No such file, or `EOPNOTSUPP`.
     #[error(
         "there is no such pressure file, or it is off: boot a kernel with CONFIG_PSI and psi=1, and \
@@ -47,7 +47,7 @@ pub enum NoTrigger {
     Refused(#[source] io::Error),
 }
 
-impl From<io::Error> for NoTrigger {
+impl From<io::Error> for TriggerError {
     fn from(err: io::Error) -> Self {
         match err.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ENODEV | Errno::EOPNOTSUPP) => Self::Absent,
@@ -81,8 +81,8 @@ const fn text(kind: StallKind) -> &'static [u8] {
 ///
 /// # Errors
 ///
-/// See [`NoTrigger`].
-pub fn open(path: &Path, stall: Stall) -> Result<Trigger, NoTrigger> {
+/// See [`TriggerError`].
+pub fn open(path: &Path, stall: Stall) -> Result<Trigger, TriggerError> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -90,7 +90,7 @@ pub fn open(path: &Path, stall: Stall) -> Result<Trigger, NoTrigger> {
         .open(path)?;
     let text = text(stall.kind);
     if file.write(text)? != text.len() {
-        return Err(NoTrigger::Refused(io::ErrorKind::WriteZero.into()));
+        return Err(TriggerError::Refused(io::ErrorKind::WriteZero.into()));
     }
     Ok(Trigger { stall, file })
 }
@@ -142,7 +142,7 @@ mod tests {
             (Errno::EINVAL, "no trigger"),
         ];
         for (errno, cure) in rows {
-            let said = NoTrigger::from(io::Error::from(errno)).to_string();
+            let said = TriggerError::from(io::Error::from(errno)).to_string();
             assert!(said.contains(cure), "{errno}: {said}");
         }
     }

@@ -29,14 +29,14 @@ const BATCH: usize = 256;
 
 /// A socket on which the kernel announces devices.
 #[derive(Debug)]
-pub struct Announcements(OwnedFd);
+pub struct UeventSocket(OwnedFd);
 
 /// Begins to listen.
 ///
 /// # Errors
 ///
 /// When netlink sockets are not allowed to this process, or the kernel has no such protocol.
-pub fn open() -> io::Result<Announcements> {
+pub fn open() -> io::Result<UeventSocket> {
     let socket = socket(
         AddressFamily::Netlink,
         SockType::Datagram,
@@ -44,7 +44,7 @@ pub fn open() -> io::Result<Announcements> {
         SockProtocol::NetlinkKObjectUEvent,
     )?;
     bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
-    Ok(Announcements(socket))
+    Ok(UeventSocket(socket))
 }
 
 /// Passes on what is about disks until the receiver is gone.
@@ -53,7 +53,7 @@ pub fn open() -> io::Result<Announcements> {
 ///
 /// When the socket cannot be waited for or read.
 pub async fn read(
-    announcements: Announcements,
+    announcements: UeventSocket,
     clock: Clock,
     records: mpsc::Sender<Received>,
 ) -> io::Result<()> {

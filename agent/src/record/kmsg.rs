@@ -47,7 +47,7 @@ pub struct LoggedKill {
 
 /// Puts the lines together.
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct KmsgParser {
     now: Told,
     /// Each with its microsecond.
     kills: Vec<(u64, LoggedKill)>,
@@ -74,7 +74,7 @@ enum Told {
     Group(Box<LoggedKill>),
 }
 
-impl Log {
+impl KmsgParser {
     /// Takes one record. Whatever is not about a kill, or was not written by the kernel, is nothing.
     pub fn record(&mut self, bytes: &[u8]) {
         let Some(record) = record(bytes) else {
@@ -108,11 +108,11 @@ impl Log {
 
     /// Whether a kill was announced whose last line is still to come.
     #[must_use]
-    pub fn is_half_told(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         matches!(self.now, Told::Half(..) | Told::Unnamed(_))
     }
 
-    /// Whether there are as many kills as are kept: [`Log::take`] them.
+    /// Whether there are as many kills as are kept: [`KmsgParser::take`] them.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.kills.len() >= MOST

@@ -13,7 +13,7 @@ const LAST_TO_GO: &str = "-999";
 
 /// Claims both where that is allowed, and says what came of it. Call it before rights are given up;
 /// nothing else in the agent depends on it.
-pub fn stay() {
+pub fn protect() {
     // `CAP_SYS_RESOURCE`.
     let last_to_go = fs::write("/proc/self/oom_score_adj", LAST_TO_GO).is_ok();
     let locked = lock();

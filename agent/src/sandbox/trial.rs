@@ -26,7 +26,7 @@ const TRIALS: [Trial; 8] = [
     Trial {
         what: "load eBPF programs",
         beside_a_plugin: true,
-        gets_through: || confine::load_nothing().raw_os_error() != Some(Errno::EPERM as i32),
+        gets_through: || confine::try_bpf_load().raw_os_error() != Some(Errno::EPERM as i32),
     },
     Trial {
         what: "take capabilities back",

@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::queue::{Queue, Ticket};
-use super::{Front, Listener, Pages, Subject, pages};
+use super::{Front, Listener, Pages, QueryKind, pages};
 
 /// Connections of a listener that have not asked for something which the loop answers. One that is
 /// open costs a descriptor and at most 10 KiB.
@@ -100,7 +100,7 @@ where
     let ticket = Ticket::new();
     queues.unanswered.enter(&ticket);
     async move {
-        let asks = |_: Subject| {
+        let asks = |_: QueryKind| {
             queues.unanswered.leave(&ticket);
             queues.answered.enter(&ticket);
         };

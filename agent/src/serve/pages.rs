@@ -8,7 +8,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Front, Pages, Subject};
+use super::{Front, Pages, QueryKind};
 use crate::metrics;
 
 /// The whole of an answer.
@@ -19,7 +19,7 @@ pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
     front: &Front,
-    asks: &impl Fn(Subject),
+    asks: &impl Fn(QueryKind),
 ) -> Result<Answer, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
@@ -49,7 +49,7 @@ enum Page {
     Live,
     Healthy,
     Ready,
-    Asked(Subject),
+    Asked(QueryKind),
 }
 
 fn page(path: &str) -> Option<Page> {
@@ -57,9 +57,9 @@ fn page(path: &str) -> Option<Page> {
         "/livez" => Page::Live,
         "/healthz" => Page::Healthy,
         "/readyz" => Page::Ready,
-        "/metrics" => Page::Asked(Subject::Metrics),
-        "/v1/status" => Page::Asked(Subject::Status),
-        "/v1/explain" => Page::Asked(Subject::Explain),
+        "/metrics" => Page::Asked(QueryKind::Metrics),
+        "/v1/status" => Page::Asked(QueryKind::Status),
+        "/v1/explain" => Page::Asked(QueryKind::Explain),
         _ => return None,
     })
 }
@@ -70,19 +70,19 @@ impl Page {
             (Pages::Control, _)
             | (
                 Pages::All,
-                Self::Live | Self::Healthy | Self::Ready | Self::Asked(Subject::Metrics),
+                Self::Live | Self::Healthy | Self::Ready | Self::Asked(QueryKind::Metrics),
             )
             | (Pages::Healthz, Self::Healthy) => true,
-            (Pages::All, Self::Asked(Subject::Status | Subject::Explain))
+            (Pages::All, Self::Asked(QueryKind::Status | QueryKind::Explain))
             | (Pages::Healthz, Self::Live | Self::Ready | Self::Asked(_)) => false,
         }
     }
 }
 
-async fn asked(subject: Subject, front: &Front) -> Answer {
+async fn asked(subject: QueryKind, front: &Front) -> Answer {
     let content_type = match subject {
-        Subject::Metrics => metrics::CONTENT_TYPE,
-        Subject::Status | Subject::Explain => "application/json",
+        QueryKind::Metrics => metrics::CONTENT_TYPE,
+        QueryKind::Status | QueryKind::Explain => "application/json",
     };
     match front.ask(subject).await {
         Some(text) => typed(StatusCode::OK, content_type, text.into()),

@@ -118,9 +118,9 @@ fn readers(root: &HostRoot) {
     told(block::iostats(root, "vda"));
     told(block::counters(root, "vda"));
     told(machine::read(root));
-    told(meminfo::Source::new(root).read(&mut buf));
+    told(meminfo::MeminfoFile::new(root).read(&mut buf));
     told(
-        pids::Source::new(root)
+        pids::PidFiles::new(root)
             .read(&mut buf)
             .map(pids::Pids::reading),
     );

@@ -5,7 +5,7 @@ use agent_common::{ABI_VERSION, Header};
 use nodepulse::clock::BootNanos;
 use nodepulse::kernel::btf::Btf;
 use nodepulse::record::decode::decode;
-use nodepulse::record::kmsg::Log;
+use nodepulse::record::kmsg::KmsgParser;
 use nodepulse::record::uevent;
 use nodepulse::record::{DecodeError, Record};
 
@@ -53,7 +53,7 @@ fn bounded(event: &Record) {
 ///
 /// Where a record that the kernel did not write itself tells of a kill, or one is told too large.
 pub fn kernel_log(input: &[u8]) {
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     let mut by_kernel = false;
     for record in input.split(|b| *b == 0) {
         by_kernel |= facility(record) == Some(0);

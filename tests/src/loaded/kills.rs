@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nodepulse::kernel::{Rung, Wanted};
+use nodepulse::kernel::{KillHook, Wanted};
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::record::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
 use nodepulse::units::Pid;
@@ -26,7 +26,7 @@ const MIB: u64 = 1 << 20;
 
 /// Kills alone, by this rung or, where it cannot be had, a lower one.
 #[must_use]
-pub const fn only(rung: Rung) -> Wanted {
+pub const fn only(rung: KillHook) -> Wanted {
     Wanted {
         kills: Some(rung),
         ..Wanted::NOTHING

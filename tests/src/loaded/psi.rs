@@ -26,7 +26,7 @@ pub fn missing(kind: StallKind) -> Option<String> {
     open(kind).err().map(|why| why.to_string())
 }
 
-fn open(kind: StallKind) -> Result<psi::Trigger, psi::NoTrigger> {
+fn open(kind: StallKind) -> Result<psi::Trigger, psi::TriggerError> {
     let path = Path::new("/proc/pressure").join(kind.as_str());
     psi::open(&path, Stall::new(StallOf::Node, kind))
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::kernel::{Probe, ProbeState, Rung, Support, Wanted, loader, object};
+use nodepulse::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 use nodepulse::record::Via;
 
 use super::Found;
@@ -10,14 +10,14 @@ use crate::loaded::{Loaded, kills};
 use crate::provoke::Provoke;
 
 /// As much of `wanted` as this kernel allows.
-pub(super) fn load(wanted: &Wanted) -> io::Result<loader::Loaded> {
+pub(super) fn load(wanted: &Wanted) -> io::Result<loader::LoadedKernel> {
     let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
     loader::load(object, wanted).map_err(|why| io::Error::other(why.to_string()))
 }
 
 /// The entry of `mark_oom_victim` alone.
 pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
-    let mut loaded = Loaded::start(load(&kills::only(Rung::Fentry))?);
+    let mut loaded = Loaded::start(load(&kills::only(KillHook::Fentry))?);
     if let Some(why) = missing(loaded.kernel.support(), Probe::OomFentry) {
         return Ok(Found::Skipped(why));
     }
@@ -28,7 +28,7 @@ pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
 
 /// The pid alone, and the exit.
 pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
-    let mut loaded = Loaded::start(load(&kills::only(Rung::Exit))?);
+    let mut loaded = Loaded::start(load(&kills::only(KillHook::Exit))?);
     let said = kills::by(&mut loaded, provoke, Via::Exit).await?;
     loaded.assert_nothing_lost();
     Ok(Found::Good(said))
@@ -38,7 +38,7 @@ pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
 pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
     let wanted = Wanted {
         scope: true,
-        ..kills::only(Rung::Task)
+        ..kills::only(KillHook::Task)
     };
     let mut loaded = Loaded::start(load(&wanted)?);
     if let Some(why) = missing(loaded.kernel.support(), Probe::ScopeEnter) {
@@ -51,7 +51,7 @@ pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
 
 /// The best rung without the pair, whose inference is compared with the kernel's log.
 pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
-    let mut loaded = Loaded::start(load(&kills::only(Rung::Task))?);
+    let mut loaded = Loaded::start(load(&kills::only(KillHook::Task))?);
     let said = kills::limit(&mut loaded, provoke).await?;
     loaded.assert_nothing_lost();
     Ok(Found::Good(said))

@@ -18,7 +18,7 @@ pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer 
             return Answer::missing(&Question::Storage);
         }
     };
-    let seen: Vec<_> = usage.readings(statfs::Holds::Node).collect();
+    let seen: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
     let look = |signal| {
         let reading = seen.iter().find(|reading| reading.signal == signal);
         // A file system may have no inodes to count.

@@ -6,12 +6,12 @@ use tracing::debug;
 use super::Metering;
 use crate::api::Client;
 use crate::clock::{BootNanos, Now};
-use crate::host::own;
-use crate::kernel::figures::Figures;
+use crate::host::self_process;
+use crate::kernel::counters::ProbeCounters;
 use crate::metrics::{Label, SetTotal as _};
 
 impl Metering {
-    pub(super) fn counted_by_the_kernel(&self, figures: &Figures) {
+    pub(super) fn counted_by_the_kernel(&self, figures: &ProbeCounters) {
         let kernel = &self.metrics.kernel;
         for (reason, count) in &figures.losses {
             let labels = match reason {
@@ -52,7 +52,7 @@ impl Metering {
                 .of([lane.purpose().as_str()]);
             blocked.set(i64::from(lane.is_blocked()));
         }
-        let own = match own::read() {
+        let own = match self_process::read() {
             Ok(own) => own,
             Err(err) => {
                 debug!(err = &err as &dyn std::error::Error, "own process not read");

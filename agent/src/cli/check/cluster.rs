@@ -208,7 +208,7 @@ fn permissions(config: &Config) -> Vec<Permission> {
                 let one = one.by("spec.nodeName", node);
                 all.push(one.or_else(UNSEEN));
             }
-            if !config.own_taints.is_empty() {
+            if !config.nodepulse_taints.is_empty() {
                 all.push(Permission::new("patch", "nodes").of(node));
             }
         }

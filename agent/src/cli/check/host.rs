@@ -9,11 +9,11 @@ use super::super::client;
 use super::super::settings::overdrawn;
 use super::report::{Item, Verdict};
 use crate::app::stall_files;
-use crate::config::{Config, Mode, Runtime};
+use crate::config::{Config, Mode, RuntimePolicy};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
-use crate::os::ntp::{Discipline, discipline};
+use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
@@ -24,7 +24,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     items.extend(stalls(config, &pods));
     items.extend(overdrawn(config).map(|why| Item::missing("reservations", why, "reserve less")));
     items.push(runtime(config.mode, config.runtime));
-    items.push(clock(discipline()));
+    items.push(clock(clock_sync()));
     items.extend(blocked(
         client::get(&config.state_directory, "/v1/explain").ok(),
     ));
@@ -129,13 +129,15 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     files.map(set).collect()
 }
 
-fn runtime(mode: Mode, runtime: Runtime) -> Item {
+fn runtime(mode: Mode, runtime: RuntimePolicy) -> Item {
     const NAME: &str = "container runtime (CRI)";
 
     match (mode, runtime) {
         (Mode::Companion, _) => Item::ok(NAME, "none asked: runtime.endpoint is none"),
-        (Mode::Node, Runtime::NotNeeded) => Item::ok(NAME, "none, and Ready does not need one"),
-        (Mode::Node, Runtime::Missing) => Item::degraded(
+        (Mode::Node, RuntimePolicy::NotNeeded) => {
+            Item::ok(NAME, "none, and Ready does not need one")
+        }
+        (Mode::Node, RuntimePolicy::Missing) => Item::degraded(
             NAME,
             "none (runtime.endpoint), so Ready is False",
             "say --allow-ready-without-runtime where that is meant",
@@ -143,15 +145,15 @@ fn runtime(mode: Mode, runtime: Runtime) -> Item {
     }
 }
 
-fn clock(discipline: io::Result<Discipline>) -> Item {
+fn clock(clock_sync: io::Result<ClockSync>) -> Item {
     const NAME: &str = "clock";
     /// Times in the API are whole seconds.
     const TOO_FAR: Duration = Duration::from_secs(1);
     const CURE: &str = "run chronyd, ntpd or systemd-timesyncd; leases and Events carry this \
                         machine's time";
 
-    let (verdict, found) = match discipline {
-        Ok(Discipline::Synchronised(off)) => {
+    let (verdict, found) = match clock_sync {
+        Ok(ClockSync::Synchronised(off)) => {
             let verdict = if off < TOO_FAR {
                 Verdict::Ok
             } else {
@@ -159,7 +161,7 @@ fn clock(discipline: io::Result<Discipline>) -> Item {
             };
             (verdict, format!("synchronised, at most {off:?} off"))
         }
-        Ok(Discipline::Free) => (Verdict::Degraded, "not synchronised".to_owned()),
+        Ok(ClockSync::Unsynchronised) => (Verdict::Degraded, "not synchronised".to_owned()),
         Err(err) => (Verdict::Degraded, format!("could not be looked at: {err}")),
     };
     let cure = if verdict == Verdict::Ok { "" } else { CURE };
@@ -172,11 +174,11 @@ mod tests {
 
     #[test]
     fn a_clock_that_nobody_keeps_is_told() {
-        let off = |millis| Ok(Discipline::Synchronised(Duration::from_millis(millis)));
+        let off = |millis| Ok(ClockSync::Synchronised(Duration::from_millis(millis)));
         let rows = [
             (off(999), Verdict::Ok),
             (off(1000), Verdict::Degraded),
-            (Ok(Discipline::Free), Verdict::Degraded),
+            (Ok(ClockSync::Unsynchronised), Verdict::Degraded),
             (
                 Err(io::ErrorKind::PermissionDenied.into()),
                 Verdict::Degraded,
@@ -192,9 +194,9 @@ mod tests {
     #[test]
     fn only_a_node_that_needs_one_lacks_a_runtime() {
         let rows = [
-            (Mode::Companion, Runtime::Missing, Verdict::Ok),
-            (Mode::Node, Runtime::NotNeeded, Verdict::Ok),
-            (Mode::Node, Runtime::Missing, Verdict::Degraded),
+            (Mode::Companion, RuntimePolicy::Missing, Verdict::Ok),
+            (Mode::Node, RuntimePolicy::NotNeeded, Verdict::Ok),
+            (Mode::Node, RuntimePolicy::Missing, Verdict::Degraded),
         ];
         for (mode, kind, verdict) in rows {
             assert_eq!(runtime(mode, kind).verdict, verdict, "{mode:?} {kind:?}");

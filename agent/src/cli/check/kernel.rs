@@ -9,7 +9,7 @@ use super::report::{Item, Verdict};
 use crate::config::{Config, Tier};
 use crate::host::HostRoot;
 use crate::kernel::support::Missing;
-use crate::kernel::{Probe, ProbeState, Rung, Support, Wanted, loader, object};
+use crate::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
 /// What each capability is good for here.
 const CAPABILITIES: [(&[Capability], &str); 5] = [
@@ -95,7 +95,7 @@ fn tried(config: &Config) -> Support {
     };
     let wanted = wanted(&config.probes);
     let mut support = load(&wanted);
-    for rung in Rung::ALL.into_iter().filter(|_| wanted.kills.is_some()) {
+    for rung in KillHook::ALL.into_iter().filter(|_| wanted.kills.is_some()) {
         let untried = |probe: &Probe| *support.state(*probe) == ProbeState::NotNeeded;
         if !rung.probes().iter().all(untried) {
             continue;
@@ -131,7 +131,9 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
         ProbeState::Missing(off @ Missing::TurnedOff) => return Item::ok(&name, off.to_string()),
         ProbeState::Missing(missing) => missing,
     };
-    let of_kills = Rung::ALL.iter().any(|rung| rung.probes().contains(&probe));
+    let of_kills = KillHook::ALL
+        .iter()
+        .any(|rung| rung.probes().contains(&probe));
     if let (true, Some(rung)) = (of_kills, support.kills()) {
         let other = rung.probes().first().map_or("", |probe| probe.program());
         return Item::ok(

@@ -8,7 +8,11 @@ use crate::config::raw::{RawConfig, SERVER_KEYS};
 type Files<'a> = &'a [(&'a str, &'a str)];
 
 /// Loads `config.yaml` with everything that is beside it: `conf.d/…`, and `kubelet.yaml`.
-fn load_files(flags: Overrides, env: Env<'_>, files: Files<'_>) -> Result<Loaded, ConfigError> {
+fn load_files(
+    flags: Overrides,
+    env: Env<'_>,
+    files: Files<'_>,
+) -> Result<LoadedConfig, ConfigError> {
     let dir = Path::new("/etc/nodepulse");
     let env = |name: &str| {
         let found = env.iter().find(|(key, _)| *key == name);

@@ -127,7 +127,7 @@ impl WorkingSet {
             Used::AnonAndFile => None,
         };
         self.stat.read(buf)?;
-        let of_stat = |key| field(buf, key).ok_or_else(|| self.stat.garbled("counter we need"));
+        let of_stat = |key| field(buf, key).ok_or_else(|| self.stat.malformed("counter we need"));
         let used = match used {
             Some(used) => used,
             None => of_stat(b"anon")?.saturating_add(of_stat(b"file")?),

@@ -16,12 +16,12 @@ pub struct OomCounters {
     /// Kills among the tasks of this cgroup itself. Version 1 before Linux 4.13 does not count.
     pub kills: u64,
     /// The same two with everything below. `None` on version 1, which does not add up.
-    pub with_descendants: Option<Tree>,
+    pub with_descendants: Option<OomEvents>,
 }
 
 /// `memory.events`: a cgroup and everything below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tree {
+pub struct OomEvents {
     /// `oom`.
     pub limit_hits: u64,
     /// `oom_kill`.
@@ -139,7 +139,7 @@ pub fn kills_below(
 ///
 /// # Errors
 ///
-/// [`HostError::Read`] and [`HostError::Garbled`].
+/// [`HostError::Read`] and [`HostError::Malformed`].
 pub fn limit_hits_of_path(
     memory: &Hierarchy,
     cgroup: &str,
@@ -168,16 +168,16 @@ fn limit_hits_of(
 }
 
 /// A counter that the kernel does not print yet is zero.
-fn events(dir: &Path, name: &str, buf: &mut Vec<u8>) -> Result<Option<Tree>, HostError> {
+fn events(dir: &Path, name: &str, buf: &mut Vec<u8>) -> Result<Option<OomEvents>, HostError> {
     let file = HostFile::at(dir.join(name));
     if present(file.read(buf))?.is_none() {
         return Ok(None);
     }
     // Both are there, in this order, from the first kernel that had the file.
     if field(buf, b"oom").is_none() && field(buf, b"under_oom").is_none() {
-        return Err(file.garbled("`oom` counter"));
+        return Err(file.malformed("`oom` counter"));
     }
-    Ok(Some(Tree {
+    Ok(Some(OomEvents {
         limit_hits: field(buf, b"oom").unwrap_or_default(),
         kills: field(buf, b"oom_kill").unwrap_or_default(),
     }))
@@ -220,7 +220,7 @@ mod tests {
         let expected = OomCounters {
             limit_hits: 2,
             kills: 1,
-            with_descendants: Some(Tree {
+            with_descendants: Some(OomEvents {
                 limit_hits: 5,
                 kills: 4,
             }),

@@ -44,7 +44,7 @@ pub fn refused(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> 
     for name in ["pids.events.local", "pids.events"] {
         let file = HostFile::at(dir.join(name));
         if present(file.read(buf))?.is_some() {
-            let max = field(buf, b"max").ok_or_else(|| file.garbled("`max` counter"))?;
+            let max = field(buf, b"max").ok_or_else(|| file.malformed("`max` counter"))?;
             return Ok(Some(max));
         }
     }

@@ -13,7 +13,7 @@ const GROUP: &str = "6,6359,10559209370,-;Tasks in /pods/pod/container are going
      to memory.oom.group set\n";
 const OTHER: &str = "6,6400,10559209999,-;eth0: link up\n";
 
-fn all(log: &mut Log, records: &[&str]) -> Vec<LoggedKill> {
+fn all(log: &mut KmsgParser, records: &[&str]) -> Vec<LoggedKill> {
     for text in records {
         log.record(text.as_bytes());
     }
@@ -61,26 +61,30 @@ fn the_lines_of_a_kill_are_one_kill() {
         (vec![KILLED], killed_only, "the first two were held back"),
     ];
     for (records, expected, why) in rows {
-        assert_eq!(all(&mut Log::default(), &records), [expected], "{why}");
+        assert_eq!(
+            all(&mut KmsgParser::default(), &records),
+            [expected],
+            "{why}"
+        );
     }
-    assert_eq!(all(&mut Log::default(), &[INVOKED, OTHER]), []);
+    assert_eq!(all(&mut KmsgParser::default(), &[INVOKED, OTHER]), []);
 }
 
 #[test]
 fn a_kill_is_told_once() {
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     assert_eq!(all(&mut log, &[INVOKED, SUMMARY]).len(), 1);
     assert_eq!(all(&mut log, &[KILLED]), [], "its last line comes late");
     assert_eq!(all(&mut log, &[KILLED]).len(), 1, "a kill of its own");
 
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     let exiting = "3,1,2,-;Memory cgroup out of memory: OOM victim 28146 (provoke) is already \
                    exiting. Skip killing the task\n";
     assert_eq!(all(&mut log, &[INVOKED, SUMMARY, exiting]), []);
 
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     log.record(SUMMARY.as_bytes());
-    assert!(log.is_half_told());
+    assert!(log.is_incomplete());
     log.lost();
     let kills = all(&mut log, &[&KILLED.replace("28146", "5")]);
     let known: Vec<_> = kills.iter().map(|k| (k.victim, &k.cgroup)).collect();
@@ -97,7 +101,7 @@ fn members_of_a_group_are_kills_of_one_cause() {
     let member = |pid: &str| KILLED.replace("28146", pid);
     let (one, two) = (member("28147"), member("28148"));
     let kills = all(
-        &mut Log::default(),
+        &mut KmsgParser::default(),
         &[INVOKED, SUMMARY, KILLED, GROUP, KILLED, &one, OTHER, &two],
     );
     let pids: Vec<_> = kills.iter().map(|kill| kill.victim.0).collect();
@@ -109,7 +113,7 @@ fn members_of_a_group_are_kills_of_one_cause() {
     }
     // The next kill, elsewhere, is none of them.
     let next = SUMMARY.replace("/pods/pod", "/else");
-    let mut log = Log::default();
+    let mut log = KmsgParser::default();
     let kills = all(
         &mut log,
         &[SUMMARY, KILLED, GROUP, &one, INVOKED, &next, &two],
@@ -121,9 +125,9 @@ fn members_of_a_group_are_kills_of_one_cause() {
 #[test]
 fn a_kill_is_as_old_as_the_log_says_when_it_is_read() {
     let later = "6,6400,10562209367,-;eth0: link up\n";
-    let kills = all(&mut Log::default(), &[SUMMARY, KILLED, later]);
+    let kills = all(&mut KmsgParser::default(), &[SUMMARY, KILLED, later]);
     assert_eq!(kills[0].at, BootNanos(20_000_000_000_000 - 3_000_000_000));
     let earlier = "6,6400,7,-;eth0: link up\n";
-    let kills = all(&mut Log::default(), &[SUMMARY, KILLED, earlier]);
+    let kills = all(&mut KmsgParser::default(), &[SUMMARY, KILLED, earlier]);
     assert_eq!(kills[0].at, BootNanos(20_000_000_000_000), "out of order");
 }

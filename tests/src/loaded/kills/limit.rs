@@ -9,7 +9,7 @@ use std::time::Duration;
 use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::os::kmsg;
-use nodepulse::record::kmsg::Log;
+use nodepulse::record::kmsg::KmsgParser;
 use nodepulse::record::{LoggedKill, MemcgLimit, OomKill, OomScope};
 use nodepulse::units::CgroupId;
 use tokio::time::{interval, timeout};
@@ -122,7 +122,7 @@ fn said(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
 
 /// `oom_memcg` of the kill of `pid`, once the kernel has logged it.
 async fn logged(log: &mut File, pid: u32) -> String {
-    let mut lines = Log::default();
+    let mut lines = KmsgParser::default();
     let mut reads = interval(Duration::from_millis(5));
     loop {
         reads.tick().await;

@@ -8,7 +8,7 @@ use procfs::process::Process;
 
 /// One look at our own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Own {
+pub struct ProcessUsage {
     /// User and system time.
     pub cpu: Duration,
     /// Resident memory, in bytes.
@@ -28,11 +28,11 @@ pub struct Own {
 /// # Errors
 ///
 /// Where `/proc` is not mounted, or not ours to read.
-pub fn read() -> ProcResult<Own> {
+pub fn read() -> ProcResult<ProcessUsage> {
     let own = Process::myself()?;
     let stat = own.stat()?;
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
-    Ok(Own {
+    Ok(ProcessUsage {
         cpu: ticks(stat.utime.saturating_add(stat.stime)),
         resident: stat.rss.saturating_mul(procfs::page_size()),
         virtual_memory: stat.vsize,

@@ -14,13 +14,16 @@ use crate::node_status::nodepulse_condition::NodepulseCondition;
 const EFFECT: &str = "NoSchedule";
 
 /// `conditions`, and `taints`.
-type Own = (
+type ConditionsAndTaints = (
     BTreeSet<NodepulseCondition>,
     BTreeMap<NodepulseCondition, Taint>,
 );
 
 /// Both keys, checked.
-pub(super) fn own(keys: &Keys<'_>, mode: Mode) -> Result<Own, ConfigError> {
+pub(super) fn conditions_and_taints(
+    keys: &Keys<'_>,
+    mode: Mode,
+) -> Result<ConditionsAndTaints, ConfigError> {
     let flag = keys.flags.conditions.as_ref();
     let settings = keys.map("conditions", '=', flag, |raw| raw.conditions.as_ref())?;
     let on = conditions(settings, mode)?;

@@ -10,7 +10,7 @@ use crate::units::DeviceNumber;
 
 /// One reading of all counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct ProbeCounters {
     /// What could not be reported, by reason.
     pub losses: Vec<(DropReason, u64)>,
     /// Time and runs of each probe; empty unless the kernel counts them.
