@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
+pub mod oom;
+
 /// A signal on which a threshold can be set, with the kubelet's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Signal {

@@ -17,8 +17,9 @@ pub mod decode;
 pub mod kmsg;
 pub mod uevent;
 
+pub use crate::reading::oom::{OomConstraint, OomScope, ScopeSource};
 pub use decode::DecodeError;
-pub use kmsg::{LoggedKill, LoggedScope};
+pub use kmsg::LoggedKill;
 pub use uevent::{DiskAction, DiskChange};
 
 /// A record and the time it was read.
@@ -109,46 +110,17 @@ pub enum Side {
     Under,
 }
 
-/// Scope of an OOM kill.
+/// The memory cgroup that was at its limit, as a program recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomScope {
-    /// The scope could not be determined.
-    Unknown,
-    /// No ancestor memory cgroup of the victim was at its limit.
-    Global,
-    /// A memory cgroup was at its limit.
-    Memcg {
-        /// Id of that cgroup.
-        limiting: CgroupId,
-        /// Memory usage, in pages.
-        usage_pages: u64,
-        /// Memory limit, in pages.
-        max_pages: u64,
-        /// An ancestor with exactly the same memory left, which may be the limiting cgroup instead.
-        tied: Option<CgroupId>,
-    },
-}
-
-/// How the scope was determined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScopeSource {
-    /// From usage and limits of the victim's ancestors; needs confirmation.
-    Inferred,
-    /// From the kernel's `oom_control`.
-    Exact,
-}
-
-/// `oom_control.constraint`: the constraint on the failed allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomConstraint {
-    /// None: all memory of the node.
-    None,
-    /// The nodes of a cpuset.
-    Cpuset,
-    /// A memory policy.
-    MemoryPolicy,
-    /// A memory cgroup.
-    Memcg,
+pub struct MemcgLimit {
+    /// Its id.
+    pub limiting: CgroupId,
+    /// Its usage, in pages.
+    pub usage_pages: u64,
+    /// Its limit, in pages.
+    pub max_pages: u64,
+    /// An ancestor with exactly the same memory left, which may be the limiting cgroup instead.
+    pub tied: Option<CgroupId>,
 }
 
 /// How an OOM kill was observed.
@@ -185,7 +157,7 @@ pub struct OomKill {
     /// the cgroup is removed before its path is resolved.
     pub names: [Vec<u8>; 3],
     /// Scope of the kill.
-    pub scope: OomScope,
+    pub scope: OomScope<MemcgLimit>,
     /// How the scope was determined.
     pub source: ScopeSource,
     /// Constraint on the allocation; `None` if unknown.

@@ -12,12 +12,13 @@ use super::tasks::{log_event, log_sync};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Delivered, EventCounts, EventInput, EventSink, KillOutcomes};
+use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
+use crate::kube_event::{Draft, KillOutcomes};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::setters::Setters;
 use crate::node_status::{Condition, Facts, StoredNode};
@@ -301,7 +302,7 @@ impl Reporting {
         self.writer.busy
     }
 
-    pub(super) fn record(&mut self, event: EventInput) {
+    pub(super) fn record(&mut self, event: Draft) {
         self.events.record(event);
     }
 

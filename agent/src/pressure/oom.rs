@@ -5,6 +5,7 @@
 
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
+use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
 
 /// Below this share of the capacity memory is short, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
@@ -14,66 +15,15 @@ const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
 const SYSRQ_ORDER: i32 = -1;
 
-/// Whose memory ran out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// That of a cgroup, which reached its limit.
-    Memcg {
-        /// What the limiting cgroup is: the victim's cgroup or an ancestor of it.
-        limiting_is: LimitOwner,
-    },
-    /// The machine's. Kills by cpusets, memory policies and sysrq look the same.
-    Global,
-}
-
-/// What a limiting cgroup contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitOwner {
-    /// One container.
-    Container,
-    /// One pod.
-    Pod,
-    /// All pods: the node's allocatable memory ran out.
-    PodsCgroup,
-    /// Anything else, such as a system service.
-    Other,
-}
-
-/// How the scope is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScopeSource {
-    /// From the usage and the limits of the victim's ancestors at the moment of the kill.
-    Inferred,
-    /// Reported by the kernel.
-    Exact,
-    /// From the kernel log, where a kill by sysrq cannot be distinguished from a global one if the
-    /// line with the order is missing.
-    Logged,
-}
-
-/// `oom_control.constraint`: what constrained the allocation that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Constraint {
-    /// Only the size of the machine.
-    None,
-    /// The nodes of a cpuset.
-    Cpuset,
-    /// A memory policy.
-    MemoryPolicy,
-    /// A memory cgroup.
-    Memcg,
-}
-
 /// The part of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// Whose memory ran out.
-    pub scope: Scope,
+    pub scope: OomScope<LimitOwner>,
     /// How the scope is known.
     pub source: ScopeSource,
-    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred
-    /// one.
-    pub constraint: Option<Constraint>,
+    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred one.
+    pub constraint: Option<OomConstraint>,
     /// Order of the allocation that failed; -1 for sysrq; `None`: unknown.
     pub order: Option<i32>,
 }
@@ -158,8 +108,8 @@ pub fn judge(
     left: impl FnOnce() -> RemainingMemory,
 ) -> KillVerdict {
     let verdict = match kill.scope {
-        Scope::Memcg { limiting_is } => verdict_on_memcg(kill, limiting_is, counters, left),
-        Scope::Global => verdict_on_global(kill, counters, left),
+        OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, counters, left),
+        OomScope::Global | OomScope::Unknown => verdict_on_global(kill, counters, left),
     };
     match verdict {
         Ok(why) => KillVerdict::NodePressure { why },
@@ -203,11 +153,11 @@ fn verdict_on_global(
         return Err(Doubt::Sysrq);
     }
     match kill.constraint {
-        Some(Constraint::Cpuset) => return Err(Doubt::Cpuset),
-        Some(Constraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
-        Some(Constraint::Memcg) => return Err(Doubt::Contradictory),
-        Some(Constraint::None) if is_conclusive(kill) => return Ok(Grounds::ConfirmedGlobal),
-        Some(Constraint::None) | None => {}
+        Some(OomConstraint::Cpuset) => return Err(Doubt::Cpuset),
+        Some(OomConstraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
+        Some(OomConstraint::Memcg) => return Err(Doubt::Contradictory),
+        Some(OomConstraint::None) if is_conclusive(kill) => return Ok(Grounds::ConfirmedGlobal),
+        Some(OomConstraint::None) | None => {}
     }
     if kill.source != ScopeSource::Exact {
         match counters() {
@@ -248,11 +198,7 @@ mod tests {
 
     const CAPACITY: u64 = 1_000_000;
 
-    fn memcg(limiting_is: LimitOwner) -> Scope {
-        Scope::Memcg { limiting_is }
-    }
-
-    fn kill(scope: Scope, source: ScopeSource) -> Kill {
+    fn kill(scope: OomScope<LimitOwner>, source: ScopeSource) -> Kill {
         Kill {
             scope,
             source,
@@ -292,38 +238,38 @@ mod tests {
         let short = 10_000;
         let constrained = |constraint, source| Kill {
             constraint: Some(constraint),
-            ..kill(Scope::Global, source)
+            ..kill(OomScope::Global, source)
         };
         let sysrq = |scope| Kill {
             order: Some(-1),
             ..kill(scope, Exact)
         };
-        let inferred = kill(Scope::Global, Inferred);
+        let inferred = kill(OomScope::Global, Inferred);
         let orderless = Kill {
             order: None,
-            ..constrained(Constraint::None, Logged)
+            ..constrained(OomConstraint::None, Logged)
         };
         let asked_for = Kill {
             order: Some(-1),
-            ..constrained(Constraint::None, Logged)
+            ..constrained(OomConstraint::None, Logged)
         };
-        let at = |owner, source| kill(memcg(owner), source);
+        let at = |owner, source| kill(OomScope::Memcg(owner), source);
         let limit = |owner| event(Doubt::LocalLimit(owner));
         #[rustfmt::skip]
         let rows = [
             ("exact, unconstrained: memory does not matter",
-                constrained(Constraint::None, Exact), evidence(Unknown, plenty), global),
-            ("exact, constraint unknown, memory short", kill(Scope::Global, Exact), evidence(Moved, short), global),
+                constrained(OomConstraint::None, Exact), evidence(Unknown, plenty), global),
+            ("exact, constraint unknown, memory short", kill(OomScope::Global, Exact), evidence(Moved, short), global),
             ("exact, constraint unknown, memory left",
-                kill(Scope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+                kill(OomScope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("exact, in a cpuset",
-                constrained(Constraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
+                constrained(OomConstraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
             ("exact, under a memory policy",
-                constrained(Constraint::MemoryPolicy, Exact), evidence(Still, short), event(Doubt::MemoryPolicy)),
+                constrained(OomConstraint::MemoryPolicy, Exact), evidence(Still, short), event(Doubt::MemoryPolicy)),
             ("global, yet bounded by a cgroup",
-                constrained(Constraint::Memcg, Exact), evidence(Still, short), event(Doubt::Contradictory)),
-            ("sysrq", sysrq(Scope::Global), evidence(Still, short), event(Doubt::Sysrq)),
-            ("sysrq, at the pods cgroup", sysrq(memcg(PodsCgroup)), evidence(Still, short), event(Doubt::Sysrq)),
+                constrained(OomConstraint::Memcg, Exact), evidence(Still, short), event(Doubt::Contradictory)),
+            ("sysrq", sysrq(OomScope::Global), evidence(Still, short), event(Doubt::Sysrq)),
+            ("sysrq, at the pods cgroup", sysrq(OomScope::Memcg(PodsCgroup)), evidence(Still, short), event(Doubt::Sysrq)),
             ("inferred, counters still, memory short", inferred, evidence(Still, short), global),
             ("inferred, counters still, memory left",
                 inferred, evidence(Still, plenty), event(Doubt::MemoryLeft)),
@@ -331,7 +277,7 @@ mod tests {
             ("inferred, counters unknown",
                 inferred, evidence(Unknown, short), event(Doubt::LimitCountersUnknown)),
             ("inferred, constraint known to be none, memory left",
-                constrained(Constraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+                constrained(OomConstraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("inferred, memory unread",
                 inferred, (Still, RemainingMemory { memory: None, ..left(0) }), event(Doubt::MemoryUnread)),
             ("at the pods limit, exact", at(PodsCgroup, Exact), evidence(Unknown, plenty), pods),
@@ -340,16 +286,16 @@ mod tests {
                 at(PodsCgroup, Inferred), evidence(Unknown, plenty), pods),
             ("at the pods limit, inferred, but it counted no hit",
                 at(PodsCgroup, Inferred), evidence(Still, plenty), limit(PodsCgroup)),
-            ("logged, global", constrained(Constraint::None, Logged), evidence(Still, plenty), global),
+            ("logged, global", constrained(OomConstraint::None, Logged), evidence(Still, plenty), global),
             ("logged, by sysrq", asked_for, evidence(Still, short), event(Doubt::Sysrq)),
             ("logged, may be by sysrq", orderless, evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("logged, may be by sysrq, memory short", orderless, evidence(Still, short), global),
             ("logged, in a cpuset",
-                constrained(Constraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
+                constrained(OomConstraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
             ("logged, under a memory policy",
-                constrained(Constraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
+                constrained(OomConstraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
             ("logged, constraint unknown",
-                kill(Scope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
+                kill(OomScope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
             ("logged, at the pods limit", at(PodsCgroup, Logged), evidence(Moved, plenty), pods),
             ("logged, at the pods limit, counters unknown", at(PodsCgroup, Logged), evidence(Unknown, plenty), pods),
             ("logged, at the pods limit, not counted",

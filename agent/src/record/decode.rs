@@ -9,7 +9,7 @@ use agent_common::settings::{DISK_FAILING, device_numbers};
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
+use super::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
@@ -117,12 +117,12 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
         ],
         scope: match body.scope {
             SCOPE_GLOBAL => OomScope::Global,
-            SCOPE_MEMCG => OomScope::Memcg {
+            SCOPE_MEMCG => OomScope::Memcg(MemcgLimit {
                 limiting: CgroupId(body.cg_limiting),
                 usage_pages: body.limit_usage_pages,
                 max_pages: body.limit_max_pages,
                 tied: (body.cg_tied != 0).then_some(CgroupId(body.cg_tied)),
-            },
+            }),
             _ => OomScope::Unknown,
         },
         source: if body.scope_source == SOURCE_EXACT {
@@ -204,10 +204,10 @@ mod tests {
         );
         assert!(matches!(
             decoded.scope,
-            OomScope::Memcg {
+            OomScope::Memcg(MemcgLimit {
                 limiting: CgroupId(99),
                 ..
-            }
+            })
         ));
     }
 

@@ -7,7 +7,7 @@
 //! Two cases are ambiguous: a later member of a killed group and an unrelated kill whose first two
 //! records were suppressed; a process name with `,task=` in it and the end of a cgroup path.
 
-use super::OomConstraint;
+use super::{OomConstraint, OomScope};
 use crate::clock::BootNanos;
 use crate::units::{Bytes, Pid};
 
@@ -31,8 +31,8 @@ pub struct LoggedKill {
     pub uid: Option<u32>,
     /// Path of its memory cgroup from the top of the hierarchy.
     pub cgroup: Option<Vec<u8>>,
-    /// Scope of the kill.
-    pub scope: LoggedScope,
+    /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
+    pub scope: OomScope<Option<Vec<u8>>>,
     /// Constraint on the allocation.
     pub constraint: Option<OomConstraint>,
     /// Order of the allocation; -1 for sysrq, otherwise indistinguishable from a global kill.
@@ -41,15 +41,6 @@ pub struct LoggedKill {
     pub trigger: Option<Vec<u8>>,
     /// Resident memory: anonymous, file, shared.
     pub resident: Option<[Bytes; 3]>,
-}
-
-/// Scope of an OOM kill in the kernel log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoggedScope {
-    /// The memory of the node, or the part that a cpuset or memory policy allows.
-    Global,
-    /// The limit of a memory cgroup: its path, if known.
-    Memcg(Option<Vec<u8>>),
 }
 
 /// Assembles kills from log records.
@@ -188,9 +179,9 @@ fn summarised(before: Progress, usec: u64, summary: Summary) -> Progress {
         _ => (None, None),
     };
     let scope = match summary.constraint {
-        OomConstraint::Memcg => LoggedScope::Memcg(summary.limiting),
+        OomConstraint::Memcg => OomScope::Memcg(summary.limiting),
         OomConstraint::None | OomConstraint::Cpuset | OomConstraint::MemoryPolicy => {
-            LoggedScope::Global
+            OomScope::Global
         }
     };
     let named = summary.victim.is_some();
@@ -237,9 +228,9 @@ impl LoggedKill {
             uid: None,
             cgroup: None,
             scope: if line.memcg {
-                LoggedScope::Memcg(None)
+                OomScope::Memcg(None)
             } else {
-                LoggedScope::Global
+                OomScope::Global
             },
             constraint: line.memcg.then_some(OomConstraint::Memcg),
             order: None,

@@ -49,6 +49,7 @@ const fn room(name: &'static str, rooms: Rooms, not: &'static [&'static str]) ->
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
+    room("escape", Rooms::Only(&[]), IMPURE),
     room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
     room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
     room(
@@ -138,6 +139,19 @@ const ROOMS: &[Room] = &[
     room(
         "node_status",
         Rooms::Only(&["clock", "pressure", "reading", "units"]),
+        IMPURE,
+    ),
+    room(
+        "kube_event",
+        Rooms::Only(&[
+            "clock",
+            "escape",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "units",
+        ]),
         IMPURE,
     ),
     // Around the line. `config` fills the policy types of other rooms.

@@ -27,7 +27,7 @@ fn as_captured() -> LoggedKill {
         comm: b"provoke".to_vec(),
         uid: Some(0),
         cgroup: Some(b"/pods/pod/container".to_vec()),
-        scope: LoggedScope::Memcg(Some(b"/pods/pod".to_vec())),
+        scope: OomScope::Memcg(Some(b"/pods/pod".to_vec())),
         constraint: Some(OomConstraint::Memcg),
         order: Some(0),
         trigger: Some(b"provoke".to_vec()),
@@ -40,7 +40,7 @@ fn records_of_one_kill_are_combined() {
     let whole = as_captured();
     let killed_only = LoggedKill {
         cgroup: None,
-        scope: LoggedScope::Memcg(None),
+        scope: OomScope::Memcg(None),
         order: None,
         trigger: None,
         ..whole.clone()
@@ -123,7 +123,7 @@ fn members_of_a_group_share_the_scope() {
         &[SUMMARY, KILLED, GROUP, &one, INVOKED, &next, &two],
     );
     let last = kills.last().unwrap();
-    assert_eq!(last.scope, LoggedScope::Memcg(Some(b"/else".to_vec())));
+    assert_eq!(last.scope, OomScope::Memcg(Some(b"/else".to_vec())));
 }
 
 #[test]
