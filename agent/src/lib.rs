@@ -50,6 +50,8 @@ pub mod node_status;
 // The edge that reports.
 pub mod api;
 
+pub mod reporting;
+
 // What is told of all this to whoever asks.
 pub mod explain;
 

@@ -10,7 +10,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
 use super::outside::KillSource;
-use super::reporting::{Report, Why};
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -27,6 +26,7 @@ use crate::pressure::Policy;
 use crate::pressure::oom::{LimitOwner, Scope};
 use crate::pressure::sample::Sample;
 use crate::record::{DecodeError, Record};
+use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 
 mod scrape;

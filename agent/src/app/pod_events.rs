@@ -11,13 +11,13 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::kills::NodeEvents;
-use super::reporting::Outlet;
 use crate::api::pod_watch::PodChange;
 use crate::api::recorder::{EventInput, Involved, KillOutcomes, ReportedKills};
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::pods::{Containers, Pod, PodIndex};
+use crate::reporting::Outlet;
 use crate::tasks::Tasks;
 
 mod notice;
