@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// Whoever looks into the directory waits until this value is gone; what was there before is there
-/// again then.
+/// A process that reads the directory waits until this value is dropped; its former contents are
+/// visible again then.
 #[derive(Debug)]
 pub struct HungDirectory {
     path: PathBuf,
-    /// The server's side, which nobody reads; closing it ends every call with an error.
+    /// The server's side, which is not read; closing it ends every call with an error.
     server: Option<File>,
 }
 

@@ -103,7 +103,7 @@ impl Node {
         self
     }
 
-    /// Beside a kubelet, with whose Node of this name it is up to the test, as [`COMPANION`]. What
+    /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
     #[must_use]
     pub fn companion(name: &str) -> Self {
@@ -128,7 +128,7 @@ impl Node {
         self
     }
 
-    /// Without anybody who speaks for the kernel: what is sent to it then is lost.
+    /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
     pub fn on_files(mut self) -> Self {
         self.on_files = true;
@@ -156,7 +156,7 @@ impl Node {
         self
     }
 
-    /// With these hard thresholds beside the defaults: `memory.available<1Gi,…`.
+    /// With these hard thresholds in addition to the defaults: `memory.available<1Gi,…`.
     #[must_use]
     pub fn hard(self, thresholds: &str) -> Self {
         let all = format!("{NO_DISK_SPACE},{thresholds}");
@@ -279,7 +279,7 @@ fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
     Config::load(overrides, &|_| None, &read, "not-named").map_err(|err| err.to_string())
 }
 
-/// What the configuration says, for the test to change and the agent to read.
+/// The configuration, for the test to change and the agent to read.
 type Settings = Arc<Mutex<Overrides>>;
 
 fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sender<()>, Reloads) {
@@ -393,12 +393,12 @@ impl Running {
         self.reload.send(()).await.expect("the agent runs");
     }
 
-    /// logind says something.
+    /// Sends a message of logind.
     ///
     /// # Panics
     ///
     /// Where the agent has ended.
-    pub async fn logind_says(&self, word: PowerMessage) {
+    pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 
@@ -413,7 +413,7 @@ impl Running {
         self.network.api.reset_connections();
     }
 
-    /// When connections were asked for, as [`ApiServer::now`] tells moments.
+    /// The times at which connections were opened, on the clock of [`ApiServer::now`].
     #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
@@ -444,7 +444,7 @@ impl Running {
     ///
     /// Where it has not stopped within [`SOON`], or has panicked.
     pub async fn stop(self) -> Result<(), AppError> {
-        // Nobody listens any more where it has stopped by itself; then the run says why.
+        // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());
         timeout(SOON, self.run)
             .await

@@ -147,12 +147,12 @@ impl Family {
         let mut seen = BTreeSet::new();
         for sample in &self.samples {
             let suffix = sample.name.strip_prefix(&self.name);
-            let suffix = suffix.ok_or_else(|| format!("holds {}", sample.name))?;
+            let suffix = suffix.ok_or_else(|| format!("contains {}", sample.name))?;
             if !self.suffixes()?.contains(&suffix) {
-                return Err(format!("is a {} and holds {}", self.kind, sample.name));
+                return Err(format!("is a {} and contains {}", self.kind, sample.name));
             }
             if !seen.insert((&sample.name, &sample.labels)) {
-                return Err(format!("holds twice {sample:?}"));
+                return Err(format!("contains twice {sample:?}"));
             }
             self.check_value(suffix, sample)?;
         }
@@ -183,7 +183,7 @@ impl Family {
         };
         let bucket = sample.labels.contains_key("le");
         if bucket != (suffix == "_bucket") || !good {
-            return Err(format!("holds {sample:?}"));
+            return Err(format!("contains {sample:?}"));
         }
         Ok(())
     }

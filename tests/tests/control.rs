@@ -41,7 +41,7 @@ async fn ask(state: &Path, path: &str) -> std::io::Result<Answer> {
 /// Where it serves metrics; the newest such place.
 async fn address(agent: &Process, count: usize) -> String {
     eventually("address", || {
-        let lines = agent.said("serving address=");
+        let lines = agent.lines_with("serving address=");
         let line = lines.get(count - 1).ok_or(lines.len())?;
         let (_, address) = line.split_once("address=").unwrap();
         Ok::<_, usize>(address.split(' ').next().unwrap().to_owned())
@@ -61,7 +61,7 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     let own = text(&state);
     let flags = ["--state-directory", &own, "--serve-address", "127.0.0.1:0"];
     let first = alone(&flags);
-    first.says("kernel line", SOON).await;
+    first.wait_for_line("kernel line", SOON).await;
     let socket = state.join("nodepulse.sock");
     let mode = fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -87,7 +87,7 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     first.ends(SOON).await;
     assert!(socket.exists(), "left over");
     let third = alone(&["--state-directory", &own]);
-    third.says("kernel line", SOON).await;
+    third.wait_for_line("kernel line", SOON).await;
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
     third.terminate();
     assert_eq!(third.ends(SOON).await.code, Some(0));
@@ -105,7 +105,7 @@ fn conditions(status: &Value) -> Vec<(String, String)> {
 #[tokio::test]
 async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() {
     let agent = alone(&["--eviction-hard", "pid.available<99.9%"]);
-    agent.says("kernel line", SOON).await;
+    agent.wait_for_line("kernel line", SOON).await;
     let json = ["status", "-o", "json"];
     let told = Process::output(Some(&agent), &json).await;
     assert_eq!(told.code, Some(0), "{told:?}");
@@ -161,19 +161,19 @@ async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     let file = dir.path().join("config.yaml");
     fs::write(&file, configuration("info", "")).unwrap();
     let agent = alone(&["--config", &text(&file)]);
-    agent.says("kernel line", SOON).await;
-    assert_eq!(agent.said("DEBUG"), [""; 0]);
+    agent.wait_for_line("kernel line", SOON).await;
+    assert_eq!(agent.lines_with("DEBUG"), [""; 0]);
 
     fs::write(&file, configuration("debug", "sandbox: off\n")).unwrap();
     agent.hang_up();
-    agent.says("configuration read again", SOON).await;
-    agent.says("DEBUG", SOON).await;
-    let restart = agent.says("needs restart", SOON).await;
+    agent.wait_for_line("configuration read again", SOON).await;
+    agent.wait_for_line("DEBUG", SOON).await;
+    let restart = agent.wait_for_line("needs restart", SOON).await;
     assert!(restart.contains("keys=[\"sandbox\"]"), "{restart}");
 
     fs::write(&file, configuration("info", "maxPod: 5\n")).unwrap();
     agent.hang_up();
-    let refused = agent.says("configuration refused", SOON).await;
+    let refused = agent.wait_for_line("configuration refused", SOON).await;
     for word in ["ERROR", "maxPod", "maxPods", "line 4"] {
         assert!(refused.contains(word), "{word}: {refused}");
     }
@@ -206,11 +206,11 @@ async fn a_changed_file_is_read_without_a_signal_and_so_is_a_mounted_config_map(
     assert_eq!(get(&first, "/livez").await, Some(200));
 
     version("..2", "debug", "localhost:0");
-    agent.says("configuration refused", SOON).await;
+    agent.wait_for_line("configuration refused", SOON).await;
     assert_eq!(get(&first, "/livez").await, Some(200), "the last good one");
 
     version("..3", "debug", "[::1]:0");
-    agent.says("DEBUG", SOON).await;
+    agent.wait_for_line("DEBUG", SOON).await;
     let second = address(&agent, 2).await;
     assert_eq!(get(&second, "/livez").await, Some(200));
     assert_eq!(get(&first, "/livez").await, None, "not served any more");
@@ -434,7 +434,7 @@ async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
         stored["status"]["conditions"].clone()
     };
     let agent = alone(&[]);
-    agent.says("started", SOON).await;
+    agent.wait_for_line("started", SOON).await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
     let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
     let refused = Process::output(Some(&agent), &args).await;

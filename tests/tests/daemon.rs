@@ -25,7 +25,7 @@ const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplet
 async fn all_attached(agent: &Process) {
     for probe in PROBES {
         agent
-            .says(&format!("attached probe=\"{}\"", probe.program()), SOON)
+            .wait_for_line(&format!("attached probe=\"{}\"", probe.program()), SOON)
             .await;
         println!("probe {} on {}: attached", probe.program(), probe.hook());
     }
@@ -67,7 +67,7 @@ async fn reports_a_kill(agent: &Process) {
     let (pid, _) = provoke
         .eat_in(&tree.dir("pod/container"), 256 * MIB)
         .unwrap();
-    let line = agent.says(&format!("victim={pid} "), SOON).await;
+    let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
     for path in [tree.path("pod/container"), tree.path("pod")] {
         assert!(line.contains(&format!("\"{path}\"")), "{path}: {line}");
     }
@@ -155,7 +155,7 @@ async fn scrape(address: &str) -> Exposition {
 async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
     let counting = CountRuns::start();
     let agent = Process::start(["run", "--mode", "node", "--serve-address", "127.0.0.1:0"]);
-    let line = agent.says("serving address=", SOON).await;
+    let line = agent.wait_for_line("serving address=", SOON).await;
     let (_, address) = line.split_once("address=").unwrap();
     all_attached(&agent).await;
     let forks = || {

@@ -221,7 +221,7 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
 fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
-    println!("{}", block_on(flood::beside_kills(&provoke())).unwrap());
+    println!("{}", block_on(flood::during_kills(&provoke())).unwrap());
 }
 
 #[cfg_attr(feature = "kernel", test)]

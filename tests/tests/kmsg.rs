@@ -58,10 +58,14 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
             &state,
         ],
     );
-    let line = agent.says("the kernel's log cannot be read", SOON).await;
+    let line = agent
+        .wait_for_line("the kernel's log cannot be read", SOON)
+        .await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
         "{line}"
     );
-    agent.says("tier=\"files\" source=Counters", SOON).await;
+    agent
+        .wait_for_line("tier=\"files\" source=Counters", SOON)
+        .await;
 }

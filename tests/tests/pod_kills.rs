@@ -21,7 +21,7 @@ async fn cluster(name: &str, pods: usize) -> (Cluster, Process) {
 /// has read of all of them and has stopped.
 async fn all_told(cluster: &Cluster, agent: Process, killed: &[Killed]) {
     for (pid, _) in killed {
-        agent.says(&format!("victim={pid} "), SOON).await;
+        agent.wait_for_line(&format!("victim={pid} "), SOON).await;
     }
     let log = stop(agent).await;
     let counted = cluster.counted();
@@ -29,7 +29,7 @@ async fn all_told(cluster: &Cluster, agent: Process, killed: &[Killed]) {
         let provoked = killed.iter().filter(|(_, of)| of == pod).count();
         assert!(u64::try_from(provoked).unwrap() <= *count, "{counted:?}");
     }
-    assert_eq!(cluster.told(), counted, "{}", log.join("\n"));
+    assert_eq!(cluster.reported(), counted, "{}", log.join("\n"));
 }
 
 #[cfg_attr(feature = "kernel", tokio::test)]
@@ -108,10 +108,10 @@ async fn storm_stop_restart(tier: &str, kills: usize) {
     cluster.all_reported("a few").await;
     cluster.saved(6).await;
 
-    agent.stands_still();
+    agent.pause();
     let (_, took) = cluster.kill(kills).await;
     println!("{tier}: {kills} kills in {took:?}");
-    agent.goes_on();
+    agent.resume();
     // More than the records of each pod that the rate limit lets through, and not all.
     cluster.saved(50).await;
     agent.kill();

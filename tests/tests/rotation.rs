@@ -112,7 +112,7 @@ async fn renewed_credentials_are_used_when_the_old_ones_are_rejected() {
         // Due within a second, and sent again at once.
         let late = at - changed;
         assert!(late < Duration::from_secs(3), "{name}: after {late:?}");
-        agent.says("credentials have changed", SOON).await;
+        agent.wait_for_line("credentials have changed", SOON).await;
         agent.terminate();
         let ended = agent.ends(SOON).await;
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");

@@ -92,7 +92,7 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
     every("NoNewPrivs", "1");
     every("Seccomp", "2");
 
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     assert!(line.contains("tried=8"), "{line}");
     if landlock(&line) {
         assert!(line.contains("INFO"), "{line}");
@@ -142,7 +142,7 @@ async fn unix_sockets_are_connected_before_the_sandbox() {
         .unwrap()
         .unwrap();
     assert_eq!(&ready[..len], b"READY=1");
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     assert!(!line.contains("can connect to UNIX sockets"), "{line}");
 }
 
@@ -152,7 +152,7 @@ async fn with_the_sandbox_off_no_privilege_is_dropped() {
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
     let agent = node(&kubeconfig, &["--sandbox", "off"]);
-    agent.says("started", SOON).await;
+    agent.wait_for_line("started", SOON).await;
     assert_eq!(
         capabilities(agent.id(), "CapEff")[0],
         capabilities(std::process::id(), "CapEff")[0]
@@ -170,9 +170,9 @@ async fn a_required_sandbox_is_complete_or_the_agent_does_not_start() {
         &api.node_kubeconfig(dir.path(), "worker-1"),
         &["--sandbox", "require"],
     );
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     if landlock(&line) {
-        agent.says("node created", SOON).await;
+        agent.wait_for_line("node created", SOON).await;
         return;
     }
     assert!(line.contains("sandbox: auto"), "{line}");

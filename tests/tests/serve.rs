@@ -199,7 +199,7 @@ async fn the_program_serves_at_the_configured_address() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
     let get = async |path| {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path)).await
@@ -286,8 +286,8 @@ async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
-    agent.says("kernel line", SOON).await;
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
+    agent.wait_for_line("kernel line", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again.
     for (count, opened) in [(64, 64), (1000, 3000)] {
         let strangers = Strangers::at(&address, count);
@@ -308,11 +308,11 @@ async fn a_port_in_use_is_one_warning_with_the_remedy() {
     let address = taken.local_addr().unwrap().to_string();
     let serve = format!("--serve-address={address}");
     let agent = Process::start(["run", "--mode", "node", "--kernel-tier", "files", &serve]);
-    let line = agent.says("not serving", SOON).await;
+    let line = agent.wait_for_line("not serving", SOON).await;
     for part in ["WARN", &address, "in use", "serve.address", "off"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    agent.says("kernel line", SOON).await;
+    agent.wait_for_line("kernel line", SOON).await;
     agent.terminate();
     let ended = agent.ends(SOON).await;
     assert_eq!(ended.code, Some(0));

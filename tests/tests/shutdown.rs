@@ -44,7 +44,7 @@ async fn asked_to_stop_before_it_is_registered() {
         match fault {
             None => {
                 api.refuse().await;
-                agent.says("started", SOON).await;
+                agent.wait_for_line("started", SOON).await;
             }
             Some(fault) => {
                 api.faults().push(fault);
@@ -69,7 +69,7 @@ async fn asked_to_stop_it_does_not_change_lease_and_ready() {
         let agent = run(&kubeconfig);
         view.settled(SOON).await;
         view.becomes("Ready", "True", SOON).await;
-        agent.says("node ", SOON).await;
+        agent.wait_for_line("node ", SOON).await;
         let (node, lease) = (view.node(), view.lease());
         let (patches, renewals) = (view.patches().len(), view.renewals().len());
         agent.terminate();

@@ -131,7 +131,7 @@ async fn the_program_names_the_other_agent_and_exits_with_2() {
     api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
     let kubeconfig = kubeconfig.display().to_string();
     let args = node_mode(&["--kernel-tier", "files", "--kubeconfig", &kubeconfig]);
-    let ended = Process::start_beside(args).ends(SOON).await;
+    let ended = Process::start_alongside_kubelet(args).ends(SOON).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let told = ended
         .stderr

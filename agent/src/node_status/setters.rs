@@ -6,7 +6,7 @@
 //! and the caller logs the error.
 //!
 //! To add one: a file under `setters/` with a function of type [`Setter`], and a line in
-//! [`SETTERS`], or in [`COMPANION`] for a condition of our own; `examples/own_condition.rs` does it from
+//! [`SETTERS`], or in [`COMPANION`] for a condition of our own; `examples/custom_condition.rs` does it from
 //! outside. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
 //! the last of them, since control planes have relied on that, and needs the capacity.
 

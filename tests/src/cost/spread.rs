@@ -1,6 +1,6 @@
 //! A median, and how far it can be trusted.
 
-/// What many measurements of one thing say.
+/// The distribution of many measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
     /// The one in the middle.

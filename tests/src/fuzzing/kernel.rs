@@ -51,7 +51,7 @@ fn bounded(event: &Record) {
 ///
 /// # Panics
 ///
-/// Where a record that the kernel did not write itself tells of a kill, or one is told too large.
+/// If a record that the kernel did not write reports a kill, or a size is too large.
 pub fn kernel_log(input: &[u8]) {
     let mut log = KmsgParser::default();
     let mut by_kernel = false;
@@ -100,8 +100,8 @@ pub fn disk_announcement(input: &[u8]) {
         "{name:?}"
     );
     assert!(name != "." && name != "..");
-    let says = |field: &[u8]| input.split(|b| *b == 0).any(|one| one == field);
-    assert!(says(b"SUBSYSTEM=block") && says(b"DEVTYPE=disk"));
+    let has_field = |field: &[u8]| input.split(|b| *b == 0).any(|one| one == field);
+    assert!(has_field(b"SUBSYSTEM=block") && has_field(b"DEVTYPE=disk"));
     super::escape(name.as_bytes());
 }
 
@@ -115,7 +115,7 @@ pub fn kernel_types(input: &[u8]) {
     let Ok(btf) = Btf::parse(input.to_vec(), NAMES) else {
         return;
     };
-    for path in ["outer.a", "outer.i.x", "outer.n[2].x", "inner.nobody"] {
+    for path in ["outer.a", "outer.i.x", "outer.n[2].x", "inner.missing"] {
         assert!(
             btf.offset(path).is_none_or(|at| at <= u32::MAX / 8),
             "{path}"
@@ -126,7 +126,7 @@ pub fn kernel_types(input: &[u8]) {
     let argument = btf.tracepoint_argument("paint", 0);
     assert!(argument.is_none_or(|name| name.len() < input.len()));
     assert_eq!(btf.tracepoint_argument("paint", u32::MAX), None);
-    assert_eq!(btf.tracepoint_argument("nobody", 0), None);
-    assert_eq!(btf.size("nobody"), None);
+    assert_eq!(btf.tracepoint_argument("missing", 0), None);
+    assert_eq!(btf.size("missing"), None);
     let _: Option<u32> = btf.enum_value("colour", "BLUE");
 }

@@ -85,7 +85,7 @@ fn amount(value: ThresholdValue) {
 ///
 /// # Panics
 ///
-/// Where the error is not one short line, or what is printed says something else.
+/// If the error is not one short line, or the printed configuration differs.
 pub fn config_text(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;
@@ -99,7 +99,7 @@ pub fn config_text(input: &[u8]) {
         let again = again.unwrap_or_else(|err| panic!("{err}\n{yaml}"));
         assert_eq!(again, loaded.config, "{yaml}");
     }
-    told(&loaded.map(|loaded| loaded.config));
+    check_error(&loaded.map(|loaded| loaded.config));
 
     let overrides = Overrides {
         kubelet_config: Some("kubelet.yaml".into()),
@@ -109,10 +109,10 @@ pub fn config_text(input: &[u8]) {
         Some("kubelet.yaml") => Ok(text.to_owned()),
         _ => Err(io::ErrorKind::NotFound.into()),
     };
-    told(&Config::load(&overrides, &|_| None, &read, "node"));
+    check_error(&Config::load(&overrides, &|_| None, &read, "node"));
 }
 
-/// The value of a flag, and of the environment's variable beside it: the first byte says which.
+/// The value of a flag, and of its environment variable: the first byte selects the flag.
 /// Durations, counts, addresses, labels, taints, reservations.
 ///
 /// # Panics
@@ -134,10 +134,10 @@ pub fn flag(input: &[u8]) {
     let chosen = flags.into_iter().nth(usize::from(*which) % count);
     *chosen.expect("less than their number") = Some(text.to_owned());
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
-    told(&Config::load(&overrides, &|_| None, &absent, "node"));
+    check_error(&Config::load(&overrides, &|_| None, &absent, "node"));
 
     let hostname = Config::load(&Overrides::default(), &|_| None, &absent, text);
-    told(&hostname);
+    check_error(&hostname);
 }
 
 fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
@@ -168,7 +168,7 @@ fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
     ]
 }
 
-fn told(loaded: &Result<Config, ConfigError>) {
+fn check_error(loaded: &Result<Config, ConfigError>) {
     if let Err(err) = loaded {
         let line = err.to_string();
         safe(&line);

@@ -1,4 +1,4 @@
-//! Text from outside, as a person or a terminal gets to see it.
+//! External text, as shown to a person or a terminal.
 
 use nodepulse::host::{ESCAPED_CHARS, escape as escaped, escape_to};
 

@@ -130,7 +130,7 @@ async fn a050_reservations_are_subtracted() {
     }
 }
 
-/// Swap is told in bytes, and not at all where there is none.
+/// Swap is reported in bytes, and omitted if there is none.
 #[tokio::test(start_paused = true)]
 async fn a053_swap_in_bytes() {
     for (kib, expected) in [(0, Value::Null), (2_097_148, json!(2_147_479_552_u64))] {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::caller::text;
 use super::stage::NAMESPACE;
 
-/// Gives a service account what a rule of its role says.
+/// Grants a service account the permissions of a rule of its role.
 pub fn grant(server: &ApiServer, account: &str, rule: &Value) {
     let words = |key: &str| {
         let all = rule[key].as_array().unwrap().iter();

@@ -10,8 +10,8 @@ use nodepulse_tests::node::{Node, pass};
 use serde_json::{Value, json};
 
 use crate::{
-    AT_ONCE, LOOK, NODE, Sim, TRANSITION, calm, cluster, kubelets_node, pods_pressure, told_types,
-    types,
+    AT_ONCE, NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, kubelets_node, pods_pressure,
+    told_types, types,
 };
 
 #[tokio::test(start_paused = true)]
@@ -30,7 +30,7 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
     pods_pressure(&host, "io", 80.0);
     let stall = Stall::new(StallOf::Pods, StallKind::Io);
     let at = BootNanos(0);
-    node.kernel().tell(Record::Stall { at, stall }).await;
+    node.kernel().send_record(Record::Stall { at, stall }).await;
     pass(Duration::from_secs(1)).await;
     let read = node.scrape().await;
     for type_ in types() {
@@ -93,7 +93,7 @@ async fn explain_shows_the_status_on_the_node_if_it_differs() {
     sim.node.lose();
     sim.host.tasks(9_600);
     sim.node.kernel().pid_crossing(Side::Over, 9_600).await;
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     let told = explained().await;
     assert_eq!(told["status"], "True");
     assert_eq!(told["onNode"]["status"], "False");

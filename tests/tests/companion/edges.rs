@@ -9,8 +9,8 @@ use nodepulse_tests::api_server::Recorded;
 use nodepulse_tests::node::{Limit, Node, pass};
 
 use crate::{
-    AT_ONCE, Cause, LOOK, NODE, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm, cluster, lines,
-    patches, says_only_its_own, theirs, told_types, types,
+    AT_ONCE, Cause, NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm, cluster,
+    lines, patches, says_only_its_own, theirs, told_types, types,
 };
 
 #[tokio::test(start_paused = true)]
@@ -93,18 +93,18 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
     // Cause, how late, how long it lasts by itself, condition, reason, message, reason of the end.
     #[rustfmt::skip]
     let rows = [
-        (Memory, LOOK, LOOK, "MemoryLow", "LowMemory", format!("memory.available has been below 5% {lately}"), "MemoryAvailable"),
-        (PodsMemory, LOOK, LOOK, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below 5% {lately}"), "MemoryAvailable"),
-        (GlobalKill, none, LOOK, "MemoryLow", "GlobalOOMKill", "the kernel killed a process because the node was out of memory".to_owned(), "MemoryAvailable"),
+        (Memory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available has been below 5% {lately}"), "MemoryAvailable"),
+        (PodsMemory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below 5% {lately}"), "MemoryAvailable"),
+        (GlobalKill, none, SAMPLE_INTERVAL, "MemoryLow", "GlobalOOMKill", "the kernel killed a process because the node was out of memory".to_owned(), "MemoryAvailable"),
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
-        (Pids, none, LOOK, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
-        (PodsPids, LOOK, LOOK, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
+        (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
+        (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
         (Disk, none, none, "DiskIOPressure", "SlowDisk", "answering late: sda".to_owned(), "DisksResponsive"),
         (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were killed for want of memory within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, LOOK, "MemoryStallPressure", "Stalled", format!("tasks of the node have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Node, StallKind::Io), none, LOOK, "DiskStallPressure", "Stalled", format!("tasks of the node have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, LOOK, "PodsMemoryStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Io), none, LOOK, "PodsDiskStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("tasks of the node have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("tasks of the node have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {
         let sim = Sim::start().await;
@@ -112,7 +112,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         pass(Duration::from_secs(33)).await;
         let begun = sim.api.now();
         sim.begin(cause).await;
-        let (condition, at) = view.becomes(type_, "True", LOOK * 2).await;
+        let (condition, at) = view.becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         let took = at - begun;
         assert!(took <= late + AT_ONCE, "{type_} {reason}: {took:?} late");
         assert_eq!(condition["reason"], reason);
@@ -129,7 +129,9 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
 
         let over = sim.api.now();
         sim.end(cause).await;
-        let (condition, at) = view.becomes(type_, "False", TRANSITION + ten + LOOK).await;
+        let (condition, at) = view
+            .becomes(type_, "False", TRANSITION + ten + SAMPLE_INTERVAL)
+            .await;
         let held = at - over;
         let longest = TRANSITION + lasts + AT_ONCE;
         assert!(
@@ -147,7 +149,9 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
 async fn the_message_of_a_condition_does_not_change_while_it_lasts() {
     let sim = Sim::start().await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     let first = sim.view().condition("MemoryLow");
     let before = patches(&sim.api).len();
     for used in [15_710, 15_720, 15_705, 15_730] {
@@ -180,7 +184,7 @@ async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transi
     assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
 
     sim.host.mem_working_set(SHORT);
-    let (first, _) = view.becomes("MemoryLow", "True", LOOK * 2).await;
+    let (first, _) = view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
     pass(Duration::from_secs(30)).await;
     sim.kill(Limit::Machine).await;
     pass(Duration::from_millis(50)).await;

@@ -182,7 +182,10 @@ impl Sim {
     async fn stall(&self, of: StallOf, kind: StallKind) {
         let stall = Stall::new(of, kind);
         let at = BootNanos(0);
-        self.node.kernel().tell(Record::Stall { at, stall }).await;
+        self.node
+            .kernel()
+            .send_record(Record::Stall { at, stall })
+            .await;
     }
 }
 
@@ -301,7 +304,7 @@ impl Sim {
 }
 
 /// How long a look at files may take to come.
-const LOOK: Duration = Duration::from_secs(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest that it takes until a source that cannot be read is lost: two sampling periods after the
 /// first look that failed.
 const LOST: Duration = Duration::from_secs(40);

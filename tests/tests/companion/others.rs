@@ -12,8 +12,8 @@ use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 
 use crate::{
-    Cause, LOOK, MEMORY_TAINT, NODE, SHORT, Sim, TRANSITION, cluster, grant, kubelets_node, lines,
-    patches, says_only_its_own, taint_keys, tainting, theirs,
+    Cause, MEMORY_TAINT, NODE, SAMPLE_INTERVAL, SHORT, Sim, TRANSITION, cluster, grant,
+    kubelets_node, lines, patches, says_only_its_own, taint_keys, tainting, theirs,
 };
 
 /// Somebody who writes to the Node all the time: a condition, a label and a taint of their own.
@@ -140,7 +140,9 @@ async fn nodepulse_conditions_can_be_removed_and_everything_else_is_unchanged() 
     let before = theirs(&api.object(NODE).unwrap());
     let sim = Sim::on(&api, tainting).await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     pass(Duration::from_millis(50)).await;
     sim.node.stop().await.unwrap();
 

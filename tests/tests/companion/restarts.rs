@@ -7,7 +7,7 @@ use nodepulse_tests::node::{Node, pass};
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};
 
-use crate::{Cause, LOOK, Sim, TRANSITION, calm, cluster, kubelets_node, types};
+use crate::{Cause, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, kubelets_node, types};
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
@@ -24,7 +24,7 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     ];
     for (type_, cause) in all {
         sim.begin(cause).await;
-        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.view().becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         pass(Duration::from_secs(11)).await;
     }
     for (_, cause) in all {
@@ -50,7 +50,10 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     pass(TRANSITION - Duration::from_secs(1)).await;
     assert_eq!(words(sim.view()), before, "still held");
     for (type_, _) in all {
-        let (_, at) = sim.view().becomes(type_, "False", LOOK * 2).await;
+        let (_, at) = sim
+            .view()
+            .becomes(type_, "False", SAMPLE_INTERVAL * 2)
+            .await;
         let held = at - restarted;
         assert!(held >= TRANSITION, "{type_} held for {held:?}");
     }
@@ -85,7 +88,7 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
         for type_ in held {
             let (_, at) = view.becomes(type_, "False", TRANSITION * 2).await;
             let late = Duration::from_mins(minutes) + Duration::from_secs(46);
-            let (least, most) = (TRANSITION, late.max(TRANSITION + LOOK));
+            let (least, most) = (TRANSITION, late.max(TRANSITION + SAMPLE_INTERVAL));
             let after = at - started;
             assert!(least <= after && after <= most, "{type_}: {after:?}");
         }
@@ -107,13 +110,13 @@ async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client()
     ];
     for (type_, cause) in all {
         sim.begin(cause).await;
-        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.view().becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         sim.end(cause).await;
     }
     sim.begin(Cause::Kills).await;
     let killed = sim.api.now();
     sim.view()
-        .becomes("FrequentOOMKills", "True", LOOK * 2)
+        .becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2)
         .await;
     pass(Duration::from_secs(11)).await;
     let over = sim.api.now();
@@ -153,7 +156,7 @@ async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client()
         .await;
     let held = at - killed;
     assert!(
-        (longest..=longest + LOOK).contains(&held),
+        (longest..=longest + SAMPLE_INTERVAL).contains(&held),
         "held for {held:?}"
     );
 }

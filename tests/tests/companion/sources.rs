@@ -8,14 +8,14 @@ use nodepulse::record::ScopeSource;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, pass};
 
-use crate::{AT_ONCE, CONTAINER, LOOK, LOST, PLENTY, SHORT, Sim, calm, cluster, types};
+use crate::{AT_ONCE, CONTAINER, LOST, PLENTY, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
 
 #[tokio::test(start_paused = true)]
 async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
     let sim = Sim::start().await;
     let view = sim.view();
     sim.host.mem_working_set(SHORT);
-    view.becomes("MemoryLow", "True", LOOK * 2).await;
+    view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
     pass(Duration::from_secs(30)).await;
     sim.host
         .remove("sys/fs/cgroup/memory.stat")
@@ -38,7 +38,7 @@ async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
     let unknown = types().into_iter().filter(|t| view.status(t) == "Unknown");
     assert_eq!(unknown.count(), 3);
     sim.host.mem_working_set(PLENTY).tasks(200);
-    view.becomes("PIDsLow", "False", LOOK * 2).await;
+    view.becomes("PIDsLow", "False", SAMPLE_INTERVAL * 2).await;
 }
 
 /// A pod's container that no directory is left of.
@@ -90,12 +90,12 @@ async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
     let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     counted(&sim.host);
-    view.becomes("FrequentOOMKills", "False", LOOK * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + AT_ONCE)
         .await;
     sim.host.remove(COUNTERS);
     view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     sim.host.pods_oom(0, 15);
-    view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
         .await;
 }
 
@@ -124,7 +124,7 @@ async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothin
             continue;
         }
         // Also of those of which the log had no record.
-        view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+        view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
             .await;
     }
 }

@@ -287,7 +287,9 @@ async fn forks_rejected_at_a_pods_limit_are_an_event_on_the_pod() {
     let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
     file(CONTAINER, "pids.events", "max 7\n");
     let at = BootNanos(0);
-    node.kernel().tell(Record::CgroupsChanged { at }).await;
+    node.kernel()
+        .send_record(Record::CgroupsChanged { at })
+        .await;
     let (events, _) = told(&api, &pod, 1, api.now()).await;
     assert_eq!(events[0]["reason"], "PIDLimitReached");
     assert_eq!(

@@ -3,7 +3,7 @@
 /// What a container is called.
 mod containers;
 /// Pods that are deleted, or not known yet.
-mod gone;
+mod deleted;
 /// Which object an Event is about.
 mod kills;
 /// The watch on pods.

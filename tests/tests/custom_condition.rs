@@ -8,7 +8,7 @@ use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{in_memory, pass};
 
-#[path = "../../agent/examples/own_condition.rs"]
+#[path = "../../agent/examples/custom_condition.rs"]
 #[expect(
     dead_code,
     reason = "its own `main` starts it against a real API server"
