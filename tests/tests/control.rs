@@ -1,4 +1,4 @@
-//! The real program and whoever runs it: the control socket and the commands that use it, reloads,
+//! The real program and its operator: the control socket and the commands that use it, reloads,
 //! the service manager, one sync, and a dry run.
 
 use std::fs;
@@ -58,8 +58,13 @@ async fn get(address: &str, path: &str) -> Option<u16> {
 async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     let dir = tempdir().unwrap();
     let state = dir.path().join("state");
-    let own = text(&state);
-    let flags = ["--state-directory", &own, "--serve-address", "127.0.0.1:0"];
+    let state_path = text(&state);
+    let flags = [
+        "--state-directory",
+        &state_path,
+        "--serve-address",
+        "127.0.0.1:0",
+    ];
     let first = alone(&flags);
     first.wait_for_line("kernel line", SOON).await;
     let socket = state.join("nodepulse.sock");
@@ -75,10 +80,14 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
         assert_eq!(get(&port, path).await, Some(404), "{path} at a port");
     }
 
-    let second = alone(&["--state-directory", &own]).ends(SOON).await;
+    let second = alone(&["--state-directory", &state_path]).ends(SOON).await;
     assert_eq!(second.code, Some(2), "{second:?}");
     let refused = second.stderr.last().unwrap();
-    for word in ["another nodepulse", own.as_str(), "--state-directory"] {
+    for word in [
+        "another nodepulse",
+        state_path.as_str(),
+        "--state-directory",
+    ] {
         assert!(refused.contains(word), "{word}: {refused}");
     }
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
@@ -86,7 +95,7 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     first.kill();
     first.ends(SOON).await;
     assert!(socket.exists(), "left over");
-    let third = alone(&["--state-directory", &own]);
+    let third = alone(&["--state-directory", &state_path]);
     third.wait_for_line("kernel line", SOON).await;
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
     third.terminate();
@@ -107,11 +116,11 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
     let agent = alone(&["--eviction-hard", "pid.available<99.9%"]);
     agent.wait_for_line("kernel line", SOON).await;
     let json = ["status", "-o", "json"];
-    let told = Process::output(Some(&agent), &json).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let status = Process::output(Some(&agent), &json).await;
+    assert_eq!(status.code, Some(0), "{status:?}");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
     let pids = ("PIDPressure".to_owned(), "True".to_owned());
-    assert!(conditions(&told).contains(&pids), "{told:#}");
+    assert!(conditions(&status).contains(&pids), "{status:#}");
     let yaml = Process::output(Some(&agent), &["status"]).await;
     assert!(
         yaml.stdout.contains("\n- lastHeartbeatTime: \""),
@@ -140,12 +149,15 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
     let spot = Process::output(None, &spot).await;
     assert_eq!(spot.code, Some(0), "{spot:?}");
     let spot: Value = serde_json::from_str(&spot.stdout).unwrap();
-    assert_eq!(spot["nodeInfo"]["bootID"], told["nodeInfo"]["bootID"]);
+    assert_eq!(spot["nodeInfo"]["bootID"], status["nodeInfo"]["bootID"]);
     let types = |status: &Value| conditions(status).into_iter().map(|(type_, _)| type_);
-    assert!(types(&spot).eq(types(&told)), "{spot:#}");
-    let nobody = Process::output(None, &["explain"]).await;
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
-    assert!(nobody.stderr.contains("no daemon runs"), "{nobody:?}");
+    assert!(types(&spot).eq(types(&status)), "{spot:#}");
+    let without_daemon = Process::output(None, &["explain"]).await;
+    assert_eq!(without_daemon.code, Some(1), "{without_daemon:?}");
+    assert!(
+        without_daemon.stderr.contains("no daemon runs"),
+        "{without_daemon:?}"
+    );
 }
 
 fn configuration(log: &str, more: &str) -> String {
@@ -241,15 +253,15 @@ impl Manager {
         }
     }
 
-    fn heard(&self) -> Option<String> {
+    fn received(&self) -> Option<String> {
         let mut buf = [0; 512];
         let len = self.socket.recv(&mut buf).ok()?;
         Some(String::from_utf8_lossy(&buf[..len]).into_owned())
     }
 
     async fn hears(&self, words: &str) {
-        let heard = eventually(words, || self.heard().ok_or("nothing")).await;
-        assert!(heard.starts_with(words), "{heard:?}, not {words:?}");
+        let received = eventually(words, || self.received().ok_or("nothing")).await;
+        assert!(received.starts_with(words), "{received:?}, not {words:?}");
     }
 }
 
@@ -277,9 +289,9 @@ async fn the_service_manager_receives_ready_reloading_watchdog_and_stopping() {
     // The watchdog comes each second, whatever else there is to hear.
     let next = async || {
         for _ in 0..20 {
-            let heard = eventually("word", || manager.heard().ok_or("nothing")).await;
-            if heard != "WATCHDOG=1" {
-                return heard;
+            let received = eventually("word", || manager.received().ok_or("nothing")).await;
+            if received != "WATCHDOG=1" {
+                return received;
             }
         }
         panic!("only WATCHDOG=1");
@@ -396,7 +408,7 @@ async fn in_companion_mode_one_patch_is_printed_and_its_conditions_are_the_statu
     let run = Process::output(None, &dry).await;
     assert_eq!(run.code, Some(0), "{run:?}");
     let mut sent = printed(&run.stdout);
-    // This machine may have something to tell.
+    // This machine may have kills to report.
     sent.retain(|sent| !sent.1.ends_with("/events"));
     let [(method, path, body)] = sent.as_slice() else {
         panic!("{sent:#?}");

@@ -1,4 +1,4 @@
-//! Who embeds the agent can add a condition of their own: the example does.
+//! A program that embeds the agent can add a condition: the example does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ async fn a_condition_of_an_embedding_program_is_written_with_the_agents() {
         assert_eq!(condition["status"], status, "{swap_kib} KiB");
         assert_eq!(condition["reason"], reason, "{swap_kib} KiB");
 
-        // Somebody writes nonsense: it is put right, and told as an edge of ours.
+        // Another client writes an invalid status: it is corrected, and recorded as a change.
         pass(Duration::from_mins(1)).await;
         let mut node = view.node().unwrap();
         node["status"]["conditions"][4]["status"] = "Unknown".into();

@@ -2,7 +2,7 @@
 //! API server, files, a credential plugin, connections, kills.
 //!
 //! Always compiled; runs with the feature `kernel`, as root, by `cargo xtask test hostile`.
-//! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` says for how long, and
+//! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` is the duration, and
 //! another `NODEPULSE_HOSTILE_SEED` is another day.
 
 use std::fs;

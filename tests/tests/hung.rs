@@ -125,10 +125,10 @@ async fn a_blocked_configuration_file_is_reported_and_read_once_the_read_returns
 
     let hung = HungDirectory::over(&files);
     agent.hang_up();
-    let said = agent
+    let line = agent
         .wait_for_line("a file system does not answer", SOON)
         .await;
-    assert!(said.contains("purpose=\"configuration\""), "{said}");
+    assert!(line.contains("purpose=\"configuration\""), "{line}");
     let check = finished(
         [
             "check",

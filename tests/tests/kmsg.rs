@@ -1,4 +1,4 @@
-//! The real program where none of ours runs in the kernel: kills by the log, and by counters.
+//! The real program without eBPF programs: kills from the log, and from counters.
 //!
 //! Always compiled; run with the feature `kernel`, as root. What is done stands in
 //! `nodepulse_tests::logged`.

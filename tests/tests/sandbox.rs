@@ -1,4 +1,4 @@
-//! The real program after it has given up its rights: what it holds, and that it still does its work.
+//! The real program after it has dropped its privileges: what remains, and that it still works.
 //!
 //! As root.
 
@@ -68,7 +68,7 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
     let api = ApiServer::start().await;
     let agent = node(&api.node_kubeconfig(dir.path(), "worker-1"), &[]);
     let view = View::of(&api, "worker-1");
-    // Name resolution and the look at the file system have started their threads by then.
+    // Name resolution and the sample of the file system have started their threads by then.
     view.becomes("Ready", "True", SOON).await;
 
     let id = agent.id();
@@ -81,13 +81,13 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
         ("CapInh", 0),
         ("CapAmb", 0),
     ] {
-        for held in capabilities(id, set) {
-            assert_eq!(held & !most, 0, "{set} of {threads:?}");
+        for present in capabilities(id, set) {
+            assert_eq!(present & !most, 0, "{set} of {threads:?}");
         }
     }
     let every = |field: &str, value: &str| {
         let all = of_threads(id, field);
-        assert!(all.iter().all(|held| held == value), "{field}: {all:?}");
+        assert!(all.iter().all(|found| found == value), "{field}: {all:?}");
     };
     every("NoNewPrivs", "1");
     every("Seccomp", "2");
@@ -130,12 +130,12 @@ async fn unix_sockets_are_connected_before_the_sandbox() {
     let agent = Process::start_in(&environment, &args);
 
     let (mut logind, _) = timeout(SOON, bus.accept()).await.unwrap().unwrap();
-    let mut said = [0; 6];
-    timeout(SOON, logind.read_exact(&mut said))
+    let mut received = [0; 6];
+    timeout(SOON, logind.read_exact(&mut received))
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(&said, b"\0AUTH ");
+    assert_eq!(&received, b"\0AUTH ");
     let mut ready = [0; 64];
     let len = timeout(SOON, manager.recv(&mut ready))
         .await
@@ -212,7 +212,7 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
     let view = View::of(&api, "worker-1");
     view.becomes("Ready", "True", SOON).await;
     let seen = fs::read_to_string(&runs).unwrap();
-    // At the start it is run with all rights, later with none.
+    // At the start it is run with all privileges, later with none.
     assert!(seen.contains("Seccomp:\t0\nchmod 0\n"), "{seen}");
     let confined = "CapEff:\t0000000000000000\nSeccomp:\t2\nchmod 1\n";
     assert!(seen.ends_with(confined), "{seen}");

@@ -66,7 +66,7 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             ],
         ),
         (
-            "a reservation of what nobody can reserve",
+            "a reservation of an unknown resource",
             vec!["--kube-reserved", "gpu=1"],
             ["--kube-reserved", "gpu", "kubeReserved: {cpu"],
         ),
@@ -120,7 +120,7 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             ["--mode", "both", "mode: companion"],
         ),
         (
-            "a taint of a condition that nobody writes",
+            "a taint of an unknown condition",
             vec!["--mode", "companion", "--config", &no_such_condition],
             ["taints.MemLow", "MemoryLow", "taints: {"],
         ),

@@ -4,7 +4,7 @@
 //! text of that line; it states intentional differences from a kubelet. Several tests may share
 //! a number: the line is the first one's doc comment. `cargo xtask acceptance` runs them and prints
 //! the lines with their results. Lines that do not apply are printed too, each with a reason
-//! (`xtask/src/acceptance/not_ours.rs`).
+//! (`xtask/src/acceptance/not_applicable.rs`).
 
 mod bad_days;
 /// 88 to 94.

@@ -10,7 +10,7 @@ use nodepulse_tests::node::{Limit, Node, pass};
 
 use crate::{
     AT_ONCE, Cause, NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm, cluster,
-    lines, patches, says_only_its_own, theirs, told_types, types,
+    condition_types, lines, patches, theirs, types, writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
         assert_eq!(condition["reason"], reason, "{type_}");
         assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
     }
-    says_only_its_own(&api);
+    writes_only_nodepulse_fields(&api);
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +123,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         assert_eq!(event["involvedObject"]["uid"], *uid);
         let only: Vec<_> = types()
             .into_iter()
-            .filter(|own| view.status(own) == "True")
+            .filter(|condition| view.status(condition) == "True")
             .collect();
         assert_eq!(only, [type_], "{reason}: alone");
 
@@ -132,16 +132,16 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         let (condition, at) = view
             .becomes(type_, "False", TRANSITION + ten + SAMPLE_INTERVAL)
             .await;
-        let held = at - over;
+        let lasted = at - over;
         let longest = TRANSITION + lasts + AT_ONCE;
         assert!(
-            TRANSITION - AT_ONCE <= held && held <= longest,
-            "{reason}: {held:?}"
+            TRANSITION - AT_ONCE <= lasted && lasted <= longest,
+            "{reason}: {lasted:?}"
         );
         assert_eq!(condition["reason"], end);
         let event = view.event(end, SOON).await;
         assert_eq!(event["type"], "Normal", "{end}");
-        says_only_its_own(&sim.api);
+        writes_only_nodepulse_fields(&sim.api);
     }
 }
 
@@ -158,7 +158,11 @@ async fn the_message_of_a_condition_does_not_change_while_it_lasts() {
         sim.host.mem_working_set(&format!("{used}Mi"));
         pass(Duration::from_secs(20)).await;
     }
-    assert_eq!(patches(&sim.api).len(), before, "no number is news");
+    assert_eq!(
+        patches(&sim.api).len(),
+        before,
+        "a changed number is no change"
+    );
     pass(TRANSITION * 2).await;
     let last = sim.view().condition("MemoryLow");
     assert_ne!(last["lastHeartbeatTime"], first["lastHeartbeatTime"]);
@@ -200,7 +204,7 @@ async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transi
 async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned_on_again() {
     let sim = Sim::start().await;
     let view = sim.view();
-    let has = || told_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());
+    let has = || condition_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());
     assert!(has());
     for (on, there) in [("false", false), ("true", true)] {
         let conditions = Some(format!("PIDsLow={on}"));
@@ -208,5 +212,5 @@ async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned
         pass(Duration::from_secs(2)).await;
         assert_eq!(has(), there, "{on}");
     }
-    says_only_its_own(&sim.api);
+    writes_only_nodepulse_fields(&sim.api);
 }

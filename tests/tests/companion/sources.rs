@@ -42,7 +42,7 @@ async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
 }
 
 /// A pod's container that no directory is left of.
-const GONE: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+const REMOVED: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      9c5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 
 /// Names that reach the top of the hierarchy are the whole path. Others a tenant may have chosen.
@@ -51,7 +51,7 @@ async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
     let pod = "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11";
     let rows = [
         (pod, "True"),
-        (GONE, "False"),
+        (REMOVED, "False"),
         ("system.slice/a.service/b/c", "False"),
     ];
     for (cgroup, status) in rows {
@@ -73,7 +73,7 @@ async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
 /// How many of all pods were killed.
 const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
 
-/// More kills than are few, as the counters tell them.
+/// More kills than the threshold, according to the counters.
 fn counted(host: &MadeUpHost) {
     host.pods_oom(0, 10).oom(CONTAINER, 0, 10);
 }

@@ -131,7 +131,7 @@ async fn taints_follow_the_conditions_although_the_status_is_rejected_and_wait_f
     }
 }
 
-/// Whether somebody changes taints, and leaves one of ours on memory there.
+/// Whether the request changes taints, and keeps nodepulse's taint for memory.
 fn on_memory(request: &Recorded) -> bool {
     let body = request.body.clone().unwrap_or_default().to_string();
     request.path == NODE && request.method == "PATCH" && body.contains(MEMORY_TAINT)
