@@ -17,18 +17,16 @@ use tracing::{debug, info, warn};
 use super::backoff::Jitter;
 use super::{ApiError, Client, Refusal};
 use crate::clock::{BootNanos, Clock, Stamp};
-use crate::node_status::transition::EventType;
+use crate::kube_event::{Draft, Involved};
 
 mod body;
 mod correlate;
 mod delivery;
-mod kills;
 mod lru;
 mod sink;
 
 use correlate::{Backlog, Correlator, CreatedEvent, Overflow, PendingEvent, Write};
 use delivery::{Delivery, Written};
-pub use kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use sink::{EventCounts, EventSink};
 use sink::{EventTally, add};
 
@@ -43,59 +41,6 @@ const TOLD_AGAIN: Duration = Duration::from_hours(1);
 /// The longest message that is kept and written: what the API lets through in newer forms of an
 /// Event.
 const MESSAGE_LIMIT: usize = 1024;
-
-/// What an Event is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Involved {
-    /// Our Node. Its Events live in namespace `default`.
-    Node,
-    /// A pod of ours. Its Events live beside it.
-    Pod {
-        /// `metadata.namespace`.
-        namespace: String,
-        /// `metadata.name`.
-        name: String,
-        /// `metadata.uid`.
-        uid: String,
-        /// The part of it that is meant: `spec.containers{web}`.
-        field_path: Option<Box<str>>,
-    },
-}
-
-impl Involved {
-    /// The object as a whole: limits are for it, whatever part of it an Event is about.
-    fn whole(&self) -> Self {
-        let mut whole = self.clone();
-        if let Self::Pod { field_path, .. } = &mut whole {
-            *field_path = None;
-        }
-        whole
-    }
-}
-
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventInput {
-    /// What it is about.
-    pub object: Involved,
-    /// Whether a person should look.
-    pub type_: EventType,
-    /// CamelCase token.
-    pub reason: String,
-    /// For people. Cut after 1024 bytes.
-    pub message: String,
-    /// How many things the message tells of: processes that were killed together. Where it gives way
-    /// to a newer one, the count has to tell of them.
-    pub of: u32,
-    /// How many observations it stands for: what its `count` begins with.
-    pub times: u32,
-    /// The kills that it reports, if any: what becomes of them is in [`EventSink::kill_outcomes`].
-    pub kills: ReportedKills,
-    /// When it happened: the kernel's time where the kernel saw it.
-    pub at: SystemTime,
-    /// Its way so far, where the kernel saw it.
-    pub stamp: Option<Stamp>,
-}
 
 /// An Event that the API server has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +77,7 @@ pub struct Recorder {
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    inputs: mpsc::Receiver<EventInput>,
+    inputs: mpsc::Receiver<Draft>,
     /// From the recorder to whoever logs. When it is full, nobody learns of that one delivery.
     deliveries: mpsc::Sender<Delivered>,
     tally: Arc<EventTally>,
@@ -229,7 +174,7 @@ impl Recorder {
         }
     }
 
-    fn queue(&mut self, input: EventInput) {
+    fn queue(&mut self, input: Draft) {
         self.push(PendingEvent::once(input));
     }
 

@@ -99,12 +99,12 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
         (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
         (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
-        (Disk, none, none, "DiskIOPressure", "SlowDisk", "answering late: sda".to_owned(), "DisksResponsive"),
-        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were killed for want of memory within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("tasks of the node have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("tasks of the node have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
+        (Disk, none, none, "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
+        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were OOM-killed within 10 minutes".to_owned(), "FewOOMKills"),
+        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {
         let sim = Sim::start().await;
@@ -184,7 +184,7 @@ async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transi
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     pass(Duration::from_secs(1)).await;
     let second = view.condition("DiskIOPressure");
-    assert_eq!(second["message"], "answering late: sda, sdb");
+    assert_eq!(second["message"], "slow disk: sda, sdb");
     assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
 
     sim.host.mem_working_set(SHORT);

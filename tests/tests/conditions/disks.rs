@@ -23,7 +23,7 @@ async fn a_slow_disk_is_named_and_does_not_set_disk_pressure() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - slow <= AT_ONCE, "{:?} after it", at - slow);
     assert_eq!(condition["reason"], "SlowDisk");
-    assert_eq!(condition["message"], "answering late: sda");
+    assert_eq!(condition["message"], "slow disk: sda");
 
     let quick = sim.api.now();
     sim.node.kernel().disk_state((8, 0), Side::Under).await;
@@ -69,7 +69,7 @@ async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     let took = at - hung;
     assert!(took <= Duration::from_secs(1) + AT_ONCE, "{took:?}");
     assert_eq!(condition["reason"], "StalledDisk");
-    assert_eq!(condition["message"], "not answering: sdb");
+    assert_eq!(condition["message"], "stalled disk: sdb");
 
     sim.host.disk_counters("sdb", [9, 9000, 0, 0, 0]);
     let (condition, _) = view
@@ -90,7 +90,7 @@ async fn a_disk_with_errors_is_named_until_its_errors_end() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - failed <= AT_ONCE, "{:?} after it", at - failed);
     assert_eq!(condition["reason"], "DiskErrors");
-    assert_eq!(condition["message"], "answering with errors: sda");
+    assert_eq!(condition["message"], "disk errors: sda");
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
@@ -132,7 +132,7 @@ async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     pass(Duration::from_millis(900)).await;
     sim.node.kernel().disk_state(numbers, Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdc");
+    assert_eq!(condition["message"], "slow disk: sdc");
 
     let pulled = sim.api.now();
     sim.node
@@ -182,7 +182,7 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     assert_eq!(view.status("DiskIOPressure"), "False");
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdb");
+    assert_eq!(condition["message"], "slow disk: sdb");
 
     statistics("sdb", "0\n");
     let (condition, _) = view

@@ -49,6 +49,7 @@ const fn room(name: &'static str, rooms: Rooms, not: &'static [&'static str]) ->
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
+    room("escape", Rooms::Only(&[]), IMPURE),
     room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
     room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
     room(
@@ -62,11 +63,21 @@ const ROOMS: &[Room] = &[
         &["aya", "kube", "tokio", "tracing"],
     ),
     room("lane", Rooms::Only(&[]), &["aya", "kube"]),
+    room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
     room(
         "kernel",
-        Rooms::Not(&["api", "app", "cli", "host", "node_status", "os", "pressure"]),
+        Rooms::Not(&[
+            "api",
+            "app",
+            "cli",
+            "host",
+            "node_status",
+            "os",
+            "pressure",
+            "subjects",
+        ]),
         &["kube"],
     ),
     room(
@@ -96,7 +107,7 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "api",
-        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure"]),
+        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
         &["aya"],
     ),
     // Pure.
@@ -112,14 +123,41 @@ const ROOMS: &[Room] = &[
         IMPURE,
     ),
     room(
+        "subjects",
+        Rooms::Only(&[
+            "clock",
+            "config",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "record",
+            "units",
+        ]),
+        IMPURE,
+    ),
+    room(
         "node_status",
         Rooms::Only(&["clock", "pressure", "reading", "units"]),
+        IMPURE,
+    ),
+    room(
+        "kube_event",
+        Rooms::Only(&[
+            "clock",
+            "escape",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "units",
+        ]),
         IMPURE,
     ),
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",
-        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os"]),
+        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os", "subjects"]),
         &["aya", "kube"],
     ),
     room(
@@ -326,6 +364,24 @@ mod tests {
                 "decoding knows no API",
             ),
             ("pods", "use std::fs::read;", false, "pure"),
+            (
+                "subjects/disks",
+                "use crate::host::block::Disk;",
+                false,
+                "a subject asks by a query",
+            ),
+            (
+                "subjects/pids",
+                "use crate::pressure::Pressure;",
+                true,
+                "policy is its work",
+            ),
+            (
+                "subjects/pids",
+                "use tracing::info;",
+                false,
+                "decisions are effects",
+            ),
             (
                 "kernel/ring",
                 "use crate::record::decode;",

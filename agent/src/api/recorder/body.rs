@@ -5,8 +5,9 @@
 use serde_json::{Value, json};
 
 use super::correlate::Write;
-use super::{Involved, MESSAGE_LIMIT, Reporter};
+use super::{MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
+use crate::kube_event::Involved;
 
 /// `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
-use super::{EventInput, EventType, Involved, ReportedKills};
 use crate::clock::BootNanos;
+use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::node_status::transition::EventType;
 
 /// Distinct messages of one kind within [`SIMILAR_WINDOW`] before they are written as one Event.
 const DISTINCT_MESSAGES: usize = 10;
@@ -28,7 +29,7 @@ const COMBINED: &str = "(combined from similar events): ";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingEvent {
     /// The newest observation.
-    pub newest: EventInput,
+    pub newest: Draft,
     /// How many there are.
     pub times: u32,
     /// How many things they tell of.
@@ -43,7 +44,7 @@ pub struct PendingEvent {
 
 impl PendingEvent {
     /// One observation.
-    pub fn once(mut input: EventInput) -> Self {
+    pub fn once(mut input: Draft) -> Self {
         Self {
             first: input.at,
             of: input.of,
@@ -405,11 +406,11 @@ impl Recent {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::KillOwner;
     use super::*;
+    use crate::kube_event::KillOwner;
 
-    pub fn input(reason: &str, message: &str) -> EventInput {
-        EventInput {
+    pub fn input(reason: &str, message: &str) -> Draft {
+        Draft {
             object: Involved::Node,
             type_: EventType::Warning,
             reason: reason.to_owned(),
@@ -480,7 +481,7 @@ pub(super) mod tests {
     fn a_group_counts_whole_where_its_message_gives_way_to_another() {
         let mut correlator = Correlator::new();
         let group = |message| {
-            PendingEvent::once(EventInput {
+            PendingEvent::once(Draft {
                 of: 3,
                 ..input("OOMKilling", message)
             })

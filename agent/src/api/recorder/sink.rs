@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{EventInput, KillOutcomes, ReportedKills};
+use crate::kube_event::{Draft, KillOutcomes, ReportedKills};
 
 /// What became of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +99,7 @@ pub struct EventSink {
     /// Whoever records to the recorder's task. Holds 1000, more than one turn of the loop makes.
     /// When it is full the newest is lost and counted; the recorder keeps it empty even while the
     /// API server is away.
-    pub(super) inputs: mpsc::Sender<EventInput>,
+    pub(super) inputs: mpsc::Sender<Draft>,
     pub(super) tally: Arc<EventTally>,
     /// From whoever ends the agent to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
@@ -107,7 +107,7 @@ pub struct EventSink {
 
 impl EventSink {
     pub(super) const fn new(
-        inputs: mpsc::Sender<EventInput>,
+        inputs: mpsc::Sender<Draft>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
@@ -119,7 +119,7 @@ impl EventSink {
     }
 
     /// Queues an Event. Never blocks.
-    pub fn record(&self, input: EventInput) {
+    pub fn record(&self, input: Draft) {
         add(&self.tally.recorded, input.times);
         if let Err(refused) = self.inputs.try_send(input) {
             let input = refused.into_inner();

@@ -1,7 +1,5 @@
 //! Which kills an Event reports, so that the component that counts kills learns what became of each.
 
-#![forbid(unsafe_code)]
-
 use std::collections::BTreeMap;
 
 use crate::pods::PodId;
