@@ -337,7 +337,7 @@ impl ApiServer {
     ///
     /// # Panics
     ///
-    /// When `deadline` has passed, with `what` was waited for and the last requests.
+    /// If `deadline` has passed, with `what` was waited for and the last requests.
     pub async fn wait_for<T>(
         &self,
         deadline: Duration,

@@ -75,7 +75,7 @@ pub struct Paired {
 ///
 /// # Errors
 ///
-/// Where programs cannot be loaded, or there is no such disk.
+/// If programs cannot be loaded, or there is no such disk.
 pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
     let mut testing = Testing::load()?;
     let disk = disk_of(dir).ok_or_else(|| {

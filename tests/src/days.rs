@@ -25,10 +25,10 @@ const SETTLED: Duration = Duration::from_mins(2);
 
 /// For what is reported at once, on a day without delays: well before the next tick.
 const PROMPT: Duration = Duration::from_secs(5);
-/// The same where one request is never answered, which is found out after ten seconds, or has to wait
+/// The same if one request is never answered, which is found out after ten seconds, or has to wait
 /// for the next tick.
 const DELAYED: Duration = Duration::from_secs(30);
-/// The same where any number of them can be.
+/// The same if any number of them can be.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// How the API server is that day.
@@ -228,7 +228,7 @@ impl Stage {
         Self::at(&in_memory(), configure)
     }
 
-    /// The same, where this server has whatever it has.
+    /// The same, if this server has whatever it has.
     pub fn at(api: &Arc<ApiServer>, configure: impl FnOnce(Node) -> Node) -> Self {
         let host = Arc::new(MadeUpHost::calm());
         host.pid_max(10_000);
@@ -292,7 +292,7 @@ pub struct End {
     pub lease: Value,
     /// Whether that is still renewed.
     pub renewed: bool,
-    /// Of each Event object, type and reason; how often is not the same where an answer was lost.
+    /// Of each Event object, type and reason; the count differs if a response was lost.
     pub events: BTreeSet<String>,
 }
 
@@ -333,7 +333,7 @@ fn what_about(event: &Value) -> String {
 ///
 /// # Panics
 ///
-/// Where a bad day ends otherwise than the good one, and where a day was not bad.
+/// If a bad day ends otherwise than the good one, or if a day was not bad.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,
     story: impl Fn(Arc<Stage>, Duration) -> Played,

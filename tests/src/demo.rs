@@ -37,7 +37,7 @@ pub struct Options {
     pub agent: PathBuf,
     /// The children's program; by default next to the demo program.
     pub provoke: Provoke,
-    /// Names the API server; an embedded one where not given. The Node is removed afterwards.
+    /// Names the API server; by default an embedded one. The Node is removed afterwards.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// What is missing for the full line, in words; `None` where nothing is.
+    /// What is missing for all kernel events, as text; `None` if nothing is.
     pub fn missing(&self) -> Option<String> {
         let mut missing = Vec::new();
         if !self.root {
@@ -103,7 +103,7 @@ impl Machine {
 ///
 /// # Errors
 ///
-/// When the agent cannot be started or registers no Node. A step that fails is in the report.
+/// If the agent cannot be started or registers no Node. A step that fails is in the report.
 pub async fn run(options: Options, mut on_step: impl FnMut(&Step)) -> Result<Report> {
     let machine = Machine::detect();
     let api = Cluster::open(options.kubeconfig.as_deref()).await?;

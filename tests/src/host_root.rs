@@ -90,7 +90,7 @@ impl MadeUpHost {
     ///
     /// # Panics
     ///
-    /// Where the kernel that it was captured from printed no such line.
+    /// If the kernel that it was captured from printed no such line.
     pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
         const FILE: &str = "proc/meminfo";
         let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");

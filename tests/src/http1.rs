@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// What came back.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status; `None` where the connection ended without one.
+    /// The status; `None` if the connection ended without one.
     pub code: Option<u16>,
     /// Everything before the body, as it came.
     pub head: String,

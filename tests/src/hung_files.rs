@@ -20,7 +20,7 @@ impl HungDirectory {
     ///
     /// # Panics
     ///
-    /// Where this user may not mount, or the kernel has no FUSE.
+    /// If this user may not mount, or the kernel has no FUSE.
     #[must_use]
     pub fn over(path: &Path) -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");

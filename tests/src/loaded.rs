@@ -23,7 +23,7 @@ pub struct Loaded {
     /// Dropping it detaches the programs.
     pub kernel: Kernel,
     events: mpsc::Receiver<Received>,
-    /// Where it is dropped the rings are read no longer.
+    /// When it is dropped, the rings are no longer read.
     _leaving: watch::Sender<bool>,
 }
 

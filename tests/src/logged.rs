@@ -16,7 +16,7 @@ use crate::view::View;
 const MIB: u64 = 1 << 20;
 const POD: &str = "kubepods/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
-/// A daemon on this machine, and where its pods are.
+/// A daemon on this machine, and its pods cgroup.
 struct Started {
     agent: Process,
     tree: CgroupTree,
@@ -61,7 +61,7 @@ impl Started {
 ///
 /// # Errors
 ///
-/// Where no cgroup can be made, or no victim started.
+/// If no cgroup can be made, or no victim started.
 ///
 /// # Panics
 ///

@@ -198,7 +198,7 @@ impl Node {
     ///
     /// # Panics
     ///
-    /// Where the configuration is refused.
+    /// If the configuration is refused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -396,11 +396,11 @@ impl Running {
         self.counted.send_replace(figures);
     }
 
-    /// A connection to where the agent serves metrics and health.
+    /// A connection to the agent's metrics and health endpoints.
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
@@ -416,7 +416,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where they are not in the format that they claim.
+    /// If they are not in the format that they claim.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
@@ -426,7 +426,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
@@ -436,7 +436,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
@@ -463,7 +463,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn ended(self) -> Result<(), AppError> {
         timeout(SOON, self.run)
             .await
@@ -481,7 +481,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn stop(self) -> Result<(), AppError> {
         // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());

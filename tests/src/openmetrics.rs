@@ -1,5 +1,5 @@
 //! A strict reader of the OpenMetrics text format, 1.0.0: whatever the specification forbids is an
-//! error here, even where every scraper lets it pass.
+//! error here, even if every scraper accepts it.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>
 
@@ -63,11 +63,11 @@ impl Exposition {
         self.families.iter().find(|family| family.name == name)
     }
 
-    /// The value of a sample, by its whole name and some of its labels; `None` where there is none.
+    /// The value of a sample, by its whole name and some of its labels; `None` if there is none.
     ///
     /// # Panics
     ///
-    /// Where several fit.
+    /// If several fit.
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);

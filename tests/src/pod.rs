@@ -61,7 +61,7 @@ impl Pod {
         self
     }
 
-    /// Stores it, and its namespace where that is not there.
+    /// Stores it, and its namespace if that does not exist.
     pub fn put(&self, api: &ApiServer) {
         let namespace = format!("/api/v1/namespaces/{}", self.namespace);
         if api.object(&namespace).is_none() {

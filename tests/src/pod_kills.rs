@@ -49,7 +49,7 @@ pub struct Cluster {
     /// cgroup does.
     _mains: Vec<Crowd>,
     tree: CgroupTree,
-    /// The pods, and where each has its limit.
+    /// The pods, and the level of their limits.
     pub pods: Vec<(Pod, At)>,
     provoke: Provoke,
     dir: tempfile::TempDir,
@@ -66,12 +66,12 @@ fn cgroup(pod: usize, container: usize) -> String {
 }
 
 impl Cluster {
-    /// With so many pods of two containers: `web`, where kills are provoked, and `proxy`. Must be
+    /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
     /// called in a runtime.
     ///
     /// # Panics
     ///
-    /// Where no memory cgroups can be made, as every method here.
+    /// If no memory cgroups can be made, as every method here.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
@@ -144,7 +144,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Where a process that was to be killed is not.
+    /// If a process that was to be killed is not.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -216,7 +216,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Where the kernel does not count.
+    /// If the kernel does not count.
     #[must_use]
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
@@ -286,7 +286,7 @@ async fn bare_create(client: &Client, n: usize) -> Duration {
 ///
 /// # Panics
 ///
-/// Where it fails.
+/// If it fails.
 pub async fn stop(agent: Process) -> Vec<String> {
     agent.terminate();
     let ended = agent.ends(SOON).await;

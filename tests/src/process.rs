@@ -1,6 +1,6 @@
 //! The real program, as an operator starts it.
 //!
-//! Runs without privileges: give `--kernel-tier files` where probes are not the subject.
+//! Runs without privileges: give `--kernel-tier files` if probes are not the subject.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub struct Finished {
 ///
 /// # Panics
 ///
-/// Where it cannot be started, or does not end within [`SOON`].
+/// If it cannot be started, or does not end within [`SOON`].
 pub async fn finished<Arg: AsRef<OsStr>>(
     args: impl IntoIterator<Item = Arg>,
     input: &str,
@@ -126,7 +126,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// Where the program has not been built, and where it cannot be started.
+    /// If the program has not been built, or if it cannot be started.
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         Self::start_program(&program(), args)
@@ -136,7 +136,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start_program<Arg: AsRef<OsStr>>(
         program: &Path,
@@ -194,11 +194,11 @@ impl Process {
         Self::spawn_prepared(command, state)
     }
 
-    /// Runs a command to its end, with the state directory of this process where it has one.
+    /// Runs a command to its end, with the state directory of this process, if it has one.
     ///
     /// # Panics
     ///
-    /// As [`Process::start`], and where it does not end.
+    /// As [`Process::start`], or if it does not end.
     pub async fn output(daemon: Option<&Self>, args: &[&str]) -> Output {
         let temporary = tempfile::tempdir().expect("a temporary directory");
         let state = daemon.map_or(temporary.path(), Self::state);
@@ -277,7 +277,7 @@ impl Process {
         self.signal(Signal::SIGKILL);
     }
 
-    /// It stands still until [`Process::resume`].
+    /// Stops it until [`Process::resume`].
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
@@ -297,7 +297,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// When the deadline has passed, with what was written.
+    /// If the deadline has passed, with what was written.
     pub async fn wait_for_line(&self, words: &str, deadline: Duration) -> String {
         let mut changed = self.lines.changed.subscribe();
         let search = async {
@@ -325,7 +325,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// When the deadline has passed, with what was written.
+    /// If the deadline has passed, with what was written.
     pub async fn ends(mut self, deadline: Duration) -> Ended {
         let ended = async {
             let status = self.child.wait().await.expect("wait for the child");
@@ -385,7 +385,7 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
 ///
 /// # Panics
 ///
-/// Where it has not been built.
+/// If it has not been built.
 #[must_use]
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");

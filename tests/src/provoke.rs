@@ -48,7 +48,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn eat_in(&self, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
     }
@@ -57,7 +57,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn eat_as(&self, name: &OsStr, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         let mut command = self.command();
         command.arg("eat").arg(cgroup).arg(bytes.to_string());
@@ -68,7 +68,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn bomb_in(&self, cgroup: &Path) -> io::Result<Child> {
         let mut command = self.command();
         command.arg("bomb").arg(cgroup).stdin(Stdio::null());
@@ -79,7 +79,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When they cannot be started; those that were are gone then.
+    /// If they cannot be started; those that were are gone then.
     pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
         started(self.command().arg("crowd").arg(count.to_string()))
     }
@@ -88,7 +88,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When it cannot be started or fails.
+    /// If it cannot be started or fails.
     pub fn storm(&self, count: u32, rounds: u32) -> io::Result<()> {
         let mut storm = self.command();
         let status = storm
@@ -99,7 +99,7 @@ impl Provoke {
         if status.success() { Ok(()) } else { failed() }
     }
 
-    /// Tries `count` forks inside `cgroup`, each a process that started until all were tried. Gives
+    /// Tries `count` forks inside `cgroup`, each a process that runs until all were tried. Gives
     /// how many the kernel refused.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn wait_in(&self, cgroup: &Path) -> io::Result<Crowd> {
         started(self.command().arg("wait").arg(cgroup))
     }
@@ -125,7 +125,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn allocate_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
         started(
             self.command()
@@ -139,7 +139,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
     }
@@ -195,7 +195,7 @@ impl Drop for Crowd {
 ///
 /// # Errors
 ///
-/// When the file is not there or not as the kernel writes it.
+/// If the file is not there or not as the kernel writes it.
 pub fn tasks() -> io::Result<u32> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let total = text

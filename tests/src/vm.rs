@@ -93,7 +93,7 @@ const CROWD: u32 = 100;
 /// More of the same would only be slower.
 const KILLS: usize = 40;
 
-/// On cgroup v1, where the kernel may have been built without its memory controller.
+/// On cgroup v1, for which the kernel may have been built without its memory controller.
 const NO_MEMORY_CGROUPS: &str = "this kernel has no memory controller on cgroup v1";
 
 fn no_memory_cgroups() -> bool {
@@ -144,7 +144,7 @@ impl Check {
         Self::DaemonCpuset,
     ];
 
-    /// What is asked where there are no pressure files, and cgroup v1.
+    /// The checks without pressure files, on cgroup v1.
     const BARE: [Self; 9] = [
         Self::Load,
         Self::OomNested,
@@ -332,7 +332,7 @@ impl Check {
 ///
 /// # Errors
 ///
-/// When there is no such plan, no runtime or no provoking program.
+/// If there is no such plan, no runtime or no provoking program.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

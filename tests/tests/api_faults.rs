@@ -120,7 +120,7 @@ async fn nothing_waits_for_an_unrelated_request_without_a_response() {
         let renewals = view.renewals();
         assert!(18 <= renewals.len(), "{name}: {} renewals", renewals.len());
         for gap in gaps(&renewals) {
-            // Where a new connection is opened, the first request on it goes ahead by up to 1 s.
+            // If a new connection is opened, the first request on it is ahead by up to 1 s.
             let longest = PERIOD + Duration::from_secs(1);
             assert!(PERIOD <= gap && gap <= longest, "{name}: {gap:?}");
         }

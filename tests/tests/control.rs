@@ -38,7 +38,7 @@ async fn ask(state: &Path, path: &str) -> std::io::Result<Answer> {
     Ok(exchange(stream, &request("GET", path)).await)
 }
 
-/// Where it serves metrics; the newest such place.
+/// The address of its metrics; the newest one.
 async fn address(agent: &Process, count: usize) -> String {
     eventually("address", || {
         let lines = agent.lines_with("serving address=");

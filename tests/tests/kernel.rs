@@ -23,7 +23,7 @@ use nodepulse_tests::skip;
 const CROWD: u32 = 300;
 /// Kills of a storm: more than fit in their ring.
 const KILLS: usize = 200;
-/// Where the ladder's last rung is only to be seen to keep up.
+/// For a check that the last fallback keeps up.
 const FEW: usize = 40;
 
 /// Passes all programs, attached, and checks for losses afterwards.

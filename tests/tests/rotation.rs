@@ -18,7 +18,7 @@ nodeLeaseDurationSeconds: 4
 kernel: {tier: files}
 ";
 
-/// Credentials number `n`, where the agent expects them. Those before are no longer valid.
+/// Credentials number `n`, at the agent's path. Those before are no longer valid.
 type Issue = fn(&ApiServer, &Path, u32);
 
 const TOKENS: [&str; 3] = ["first", "second", "third"];

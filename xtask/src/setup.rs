@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!complete)))
 }
 
-/// Brings this machine to where everything else can run.
+/// Installs everything that the other commands need.
 pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
@@ -116,7 +116,7 @@ fn steps(repo: &Repo) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// One step, so that a machine where we may not install hears of all packages at once.
+/// One step, so that without permission to install, all missing packages are reported at once.
 fn packages(programs: &[(&str, &'static str)]) -> Step {
     let missing: Vec<_> = programs
         .iter()

@@ -114,7 +114,7 @@ async fn handle(
     Ok(response)
 }
 
-/// Answers as well as the faults allow. Does not return where there is no answer.
+/// Answers as well as the faults allow. Does not return if there is no answer.
 async fn suffer(
     inner: &Inner,
     control: &Arc<Control>,

@@ -18,7 +18,7 @@ use super::store::{Change, Compacted, Store};
 /// How often the real server sends a bookmark to who wants them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
-/// The least of what the real server chooses where the client does not.
+/// The least of what the real server chooses if the client does not.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Lines that wait for a slow client.

@@ -30,7 +30,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// When the binary cannot be run.
+    /// If the binary cannot be run.
     pub fn start(binary: &Path, config: &Path, kubeconfig: &Path) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["run", "--config"])

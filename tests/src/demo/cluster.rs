@@ -1,4 +1,4 @@
-//! Where the demo's Node is: the embedded API server, or one that a kubeconfig names.
+//! The API server of the demo's Node: the embedded one, or one given by its kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

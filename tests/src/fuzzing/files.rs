@@ -57,7 +57,7 @@ struct MadeUp {
 
 impl MadeUp {
     fn new() -> Self {
-        // In memory where that is there: the file is written for each input.
+        // In memory if possible: the file is written for each input.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() {
             TempDir::new_in(memory)
@@ -81,7 +81,7 @@ impl MadeUp {
 ///
 /// # Panics
 ///
-/// Where a reader panics, or its error is more than one line.
+/// If a reader panics, or its error is more than one line.
 pub fn host_files(input: &[u8]) {
     parsers(input);
     NODE.with(|node| {
@@ -157,7 +157,7 @@ fn check_error<T>(result: Result<T, nodepulse::host::HostError>) -> Option<T> {
 ///
 /// # Panics
 ///
-/// Where it names a pod that its place does not, or leads out of the hierarchy.
+/// If it names a pod that its place does not, or leads out of the hierarchy.
 pub fn cgroup_path(input: &[u8]) {
     let path = String::from_utf8_lossy(input);
     for pods in ["/kubepods", "/kubepods.slice", "/top/kubepods"] {

@@ -13,7 +13,7 @@ use nodepulse::record::{DecodeError, Record};
 ///
 /// # Panics
 ///
-/// Where decoding makes something up, or reads what is behind a record's end.
+/// If decoding makes something up, or reads what is behind a record's end.
 pub fn ring_record(input: &[u8]) {
     let decoded = decode(input);
     match &decoded {
@@ -89,7 +89,7 @@ fn facility(record: &[u8]) -> Option<u64> {
 ///
 /// # Panics
 ///
-/// Where a name leads out of its directory, or what is no disk is taken for one.
+/// If a name leads out of its directory, or what is no disk is taken for one.
 pub fn disk_announcement(input: &[u8]) {
     let Some(change) = uevent::parse(input) else {
         return;
@@ -109,7 +109,7 @@ pub fn disk_announcement(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where an answer leaves the file's own numbers. That it ends at all is libFuzzer's to see.
+/// If an answer leaves the file's own numbers. That it ends at all is libFuzzer's to see.
 pub fn kernel_types(input: &[u8]) {
     const NAMES: &[&str] = &["outer", "inner", "colour", "btf_trace_paint"];
     let Ok(btf) = Btf::parse(input.to_vec(), NAMES) else {

@@ -16,7 +16,7 @@ const LONGEST: usize = 4000;
 ///
 /// # Panics
 ///
-/// Where its canonical spelling has another value, or that spelling another one. Two things are as
+/// If its canonical spelling has another value, or that spelling another one. Two things are as
 /// in the Kubernetes library: the binary spelling rounds a part of a byte away from zero, and where
 /// it ends without a suffix it is read as a decimal one (`0.54Ti`, `593736279000`, `593736279k`).
 pub fn quantity(input: &[u8]) {
@@ -47,7 +47,7 @@ pub fn quantity(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where a threshold is not between nothing and all of the capacity, or a list loses a part.
+/// If a threshold is not between nothing and all of the capacity, or a list loses a part.
 pub fn threshold(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;
@@ -117,7 +117,7 @@ pub fn config_text(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where the error is not one short line.
+/// If the error is not one short line.
 pub fn flag(input: &[u8]) {
     let Some((which, Ok(text))) = input
         .split_first()

@@ -249,7 +249,7 @@ pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Resu
     Ok(format!("{completed} counted of {traced:?}"))
 }
 
-/// Where the kernel's own tracing is mounted.
+/// The mount of the kernel's tracing.
 const TRACING: &str = "/sys/kernel/tracing";
 
 /// Completions by what they were.

@@ -27,7 +27,7 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 ///
-/// Where nothing can be loaded or killed.
+/// If nothing can be loaded or killed.
 ///
 /// # Panics
 ///

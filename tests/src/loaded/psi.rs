@@ -21,7 +21,7 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::disk::DirectFile;
 
-/// Why there is no trigger here; `None` where there is one.
+/// Why there is no trigger here; `None` if there is one.
 pub fn missing(kind: StallKind) -> Option<String> {
     open(kind).err().map(|why| why.to_string())
 }
@@ -39,7 +39,7 @@ fn listen(kind: StallKind) -> io::Result<mpsc::Receiver<Received>> {
     Ok(events)
 }
 
-/// Waits until it fires. Panics where it does not within [`SOON`].
+/// Waits until it fires. Panics if it does not within [`SOON`].
 async fn fires(events: &mut mpsc::Receiver<Received>, kind: StallKind) {
     let received = tokio::time::timeout(SOON, events.recv()).await;
     let received = received.unwrap_or_else(|_| panic!("no {kind:?} stall within {SOON:?}"));

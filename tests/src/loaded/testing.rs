@@ -65,7 +65,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where it was not built, and where the kernel refuses it.
+    /// If it was not built, or if the kernel refuses it.
     pub fn load() -> io::Result<Self> {
         let object = fs::read(object()?)?;
         let resolved = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
@@ -88,7 +88,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where there is none, and where the kernel refuses it.
+    /// If there is none, or if the kernel refuses it.
     pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
         let found = program_mut(&mut self.programs, program)?;
         let fresh = found.fd().is_err();
@@ -159,7 +159,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where it is gone already.
+    /// If it is gone already.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }
@@ -168,7 +168,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where they are taken already.
+    /// If they are taken already.
     pub fn losses(&mut self) -> io::Result<Losses> {
         self.map("DROPPED").map(Losses)
     }

@@ -29,7 +29,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// When there is none, or we may not write to it.
+    /// If there is none, or we may not write to it.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }
@@ -106,7 +106,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// The error of the file system, and where it has no such count.
+    /// The error of the file system, or if it has no such count.
     pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {
         let file = match self.version {
             Version::V1 => "memory.oom_control",
@@ -123,7 +123,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// The error of the file system; cgroup v1 has no such thing.
+    /// The error of the file system; not supported on cgroup v1.
     pub fn kill_together(&self, below: &str) -> io::Result<()> {
         fs::write(self.dir(below).join("memory.oom.group"), "1")
     }
@@ -188,7 +188,7 @@ impl Pen {
     ///
     /// # Errors
     ///
-    /// When there is none, or the error of the file system.
+    /// If there is none, or the error of the file system.
     pub fn new(name: &str, processes: u32) -> io::Result<Self> {
         let v1 = Path::new("/sys/fs/cgroup/pids");
         let v2 = Path::new("/sys/fs/cgroup");

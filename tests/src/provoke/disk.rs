@@ -54,7 +54,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn device(node: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -169,7 +169,7 @@ impl Loop {
     ///
     /// # Errors
     ///
-    /// When there is no loop device, or no `losetup`.
+    /// If there is no loop device, or no `losetup`.
     pub fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
         let backing = tempfile::NamedTempFile::new_in(dir)?;
         backing.as_file().set_len(bytes)?;
@@ -217,7 +217,7 @@ impl Freezing {
     ///
     /// # Errors
     ///
-    /// As [`Loop::new`], and when there is no `mke2fs` or no ext4.
+    /// As [`Loop::new`], or if there is no `mke2fs` or no ext4.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let under = Loop::new(dir, 32 << 20)?;
         let node = under.node.as_os_str();
@@ -241,7 +241,7 @@ impl Freezing {
     ///
     /// # Errors
     ///
-    /// When there is no `fsfreeze`, or it is so already.
+    /// If there is no `fsfreeze`, or it is so already.
     pub fn hang(&self, on: bool) -> io::Result<()> {
         let how = if on { "--freeze" } else { "--unfreeze" };
         tool(
@@ -295,7 +295,7 @@ pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
 ///
 /// # Errors
 ///
-/// When it is not there.
+/// If it is not there.
 pub fn disk_of_node(node: &Path) -> io::Result<(u32, u32)> {
     let rdev = fs::metadata(node)?.rdev();
     let number = |number: u64| u32::try_from(number).map_err(io::Error::other);

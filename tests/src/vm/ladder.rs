@@ -57,7 +57,7 @@ pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(summary))
 }
 
-/// Why `probe` does not run; `None` where it does, or where a better one does.
+/// Why `probe` does not run; `None` if it does, or if a better one does.
 pub(super) fn missing(support: &Support, probe: Probe) -> Option<String> {
     match support.state(probe) {
         ProbeState::Missing(why) => Some(why.to_string()),

@@ -148,8 +148,8 @@ pub fn name_of(event: &Value) -> String {
     event["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// Of more than 25 Events of one type in a burst 25 are written, and then one in five minutes. What
-/// is suppressed is added to the count of the next; a kubelet drops it.
+/// Of a burst of more than 25 Events of one type, 25 are written, and then one in five minutes. The
+/// suppressed ones are added to the count of the next; a kubelet drops them.
 #[tokio::test(start_paused = true)]
 async fn a090_a_burst_is_limited_and_every_event_is_counted() {
     const KILLS: u32 = 40;
@@ -182,7 +182,7 @@ async fn a090_a_burst_is_limited_and_every_event_is_counted() {
     assert_eq!(events, usize::try_from(KILLS).unwrap());
 }
 
-/// What the server refuses with 403 is not tried again.
+/// An Event that the server rejects with 403 is not tried again.
 #[tokio::test(start_paused = true)]
 async fn a091_a_rejected_event_is_not_tried_again() {
     let stage = settled().await;
@@ -195,8 +195,8 @@ async fn a091_a_rejected_event_is_not_tried_again() {
     assert_eq!(writes(&stage.api, from).len(), 1);
 }
 
-/// The same line: what got no answer is tried again until it has one, but not at full
-/// speed; an outage is no fault of the Event.
+/// The same line: an Event without a response is tried again until it has one, but not without a
+/// pause; an outage is no fault of the Event.
 #[tokio::test(start_paused = true)]
 async fn a091_an_event_without_a_response_is_tried_again() {
     let stage = settled().await;
@@ -239,7 +239,7 @@ async fn a092_a_blocked_sink_of_events_delays_nothing() {
     }
 }
 
-/// A kill because of lack of memory on the machine is one `SystemOOM` that names victim and pid; one at a
+/// An OOM kill of the whole machine is one `SystemOOM` that names victim and PID; one at a
 /// cgroup's limit is none.
 #[tokio::test(start_paused = true)]
 async fn a093_only_kills_of_the_whole_node_are_system_oom() {
@@ -264,8 +264,8 @@ async fn a093_only_kills_of_the_whole_node_are_system_oom() {
     assert_eq!(stage.view().event_counts()["SystemOOM"], 1);
 }
 
-/// A shutdown that logind announces makes Ready False at once, and an Event; called off, Ready is
-/// True again at once, not at the next tick. The lease is renewed meanwhile.
+/// A shutdown that logind announces sets Ready to False at once, with an Event; if it is cancelled,
+/// Ready is True again at once, not at the next tick. The lease is renewed meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a094_a_shutdown_is_reported_at_once_and_so_is_its_cancellation() {
     let stage = settled().await;

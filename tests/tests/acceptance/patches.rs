@@ -37,7 +37,7 @@ async fn a028_patches_contain_no_spec_and_no_version() {
     }
 }
 
-/// A patch of conditions lists the types of all, in their order.
+/// A patch of conditions lists all types, in their order.
 #[tokio::test(start_paused = true)]
 async fn a029_patches_contain_the_order_of_all_conditions() {
     let stage = calm().await;
@@ -62,7 +62,7 @@ async fn a029_patches_contain_the_order_of_all_conditions() {
     }
 }
 
-/// Addresses that differ are replaced as a whole list.
+/// Addresses that differ are replaced as a list.
 #[tokio::test(start_paused = true)]
 async fn a030_addresses_are_replaced_as_a_list() {
     let stage = calm().await;
@@ -83,7 +83,7 @@ async fn a030_addresses_are_replaced_as_a_list() {
     assert_eq!(view.node().unwrap()["status"]["addresses"], whole);
 }
 
-/// Conditions of others are carried through, byte for byte, and are in no patch.
+/// Conditions of other clients are preserved, byte for byte, and are in no patch.
 #[tokio::test(start_paused = true)]
 async fn a031_conditions_of_other_clients_are_not_changed() {
     let api = in_memory();
@@ -134,7 +134,7 @@ async fn a033_one_heartbeat_for_all() {
     assert!(5 <= beats);
 }
 
-/// A transition time moves with the status, and with nothing else.
+/// A transition time changes with the status, and with nothing else.
 #[tokio::test(start_paused = true)]
 async fn a034_transition_times_change_with_the_status_only() {
     let stage = calm().await;
@@ -169,7 +169,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     assert_eq!(times(), up);
 }
 
-/// A quantity that the server spells in another way is no change.
+/// A quantity that the server writes in another notation is no change.
 #[tokio::test(start_paused = true)]
 async fn a035_another_spelling_is_no_change() {
     let stage = calm().await;
@@ -206,7 +206,7 @@ async fn a036_annotations_of_other_clients_are_no_change() {
     assert_eq!(stage.view().patches().len(), before);
 }
 
-/// A label for system or architecture that is taken away comes back within one tick.
+/// A deleted label for system or architecture is restored within one tick.
 #[tokio::test(start_paused = true)]
 async fn a037_deleted_stable_labels_are_restored() {
     for label in ["kubernetes.io/os", "kubernetes.io/arch"] {

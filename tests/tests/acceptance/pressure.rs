@@ -63,7 +63,7 @@ pub fn since(stage: &Stage, type_: &str) -> Value {
     stage.view().condition(type_)["lastTransitionTime"].clone()
 }
 
-/// Exactly what the threshold wants is enough; one less is not.
+/// A signal at its threshold does not exceed it; one unit less does.
 #[tokio::test(start_paused = true)]
 async fn a061_a_threshold_is_exceeded_below_it_and_not_at_it() {
     let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
@@ -90,7 +90,7 @@ pub fn float(bytes: u64) -> f64 {
 }
 
 /// A soft threshold sets the condition at once: its grace period delays eviction, and nodepulse does
-/// evicts here.
+/// not evict.
 #[tokio::test(start_paused = true)]
 async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends() {
     let stage = settled(|node| {
@@ -111,8 +111,8 @@ async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends()
         .await;
 }
 
-/// Once the signal has recovered the condition stays True for a full transition period after the
-/// last crossing, and then becomes False; also across restarts, where we differ from a kubelet.
+/// After the signal has recovered the condition remains True for a full transition period after the
+/// threshold was last exceeded, and then becomes False; also across restarts, unlike in a kubelet.
 #[tokio::test(start_paused = true)]
 async fn a066_a_condition_remains_true_for_the_transition_period() {
     let stage = settled(|node| node).await;
@@ -138,7 +138,7 @@ async fn a066_a_condition_remains_true_for_the_transition_period() {
     );
 }
 
-/// The same line across restarts, where we differ from a kubelet: what was True before a restart is
+/// The same line across restarts, unlike in a kubelet: what was True before a restart is
 /// neither set to False and True again nor prolonged.
 #[tokio::test(start_paused = true)]
 async fn a066_a_condition_remains_true_across_a_restart() {
@@ -167,7 +167,7 @@ async fn a066_a_condition_remains_true_across_a_restart() {
     assert_eq!(edges["NodeHasInsufficientPID"], 1);
 }
 
-/// Crossing again within the period prolongs it, without another transition or Event.
+/// Exceeding the threshold again within the period prolongs it, without another transition or Event.
 #[tokio::test(start_paused = true)]
 async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_transition() {
     let stage = settled(|node| node).await;
@@ -248,8 +248,8 @@ async fn a069_a_soft_threshold_needs_a_grace_period() {
     assert!(line.contains(words), "{line}");
 }
 
-/// Setting one hard threshold keeps the other defaults, where a kubelet drops them unless
-/// `mergeDefaultEvictionSettings` is true; here they go only where it is false.
+/// Setting one hard threshold keeps the other defaults. A kubelet drops them unless
+/// `mergeDefaultEvictionSettings` is true; nodepulse drops them only if it is false.
 #[tokio::test(start_paused = true)]
 async fn a070_one_threshold_does_not_change_the_other_defaults() {
     let others = ["nodefs.available", "nodefs.inodesFree", "pid.available"];
@@ -293,7 +293,7 @@ async fn a071_the_memory_threshold_applies_to_the_pods_cgroup() {
     }
 }
 
-/// Once met, a threshold with a minimum reclaim stays met until that is there too.
+/// Once exceeded, a threshold with a minimum reclaim remains exceeded until that is available too.
 #[tokio::test(start_paused = true)]
 async fn a073_a_minimum_reclaim_raises_the_level_at_which_a_threshold_is_no_longer_exceeded() {
     let stage = settled(|node| {
@@ -360,8 +360,8 @@ async fn a075_each_signal_sets_one_condition() {
     }
 }
 
-/// With every event source off, pressure is detected within ten seconds by sampling. The API server has
-/// it at once, where a kubelet waits for its next tick.
+/// With every event source off, pressure is detected within ten seconds by sampling. The API server
+/// gets it at once; a kubelet waits for its next tick.
 #[tokio::test(start_paused = true)]
 async fn a076_without_events_pressure_is_detected_within_ten_seconds() {
     // Some of them just after a sample.
@@ -381,8 +381,8 @@ async fn a076_without_events_pressure_is_detected_within_ten_seconds() {
     }
 }
 
-/// With events, True is at the API server in milliseconds; False is never there before a full
-/// transition period has passed since it was last seen over, which is a kubelet's rule too.
+/// With events, True is at the API server within milliseconds; False never before a full
+/// transition period has passed since the threshold was last exceeded, as in a kubelet.
 #[tokio::test(start_paused = true)]
 async fn a077_events_accelerate_true_and_never_false() {
     let stage = settled(|node| node).await;

@@ -21,7 +21,7 @@ fn on_files(further: &[&str]) -> Vec<String> {
     node_mode(&[&["--kernel-tier", "files"], further].concat())
 }
 
-/// On SIGTERM the lease stays, and so does Ready.
+/// On SIGTERM the lease remains, and so does Ready.
 #[tokio::test]
 async fn a095_the_end_of_the_process_does_not_change_the_node() {
     let dir = tempdir().unwrap();
@@ -77,7 +77,7 @@ fn in_its_network(agent: &Process, command: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// `/healthz` on port 10248 answers `ok` with 200, and from loopback only.
+/// `/healthz` on port 10248 returns `ok` with 200, and on loopback only.
 #[tokio::test]
 async fn a096_healthz_answers_where_a_kubelet_answers() {
     const ASK: &str = "exec 3<>/dev/tcp/127.0.0.1/10248; \
@@ -121,7 +121,7 @@ fn dials(agent: &Process) -> u64 {
     opens.expect("the count").1.parse().expect("a number")
 }
 
-/// The service manager hears once that we are ready, and at half of its patience that we turn.
+/// The service manager is notified once of readiness, and the watchdog at half of its interval.
 #[tokio::test(start_paused = true)]
 async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     const HALF: Duration = Duration::from_secs(15);
@@ -145,7 +145,7 @@ async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     assert_eq!(others, ["READY=1"]);
     assert!((39..=41).contains(&beats.len()), "{}", beats.len());
     for (one, next) in beats.iter().zip(beats.iter().skip(1)) {
-        // Earlier where that saves a wake-up, never later.
+        // Earlier if that saves a wake-up, never later.
         let earliest = HALF - Duration::from_millis(500);
         let gap = *next - *one;
         assert!(
@@ -208,7 +208,7 @@ async fn a099_an_idle_node_sends_few_requests() {
     }
 }
 
-/// Whatever happens to the node, every request of its agent is one that the rules for nodes allow
+/// Whatever happens to the node, every request of its agent is permitted by the rules for nodes
 /// (here those of the embedded API server; a real cluster was not tested).
 #[tokio::test(start_paused = true)]
 async fn a100_every_request_is_permitted_for_a_node() {

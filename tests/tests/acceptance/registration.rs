@@ -65,7 +65,7 @@ fn lines(requests: &[Recorded]) -> String {
     requests.iter().map(line).collect::<Vec<_>>().join(" ")
 }
 
-/// In an empty cluster one Node is created, once, by the given name, trimmed and in lower case.
+/// In an empty cluster one Node is created, once, with the given name, trimmed and in lower case.
 #[tokio::test(start_paused = true)]
 async fn a001_one_node_is_created_by_its_name() {
     let api = in_memory();
@@ -78,7 +78,7 @@ async fn a001_one_node_is_created_by_its_name() {
     assert_eq!(body["metadata"]["name"], "worker-1");
 }
 
-/// The new Node carries the host name, and system and architecture in Go's names, stable and beta.
+/// The new Node has the labels of host name, system and architecture in Go's names, stable and beta.
 #[tokio::test(start_paused = true)]
 async fn a002_a_new_node_carries_the_default_labels() {
     let expected = json!({
@@ -91,7 +91,7 @@ async fn a002_a_new_node_carries_the_default_labels() {
     assert_eq!(created(|_| ()).await["metadata"]["labels"], expected);
 }
 
-/// Labels that were asked for are there, and win over the default ones.
+/// Configured labels are set, and take precedence over the default ones.
 #[tokio::test(start_paused = true)]
 async fn a003_given_labels_win() {
     let body = created(|overrides| {
@@ -105,7 +105,7 @@ async fn a003_given_labels_win() {
     assert_eq!(body["metadata"]["name"], "worker-1");
 }
 
-/// A label of Kubernetes' no_runtime that no node may set ends the process before any request.
+/// A Kubernetes label that a node may not set ends the process before any request.
 #[tokio::test]
 async fn a004_a_forbidden_label_stops_the_process() {
     let dir = tempdir().unwrap();
@@ -192,7 +192,7 @@ async fn a006_volumes_are_attached_by_the_controller_unless_disabled() {
     }
 }
 
-/// A new Node has the provider id that was configured, and none for an empty one.
+/// A new Node has the configured provider ID, and none if that is empty.
 #[tokio::test(start_paused = true)]
 async fn a007_the_provider_id_is_as_configured() {
     let rows = [
@@ -206,7 +206,7 @@ async fn a007_the_provider_id_is_as_configured() {
     }
 }
 
-/// While a create fails, tries wait 0.1, 0.2, 0.4 … 6.4 and then 7 seconds.
+/// While creating fails, the attempts wait 0.1, 0.2, 0.4 … 6.4 and then 7 seconds.
 #[tokio::test(start_paused = true)]
 async fn a008_attempts_to_create_are_delayed_longer_and_longer() {
     let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000, 7_000];
@@ -252,7 +252,7 @@ async fn a009_a_node_that_exists_is_read_once() {
     assert_eq!(reads.count(), 1);
 }
 
-/// A Node that is as it should be is adopted without a patch: the first is the first report.
+/// A correct Node is adopted without a patch: the first patch is the first report.
 #[tokio::test(start_paused = true)]
 async fn a010_a_matching_node_is_not_patched() {
     let api = left(|_| ()).await;
@@ -264,7 +264,7 @@ async fn a010_a_matching_node_is_not_patched() {
     assert_eq!(report.as_object().unwrap().len(), 1, "{report}");
 }
 
-/// A wrong architecture on the existing Node is put right by a patch of its status.
+/// A wrong architecture on the existing Node is corrected with a patch of its status.
 #[tokio::test(start_paused = true)]
 async fn a011_wrong_default_labels_are_corrected() {
     for label in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
@@ -279,7 +279,7 @@ async fn a011_wrong_default_labels_are_corrected() {
     }
 }
 
-/// A label of the user's no_runtime that the existing Node lacks is not added.
+/// A user's label that is missing on the existing Node is not added.
 #[tokio::test(start_paused = true)]
 async fn a012_other_labels_are_not_added() {
     let api = left(|_| ()).await;
@@ -292,7 +292,7 @@ async fn a012_other_labels_are_not_added() {
     assert_eq!(node["metadata"]["labels"].get("example.com/rack"), None);
 }
 
-/// Taints of an existing Node stay as they are, and are in no request.
+/// Taints of an existing Node remain unchanged, and are in no request.
 #[tokio::test(start_paused = true)]
 async fn a013_taints_that_exist_are_left_alone() {
     let theirs = json!([{"key": "theirs", "effect": "NoExecute"}]);

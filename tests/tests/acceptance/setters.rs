@@ -99,7 +99,7 @@ async fn a042_ready_is_the_last_condition() {
     }
 }
 
-/// Addresses are InternalIP and Hostname; with an address of each family both, as they were given.
+/// Addresses are InternalIP and Hostname; with an address of each family both, in the given order.
 #[tokio::test(start_paused = true)]
 async fn a043_addresses_in_their_order() {
     let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
@@ -120,7 +120,7 @@ async fn a043_addresses_in_their_order() {
     assert_eq!(turned["addresses"], expected);
 }
 
-/// An address that no interface has leaves the stored ones as they are, and the rest is written.
+/// With an address of no interface the stored addresses remain, and the rest is written.
 #[tokio::test(start_paused = true)]
 async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     let stored = json!([internal("198.51.100.7"), hostname()]);
@@ -138,7 +138,7 @@ async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     assert_ne!(status["nodeInfo"]["kernelVersion"], "2.6.32");
 }
 
-/// The three ids are the trimmed texts of their files; without a file they are empty.
+/// The three IDs are the trimmed contents of their files; without a file they are empty.
 #[tokio::test(start_paused = true)]
 async fn a051_ids_are_those_of_the_machine() {
     const FILES: [(&str, &str); 3] = [
@@ -171,7 +171,7 @@ async fn a051_ids_are_those_of_the_machine() {
     assert_eq!(without_files["conditions"][4]["status"], "True");
 }
 
-/// Another boot id than the stored one is one `Rebooted` in the life of a process, and is stored.
+/// A boot ID other than the stored one is one `Rebooted` in the life of a process, and is stored.
 #[tokio::test(start_paused = true)]
 async fn a052_a_reboot_is_reported_once() {
     const BOOT_ID: &str = "00000000-0000-4000-8000-000000000003";
@@ -195,7 +195,7 @@ async fn a052_a_reboot_is_reported_once() {
     assert_eq!(view.event("Rebooted", SOON).await["count"], 1);
 }
 
-/// The version of a kube-proxy is empty, and what older agents wrote is cleared.
+/// The version of kube-proxy is empty, and a value written by older agents is cleared.
 #[tokio::test(start_paused = true)]
 async fn a054_no_kube_proxy() {
     let old = |node: &mut Value| node["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.20.0");
@@ -236,8 +236,8 @@ async fn a055_the_name_of_the_system() {
     assert_eq!(status["nodeInfo"]["osImage"], "Unknown");
 }
 
-/// The port of a kubelet is as configured, under a key with a capital. nodepulse omits it unless it
-/// is set, since nothing listens there.
+/// The port of the kubelet endpoint is as configured, under a key with a capital. nodepulse omits it
+/// unless it is set, because nothing listens there.
 #[tokio::test(start_paused = true)]
 async fn a056_the_port_is_as_configured() {
     for (port, expected) in [
@@ -294,7 +294,7 @@ async fn a058_every_reason_not_to_be_ready() {
     }
 }
 
-/// With nothing in the way Ready is True, in the kubelet's words.
+/// Without such a reason Ready is True, with the kubelet's message.
 #[tokio::test(start_paused = true)]
 async fn a059_no_reason_not_to_be_ready() {
     let stage = stage(|_| (), |_| ()).await;

@@ -9,8 +9,8 @@ use nodepulse_tests::{SOON, skip};
 
 use super::pressure::{GI, SAMPLE_INTERVAL, TRANSITION, float, settled, settled_on, signal};
 
-/// With cgroup version 2, `memory.available` is `MemTotal` less anonymous and file memory that is not
-/// inactive: what the kernel itself uses does not count.
+/// With cgroup version 2, `memory.available` is `MemTotal` minus anonymous memory and active file
+/// memory: memory of the kernel does not count.
 #[tokio::test(start_paused = true)]
 async fn a062_on_cgroup_v2_available_memory_is_total_minus_anon_and_active_file() {
     let stage = settled(|node| node).await;
@@ -35,7 +35,7 @@ async fn a062_on_cgroup_v2_available_memory_is_total_minus_anon_and_active_file(
     }
 }
 
-/// The same line on version 1: the usage of the root less its inactive file memory, kernel and all.
+/// The same line on version 1: minus the usage of the root without inactive file memory.
 #[tokio::test(start_paused = true)]
 async fn a062_on_cgroup_v1_it_is_total_minus_usage_without_inactive_file() {
     for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
@@ -58,7 +58,7 @@ async fn a062_on_cgroup_v1_it_is_total_minus_usage_without_inactive_file() {
     }
 }
 
-/// `pid.available` is the lesser of the two limits, less all threads that `/proc/loadavg` counts.
+/// `pid.available` is the smaller of the two limits, minus all threads that `/proc/loadavg` counts.
 #[tokio::test(start_paused = true)]
 async fn a063_available_pids_are_the_smaller_limit_minus_all_threads() {
     let stage = settled(|node| node).await;
@@ -77,7 +77,7 @@ async fn a063_available_pids_are_the_smaller_limit_minus_all_threads() {
     }
 }
 
-/// `nodefs.available` is what a user other than root may still write.
+/// `nodefs.available` is what users other than root may still write.
 #[tokio::test(start_paused = true)]
 async fn a064_space_reserved_for_root_is_not_available() {
     let stage = settled(|node| node).await;
@@ -103,10 +103,10 @@ async fn a064_space_reserved_for_root_is_not_available() {
     );
 }
 
-/// A pods cgroup that has no limit, or is not there, raises nothing; and takes away what it raised. A
-/// source that is there and cannot be read is something else, where we differ from a kubelet, to which
-/// it is a threshold that is not met: after two sampling periods the condition is Unknown with the
-/// reason `SourceUnavailable`, never a guessed False or a stale True.
+/// A pods cgroup without a limit, or that does not exist, sets no condition, and ends one that it set.
+/// A source that exists and cannot be read is different, unlike in a kubelet, for which its threshold
+/// is not exceeded: after two sampling periods the condition is Unknown with the reason
+/// `SourceUnavailable`, never a guessed False or a stale True.
 #[tokio::test(start_paused = true)]
 async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source() {
     type Source = (&'static str, &'static str, &'static str);
@@ -165,7 +165,7 @@ async fn a072_without_a_limit_the_pods_cgroup_is_no_source() {
     }
 }
 
-/// Percentages are a kubelet's to the last unit, 32-bit arithmetic and all.
+/// Percentages are a kubelet's to the last unit, including its 32-bit arithmetic.
 #[tokio::test(start_paused = true)]
 async fn a074_percentages_are_rounded_as_a_kubelet_rounds_them() {
     const BILLION: u64 = 1_000_000_000;

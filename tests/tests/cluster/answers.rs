@@ -1,4 +1,4 @@
-//! The embedded server and a real one answer alike, where agents go by the answer.
+//! The embedded server and a real one give the same answers to everything on which agents rely.
 
 use serde_json::{Value, json};
 

@@ -74,7 +74,7 @@ impl Caller {
             .await
     }
 
-    /// The object; `Null` where there is none.
+    /// The object; `Null` if there is none.
     pub async fn object(&self, path: &str) -> Value {
         let (status, object) = self.get(path).await;
         match status {

@@ -44,7 +44,7 @@ pub fn shipped() -> Vec<Value> {
     all.filter(|object| object["kind"] != "Job").collect()
 }
 
-/// Where such an object is made.
+/// The path at which such an object is created.
 pub fn collection(object: &Value) -> String {
     let admission = "/apis/admissionregistration.k8s.io/v1";
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -57,6 +57,6 @@ pub fn collection(object: &Value) -> String {
         "ValidatingAdmissionPolicyBinding" => {
             format!("{admission}/validatingadmissionpolicybindings")
         }
-        kind => panic!("{kind}: where does it belong?"),
+        kind => panic!("{kind}: unknown kind"),
     }
 }

@@ -57,7 +57,7 @@ pub async fn alone(name: &str, body: impl AsyncFnOnce(&Stage)) {
     Stage::open(name).await.play(body).await;
 }
 
-/// The kubeconfig of an administrator of a real server, where there is one.
+/// The kubeconfig of an administrator of a real server, if there is one.
 fn real() -> Option<PathBuf> {
     std::env::var_os(ADMIN).map(PathBuf::from)
 }
@@ -237,7 +237,7 @@ impl Stage {
         until(&format!("an event {reason}"), search).await
     }
 
-    /// Whether the agent has written to this object: by the server's user record of requests, or by
+    /// Whether the agent has written to this object: by the server's record of requests, or by
     /// the managers of fields that a real one notes.
     pub fn was_written(&self, object: &Value) -> bool {
         let Some(server) = &self.double else {
@@ -255,7 +255,7 @@ impl Stage {
     }
 
     /// A pod on the Node, which no kubelet has reported; returns its uid. As a DaemonSet's, it is
-    /// not evicted from where it is.
+    /// not evicted from its node.
     pub async fn pod(&self, name: &str) -> String {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -326,7 +326,7 @@ impl Stage {
         file
     }
 
-    /// A kubeconfig of the Node's user agent.
+    /// A kubeconfig of the Node's agent.
     pub fn node_file(&self) -> PathBuf {
         match &self.double {
             Some(server) => server.node_kubeconfig(self.dir.path(), &self.name),
@@ -337,7 +337,7 @@ impl Stage {
         }
     }
 
-    /// The administrator's kubeconfig with other credentials. Who acts as another keeps their user.
+    /// The administrator's kubeconfig with other credentials. An impersonating user is kept.
     fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let read = std::fs::read_to_string(&self.admin_file).unwrap();
         let mut config: Value = serde_saphyr::from_str(&read).unwrap();
@@ -353,7 +353,7 @@ impl Stage {
         path
     }
 
-    /// Lets this companion change taints, as the chart does where taints are configured.
+    /// Lets this companion change taints, as the chart does if taints are configured.
     pub async fn may_taint(&self, companion: &Path) {
         let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]});
         let name = self.further("taints");

@@ -25,7 +25,7 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
     assert_eq!(theirs(&sim.view().node().unwrap()), before);
     let all = sim.view().condition_types();
     assert_eq!(all.len(), 14);
-    // Where the API's merge puts what is new.
+    // At the place at which the API's merge inserts new ones.
     assert_eq!(all[..9], types());
     assert_eq!(all[13], "Ready");
     let rows = [

@@ -168,7 +168,7 @@ fn tokens(action: &str) -> Result<Vec<Token<'_>>> {
     Ok(tokens)
 }
 
-/// Where the parenthesis closes that is open at the begin.
+/// The position of the parenthesis that closes the one that is open at the beginning.
 fn group_end(text: &str) -> Result<usize> {
     let (mut depth, mut in_string) = (0, false);
     for (at, c) in text.char_indices() {

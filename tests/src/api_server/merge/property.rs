@@ -70,7 +70,7 @@ fn stored_conditions() -> impl Strategy<Value = Value> {
 }
 
 /// Never empty, since the API leaves an empty list out. Those of one type stand together: even
-/// where the list is replaced, the merge puts them so.
+/// if the list is replaced, the merge puts them so.
 fn stored_addresses() -> impl Strategy<Value = Value> {
     vec((select(ADDRESS_TYPES.to_vec()), word()), 1..5).prop_map(|mut addresses| {
         addresses.sort_by_key(|(type_, _)| *type_);

@@ -1,4 +1,4 @@
-//! Which cgroup was at its limit, where several above the victim are close to theirs: compared with
+//! Which cgroup was at its limit, if several above the victim are close to theirs: compared with
 //! the kernel's own log.
 
 use std::fs::File;
@@ -45,7 +45,7 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
 ///
 /// # Panics
 ///
-/// Where it names another.
+/// If it names another.
 pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
     let (mut at_pod, mut ambiguous) = (0, 0);

@@ -26,7 +26,7 @@ struct Expected {
     max_pages: u64,
 }
 
-/// Where a kill is provoked.
+/// The cgroup in which a kill is provoked.
 #[derive(Clone, Copy)]
 enum Kind {
     /// The limit is the container's own.

@@ -4,7 +4,7 @@
 use super::{Allowed, Rejected};
 use Place::{Anywhere, Name, Prose, Type};
 
-/// Where a word is rejected.
+/// The places in which a word is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In names and in prose.
@@ -147,23 +147,27 @@ const fn allow(
 }
 
 /// `path` is a file, or a folder with a slash at its end.
-pub const ALLOWED: &[Allowed] = &[allow(
-    "xtask/src/tidy/vocabulary.rs",
-    &[
-        "anew",
-        "held",
-        "holds",
-        "gone",
-        "of its own",
-        "own condition",
-        "own taint",
-        "rights",
-        "says",
-        "tell",
-        "told",
-    ],
-    "examples in its tests",
-)];
+pub const ALLOWED: &[Allowed] = &[
+    allow("tests/tests/exits.rs", &["held"], "a Lease is held"),
+    allow("tests/tests/take_over.rs", &["held"], "a Lease is held"),
+    allow(
+        "xtask/src/tidy/vocabulary.rs",
+        &[
+            "anew",
+            "held",
+            "holds",
+            "gone",
+            "of its own",
+            "own condition",
+            "own taint",
+            "rights",
+            "says",
+            "tell",
+            "told",
+        ],
+        "examples in its tests",
+    ),
+];
 
 /// Data and generated files: the words of generated files are checked at their source.
 pub const NOT_CHECKED: &[&str] = &[
@@ -184,6 +188,4 @@ pub const NOT_CONVERTED: &[&str] = &[
     // Names and texts of the agent.
     "tests/src/node.rs",
     "tests/src/pod_kills.rs",
-    "tests/tests/companion/edges.rs",
-    "tests/tests/take_over.rs",
 ];
