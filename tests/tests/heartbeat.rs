@@ -19,7 +19,7 @@ fn is_watch(request: &Recorded) -> bool {
     request.query.starts_with("watch=true")
 }
 
-/// What this thread has worked so far: everything of a simulation but the looks at disks.
+/// CPU time of this thread: the whole simulation except the samples of disks.
 fn worked() -> Duration {
     let id = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
     nix::time::clock_gettime(id).unwrap().into()
@@ -32,7 +32,7 @@ async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    // What the start itself is told by.
+    // Events of the start.
     pass(Duration::from_secs(1)).await;
     let registered = api.requests().len();
     pass(TEN_MINUTES).await;

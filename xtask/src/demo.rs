@@ -1,4 +1,4 @@
-//! Shows the agent at work: builds it and the demo, and becomes the demo.
+//! Demonstrates the agent: builds it and the demo, and executes the demo.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::run;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// JSON on standard output, and nothing else there.
+    /// Print JSON, and nothing else, on standard output
     #[arg(long)]
     json: bool,
-    /// A cluster to use instead of an embedded API server: its user must be allowed to create and
+    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed to create and
     /// delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let agent = run::agent(&repo)?;
-    // The demo finds it beside itself.
+    // The demo expects it in its directory.
     run::test_program(&repo, "provoke")?;
     let program = run::test_program(&repo, "demo")?;
     let mut demo = Command::new(&program);

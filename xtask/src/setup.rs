@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::repo::{Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
-/// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
+/// The last line that borrows the LLVM inside rustc: newer ones need a separate LLVM. Linker
 /// and compiler must agree on the LLVM major version, so one is never raised without the other.
 const BPF_LINKER: &str = "0.10.4";
 
@@ -30,10 +30,10 @@ const VM_PROGRAMS: &[(&str, &str)] = &[
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only say what is there; exit 1 when something is missing.
+    /// Only print what is installed; exit 1 if something is missing
     #[arg(long)]
     check: bool,
-    /// Also what `cargo xtask vm` needs.
+    /// Also install what `cargo xtask vm` needs
     #[arg(long)]
     vm: bool,
 }
@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!complete)))
 }
 
-/// Brings this machine to where everything else can run.
+/// Installs everything that the other commands need.
 pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
@@ -116,7 +116,7 @@ fn steps(repo: &Repo) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// One step, so that a machine where we may not install hears of all packages at once.
+/// One step, so that without permission to install, all missing packages are reported at once.
 fn packages(programs: &[(&str, &'static str)]) -> Step {
     let missing: Vec<_> = programs
         .iter()
@@ -208,7 +208,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     }
     let apt_get = || {
         let mut apt_get = command("apt-get");
-        // Another process, such as an upgrade at boot, may hold the lock.
+        // Another process, such as an upgrade at boot, may have the lock.
         apt_get
             .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
             .env("DEBIAN_FRONTEND", "noninteractive");
@@ -254,8 +254,8 @@ fn install_bpf_linker(repo: &Repo) -> Result<()> {
     let root = bpf_linker_root(repo)?;
     std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     let mut install = command("cargo");
-    // From its own directory and into a target directory of its own: nothing of this workspace
-    // applies to it. `--force`, since a copy that does not run may lie there.
+    // In its directory and with a separate target directory: nothing of this workspace
+    // applies to it. `--force`, because a copy that does not run may exist.
     install
         .args([
             "install",
