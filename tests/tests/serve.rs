@@ -18,8 +18,6 @@ use tokio::time::Instant;
 
 /// How long a client may take to say what it wants.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
-/// Less than a request waits for others' limits, and more than a busy machine takes.
-const PROBE: Duration = Duration::from_secs(4);
 /// Connections at a time that have an answer of the loop, or wait for it.
 const ANSWERED: usize = 16;
 
@@ -295,7 +293,7 @@ async fn probes_are_answered_while_strangers_keep_connections_half_open() {
         for probe in 0..20 {
             let stream = TcpStream::connect(&address).await.unwrap();
             let request = request("GET", "/livez");
-            let answer = tokio::time::timeout(PROBE, exchange(stream, &request)).await;
+            let answer = tokio::time::timeout(SOON, exchange(stream, &request)).await;
             let code = answer.map(|answer| answer.code);
             assert_eq!(code, Ok(Some(200)), "probe {probe} beside {count}");
         }

@@ -329,12 +329,13 @@ mod tests {
 
     #[test]
     fn one_that_hangs_is_killed_with_all_that_it_has_started() {
-        for (name, more) in [("open", "sleep 60"), ("closed", "exec >&-; sleep 60")] {
+        for (name, more) in [
+            ("open", "sleep infinity"),
+            ("closed", "exec >&-; sleep infinity"),
+        ] {
             let (exec, file) = forking(name, more);
-            let before = Instant::now();
             let err = run(&exec, Duration::from_millis(500), &Running::default()).unwrap_err();
             assert!(err.contains("not done within 500ms"), "{more}: {err}");
-            assert!(before.elapsed() < Duration::from_secs(30), "{more}");
             is_killed(&file);
         }
     }
@@ -342,10 +343,8 @@ mod tests {
     #[test]
     fn one_that_is_done_is_not_waited_for_as_long_as_its_children_have_its_output() {
         let (exec, file) = forking("done", r#"echo '{"status":{"token":"t"}}'"#);
-        let before = Instant::now();
         let issued = run(&exec, Duration::from_mins(1), &Running::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("t"));
-        assert!(before.elapsed() < Duration::from_secs(30));
         is_killed(&file);
     }
 
@@ -355,10 +354,8 @@ mod tests {
             "much",
             "trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done",
         );
-        let before = Instant::now();
         let err = run(&exec, Duration::from_mins(1), &Running::default()).unwrap_err();
         assert!(err.contains("prints too much"), "{err}");
-        assert!(before.elapsed() < Duration::from_secs(30));
         is_killed(&file);
     }
 
