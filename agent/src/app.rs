@@ -22,14 +22,13 @@ use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::Subjects;
+use crate::subjects::{self, DiskInput, Subjects};
 
 mod answers;
 mod blocking;
 mod companion;
 mod control;
 mod counts;
-mod disks;
 mod exceeded;
 mod execute;
 mod facts;
@@ -232,8 +231,8 @@ impl App {
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
         let blocking = Blocking::new(&config, pods.clone(), memory, read, metering.lanes());
-        let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
-        probes.has_triggers(&doors.stalls);
+        let probes = Probes::start(doors.kernel.take(), &doors.support);
+        let subjects = execute::subjects(&config, &probes, &doors.stalls, now);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -251,7 +250,7 @@ impl App {
             clock,
             observe,
             probes,
-            subjects: Subjects::default(),
+            subjects,
             facts,
             blocking,
             reporting: None,
@@ -263,6 +262,7 @@ impl App {
             power,
         };
         app.look_at_kills(clock.now());
+        app.list_disks(clock.now());
         app.first_look().await;
         // Only now: what was found at first is no news.
         app.reporting = outlet.map(|outlet| {
@@ -297,7 +297,7 @@ impl App {
             self.answered(answer, self.clock.now());
         }
         let now = self.clock.now();
-        self.disks_changed(true, None, now);
+        self.feed(subjects::Input::Disk(DiskInput::Started), now);
         self.look_at_stalls(now);
         self.sample(now, None);
         self.configure_pids(now);
@@ -367,7 +367,6 @@ impl App {
         let own = [
             falls,
             self.subjects.due(),
-            self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
             self.counts.save_at(),
@@ -392,7 +391,7 @@ impl App {
         if must || self.storage.due() <= soon {
             self.ask_storage();
         }
-        self.ask_disks(now);
+        self.feed(subjects::Input::Disk(DiskInput::Tick { soon }), now);
         self.look_at_stalls(now);
         self.tell_waiting(now);
         self.kills_settled(now.boot);
