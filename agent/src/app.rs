@@ -23,14 +23,13 @@ use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, Outlet, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::Subjects;
+use crate::subjects::{self, DiskInput, Subjects};
 use crate::tasks::Tasks;
 
 mod answers;
 mod blocking;
 mod control;
 mod counts;
-mod disks;
 mod exceeded;
 mod execute;
 mod facts;
@@ -46,19 +45,19 @@ mod own;
 mod pod_events;
 mod pod_pids;
 mod power;
+mod pressure_files;
 mod probes;
 mod reload;
 mod spot;
-mod stalls;
 mod storage;
 mod tick;
 mod watchers;
 
 pub use observe::pods_path;
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
+pub use pressure_files::{files as stall_files, triggers};
 pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
-pub use stalls::{files as stall_files, triggers};
 
 use blocking::{Answer, Blocking, Memory, Question};
 use control::{Beside, Heartbeat};
@@ -74,9 +73,9 @@ use own::Own;
 use pod_events::PodEvents;
 use pod_pids::PodPids;
 use power::Power;
+use pressure_files::Stalls;
 use probes::Probes;
 use reload::{Reloading, asked};
-use stalls::Stalls;
 
 /// What is read without waiting for a disk.
 const HOT: [Signal; 4] = [
@@ -230,8 +229,8 @@ impl App {
         let mut tasks = Tasks::default();
         let lanes = metering.lanes();
         let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
-        let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
-        probes.has_triggers(&doors.stalls);
+        let probes = Probes::start(doors.kernel.take(), &doors.support);
+        let subjects = execute::subjects(&config, &probes, &doors.stalls, now);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -249,7 +248,7 @@ impl App {
             clock,
             observe,
             probes,
-            subjects: Subjects::default(),
+            subjects,
             facts,
             blocking,
             reporting: None,
@@ -262,6 +261,7 @@ impl App {
             tasks,
         };
         app.look_at_kills(clock.now());
+        app.list_disks(clock.now());
         app.first_look().await;
         // Only now: what was found at first is no news.
         app.reporting = outlet.map(|outlet| {
@@ -297,7 +297,7 @@ impl App {
             self.answered(answer, self.clock.now());
         }
         let now = self.clock.now();
-        self.disks_changed(true, None, now);
+        self.feed(subjects::Input::Disk(DiskInput::Started), now);
         self.look_at_stalls(now);
         self.sample(now, None);
         self.configure_pids(now);

@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
@@ -128,7 +130,7 @@ pub enum LogFormat {
 }
 
 /// `diskIO`: when a disk counts as slow.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskIo {
     /// A request that takes so long is slow on a solid-state disk. Virtio disks count as such.
     pub solid_state_slow: Duration,

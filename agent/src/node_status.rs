@@ -11,6 +11,8 @@ use std::time::SystemTime;
 
 use self::nodepulse_condition::NodepulseCondition;
 use self::setters::go_runtime;
+use serde::{Deserialize, Serialize};
+
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Machine, Network, Resource, Signal, Stall};
@@ -343,7 +345,7 @@ pub struct Allocation {
 }
 
 /// The unhealthy disks, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Disks {
     /// They respond late.
     pub slow: Vec<String>,

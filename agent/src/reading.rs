@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, DeviceNumber};
 
 pub mod oom;
 
@@ -234,6 +234,40 @@ impl fmt::Display for Reading {
             .saturating_mul(100)
             .checked_div(i128::from(self.capacity));
         percent.map_or(Ok(()), |percent| write!(f, " ({percent}%)"))
+    }
+}
+
+/// A whole disk whose requests the kernel stamps with their start time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Name under `/sys/block`, such as `nvme0n1`.
+    pub name: String,
+    /// `dev`.
+    pub device: DeviceNumber,
+    /// `queue/rotational`. Means nothing for a virtio disk, which reports 1 whatever it is.
+    pub rotational: bool,
+    /// The disk is a virtio device, or behind one.
+    pub virtio: bool,
+    /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
+    pub iostats: bool,
+}
+
+impl Disk {
+    /// At most this many are listed and watched. The kernel's own window table holds no more.
+    pub const MAX: usize = 256;
+
+    /// Whether a disk is left out of the list for its name alone: drivers that pass requests on to
+    /// other disks or to memory, and removable media.
+    #[must_use]
+    pub fn is_excluded(name: &str) -> bool {
+        const KINDS: [&str; 9] = [
+            "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
+        ];
+        KINDS.iter().any(|kind| {
+            // `sr0` and `md127`, also `md_d0`; not `sram` or a driver to come.
+            name.strip_prefix(kind)
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'))
+        })
     }
 }
 

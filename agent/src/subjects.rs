@@ -9,28 +9,70 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{BootNanos, Now};
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::node_status::Disks;
 use crate::pressure::pids::PidLevels;
 use crate::record::Side;
+use crate::units::DeviceNumber;
 
+pub mod disks;
 pub mod pids;
 
-pub use pids::{PidInput, Pids};
+pub use disks::{
+    DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskWatch, IoTrigger, Unwatched, WatchedDisk,
+};
+pub use pids::{PidInput, PidWatch};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// To the pids of the node.
     Pid(PidInput),
+    /// To the disks of the node.
+    Disk(DiskInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
+    /// Query the host. The answer is an input of the same subject.
+    Query(Query),
     /// Write to a map of the BPF programs.
     Map(MapUpdate),
+    /// Publish a fact to the node status.
+    Fact(FactChange),
+    /// Pass what was observed to the evaluation of pressure.
+    Pressure(PressureInput),
     /// Log what was decided.
     Log(Decision),
+}
+
+/// A query to the host. Every query is answered, if necessary by the answer for a timeout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Query {
+    /// About disks.
+    Disk(DiskQuery),
+}
+
+/// A fact of the node status that changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FactChange {
+    /// The unhealthy disks.
+    Disks(Disks),
+}
+
+/// What the evaluation of pressure is based on, besides samples of signals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PressureInput {
+    /// The state of all disks.
+    Disks {
+        /// `None`: no source measures how quickly disks respond.
+        known: Option<Disks>,
+        /// A disk that was unhealthy is not watched any more.
+        unwatched: Option<Unwatched>,
+        /// When the kernel reported it, if it did.
+        stamp: Option<Stamp>,
+    },
 }
 
 /// A write to a map of the BPF programs. Without programs there is nothing to write to.
@@ -40,6 +82,13 @@ pub enum MapUpdate {
     PidLevels(Option<PidLevels>),
     /// The fork probe reports the next crossing.
     EndPidState,
+    /// Watch these disks by these limits. The answer names those that the kernel did not refuse,
+    /// which without programs are all.
+    WatchDisks(Vec<WatchedDisk>),
+    /// Do not watch this disk any more.
+    ForgetDisk(DeviceNumber),
+    /// Nothing completes and nothing is in flight: the disk is not slow any more.
+    EndDiskState(DeviceNumber),
 }
 
 /// A decision of a subject, to be logged.
@@ -54,13 +103,17 @@ pub enum Decision {
         /// Tasks just after that; `None`: not read.
         tasks: Option<u64>,
     },
+    /// About a disk.
+    Disk(DiskDecision),
 }
 
 /// All subjects.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Subjects {
     /// The pids of the node.
-    pub pids: Pids,
+    pub pids: PidWatch,
+    /// The disks of the node.
+    pub disks: DiskWatch,
 }
 
 impl Subjects {
@@ -68,12 +121,14 @@ impl Subjects {
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         match input {
             Input::Pid(input) => self.pids.on(input, now),
+            Input::Disk(input) => self.disks.on(input, now),
         }
     }
 
     /// The next moment at which one of them needs to be called although nothing happened.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
-        self.pids.due()
+        let all = [self.pids.due(), self.disks.due()];
+        all.into_iter().flatten().min()
     }
 }

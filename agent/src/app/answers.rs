@@ -37,31 +37,7 @@ impl App {
             }
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::Configured(read) => self.configured(read, now),
-            Answer::SlowDisk {
-                device,
-                counts,
-                stamp,
-            } => {
-                let news = self.probes.disk_slow(device, counts, now.boot);
-                self.disks_changed(news, Some(stamp), now);
-            }
-            Answer::Looked(found) => {
-                let news = self.probes.looked(found, now.boot);
-                self.disks_changed(news, None, now);
-            }
-            Answer::Disk(change, found) => {
-                self.probes.disk_found(&change, found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-            Answer::Disks(found) => {
-                self.probes.disks_listed(found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-            Answer::Statistics(switched) => {
-                if let Some(question) = self.probes.statistics_checked(switched) {
-                    self.blocking.ask(question);
-                }
-            }
+            Answer::Subject(input) => self.feed(input, now),
         }
     }
 

@@ -11,28 +11,27 @@ use tracing::{debug, warn};
 
 use super::lanes::Lanes;
 use super::reload::ReadConfig;
-use crate::clock::Stamp;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostError, HostRoot, block, volumes};
+use crate::host::{HostRoot, volumes};
 use crate::lane::{Lane, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, classify};
-use crate::pressure::disks::DiskSample;
 use crate::pressure::sample::Sample;
 use crate::reading::Signal;
-use crate::record::DiskChange;
 use crate::state::State;
+use crate::subjects::{DiskQuery, Input, Query};
 use crate::tasks::Tasks;
-use crate::units::{Bytes, CgroupId, DeviceNumber};
+use crate::units::{Bytes, CgroupId};
 
 mod disks;
 mod nodefs;
 
-use disks::counters;
 use nodefs::storage;
+
+pub(super) use disks::list as list_disks;
 
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -51,23 +50,8 @@ pub(super) enum Question {
         /// The name.
         name: String,
     },
-    /// The kernel says that a disk is slow: do its requests carry their start times?
-    SlowDisk {
-        /// Which.
-        device: DeviceNumber,
-        /// Its name under `/sys/block`.
-        name: String,
-        /// When the kernel said so.
-        stamp: Stamp,
-    },
-    /// What these disks have answered, and what they have not.
-    Look(Vec<(DeviceNumber, String)>),
-    /// What is to be known of a disk that came or changed.
-    Disk(DiskChange),
-    /// Every disk.
-    Disks,
-    /// Whether I/O statistics of any of these disks are not on, or off, as they were.
-    Statistics(Vec<(String, bool)>),
+    /// Asked by a subject.
+    Subject(Query),
     /// How many kills each pod has had.
     Kills,
     /// The same, and what is remembered of the last start.
@@ -83,23 +67,8 @@ pub(super) enum Question {
 pub(super) enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
-    /// To [`Question::SlowDisk`].
-    SlowDisk {
-        /// Which.
-        device: DeviceNumber,
-        /// Whether I/O statistics are on, so that the kernel's judgement counts.
-        counts: bool,
-        /// As asked.
-        stamp: Stamp,
-    },
-    /// To [`Question::Look`].
-    Looked(Vec<(DeviceNumber, Found)>),
-    /// To [`Question::Disk`]; `None` where there is no such disk, or none that can be watched.
-    Disk(DiskChange, Option<block::Disk>),
-    /// To [`Question::Disks`]; `None` where they cannot be listed.
-    Disks(Option<Vec<block::Disk>>),
-    /// To [`Question::Statistics`]: whether the disks are to be listed again.
-    Statistics(bool),
+    /// To [`Question::Subject`].
+    Subject(Input),
     /// To [`Question::Kills`]; `None`: not read.
     Kills(Option<Vec<PodKills>>),
     /// To [`Question::Recall`].
@@ -126,17 +95,6 @@ pub(super) struct Storage {
     pub(super) capacity: Option<Bytes>,
     /// The volumes that are in use; `None`: not known, or not asked for.
     pub(super) volumes: Option<Vec<String>>,
-}
-
-/// What a look at a disk found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Its counters.
-    Counted(DiskSample),
-    /// There is no such disk any more.
-    Gone,
-    /// It cannot be read.
-    Unread,
 }
 
 /// Kills in one pod, or in all pods, since its cgroup was made.
@@ -237,16 +195,15 @@ impl Blocking {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
-            Question::SlowDisk { .. }
-            | Question::Look(_)
-            | Question::Disk(_)
-            | Question::Disks
-            | Question::Statistics(_) => &self.disks,
+            Question::Subject(Query::Disk(_)) => &self.disks,
             Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
         };
         // Announced disks leave room for questions about disks that are not well. What is dropped
         // here is found when the disks are listed again.
-        let announced = matches!(question, Question::Disk(_) | Question::Disks);
+        let announced = matches!(
+            question,
+            Question::Subject(Query::Disk(DiskQuery::Find(_) | DiskQuery::List))
+        );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
         let refused = if crowded {
             Err(question)
@@ -328,39 +285,8 @@ impl Place {
             Question::Storage => storage(&self.directory, self.volumes()),
             // Needs no thread.
             Question::Resolve { .. } => Answer::Resolved(Vec::new()),
-            Question::SlowDisk {
-                device,
-                name,
-                stamp,
-            } => {
-                let counts = block::iostats(&self.root, &name)
-                    .ok()
-                    .flatten()
-                    .unwrap_or(false);
-                Answer::SlowDisk {
-                    device,
-                    counts,
-                    stamp,
-                }
-            }
-            Question::Look(disks) => {
-                let found = disks.into_iter();
-                let found = found.map(|(device, name)| (device, counters(&self.root, &name)));
-                Answer::Looked(found.collect())
-            }
-            Question::Disk(change) => {
-                let found = logged(block::disk(&self.root, change.name.clone())).flatten();
-                // The name may be another disk's by now.
-                let found = found.filter(|disk| disk.device == change.device);
-                Answer::Disk(change, found)
-            }
-            Question::Disks => Answer::Disks(logged(block::disks(&self.root))),
-            Question::Statistics(known) => {
-                let switched = |(name, on): &(String, bool)| {
-                    // One that is gone is announced.
-                    matches!(block::iostats(&self.root, name), Ok(Some(now)) if now != *on)
-                };
-                Answer::Statistics(known.iter().any(switched))
+            Question::Subject(Query::Disk(query)) => {
+                Answer::Subject(Input::Disk(disks::answer(&self.root, query)))
             }
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
@@ -449,11 +375,6 @@ impl Place {
     }
 }
 
-fn logged<T>(read: Result<T, HostError>) -> Option<T> {
-    read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
-        .ok()
-}
-
 /// The signals of [`Question::Storage`].
 pub(super) const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
 
@@ -485,18 +406,9 @@ impl Answer {
             Question::Configuration => {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
-            Question::SlowDisk { device, stamp, .. } => Self::SlowDisk {
-                device: *device,
-                counts: true,
-                stamp: *stamp,
-            },
-            Question::Look(disks) => {
-                let unread = disks.iter().map(|(device, _)| (*device, Found::Unread));
-                Self::Looked(unread.collect())
+            Question::Subject(Query::Disk(query)) => {
+                Self::Subject(Input::Disk(disks::timed_out(query)))
             }
-            Question::Disk(change) => Self::Disk(change.clone(), None),
-            Question::Disks => Self::Disks(None),
-            Question::Statistics(_) => Self::Statistics(false),
         }
     }
 }
@@ -543,8 +455,8 @@ mod tests {
             ),
             (
                 "disks",
-                || Question::Look(Vec::new()),
-                |answer| matches!(answer, Answer::Looked(_)),
+                || Question::Subject(Query::Disk(DiskQuery::Counters(Vec::new()))),
+                |answer| matches!(answer, Answer::Subject(_)),
             ),
             (
                 "state",

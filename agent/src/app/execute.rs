@@ -1,27 +1,105 @@
 //! Performs what follows from an input of a subject.
 
 use std::collections::VecDeque;
-use std::error::Error;
-
-use agent_common::PidSettings;
-use tracing::{debug, warn};
 
 use super::App;
-use crate::clock::Now;
-use crate::kernel::Kernel;
-use crate::kernel::loader::KernelError;
-use crate::pressure::pids::PidLevels;
-use crate::reading::Resource;
-use crate::record::Side;
-use crate::subjects::{Decision, Effect, Input, MapUpdate, PidInput};
+use super::blocking::{self, Question};
+use super::probes::Probes;
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::Config;
+use crate::node_status::Disks;
+use crate::pressure::sample::DiskStates;
+use crate::reading::{Resource, Stall, StallKind, StallOf};
+use crate::subjects::{
+    DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, PidInput, PidWatch, PressureInput,
+    Subjects, Unwatched,
+};
+
+mod decisions;
+
+/// The subjects of this configuration. `triggers` are the stalls for which one is set.
+pub(super) fn subjects(
+    config: &Config,
+    probes: &Probes,
+    triggers: &[Stall],
+    now: BootNanos,
+) -> Subjects {
+    let trigger = if triggers.contains(&Stall::new(StallOf::Node, StallKind::Io)) {
+        IoTrigger::Set
+    } else {
+        IoTrigger::Missing
+    };
+    Subjects {
+        pids: PidWatch::default(),
+        disks: DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now),
+    }
+}
 
 impl App {
     /// Passes an input to its subject, and performs what follows until nothing is left.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
+        let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         while let Some(effect) = effects.pop_front() {
-            self.execute(effect);
+            if let Some(answer) = self.execute(effect, now) {
+                effects.extend(self.subjects.on(answer, now));
+            }
         }
+    }
+
+    fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
+        match effect {
+            Effect::Query(query) => self.blocking.ask(Question::Subject(query)),
+            Effect::Map(update) => return self.probes.write(update),
+            Effect::Fact(FactChange::Disks(disks)) => self.facts.disks = disks,
+            Effect::Pressure(PressureInput::Disks {
+                known,
+                unwatched,
+                stamp,
+            }) => self.judge_disks(known.as_ref(), unwatched, stamp, now),
+            Effect::Log(decision) => decisions::log(decision),
+        }
+        None
+    }
+
+    /// What the probe has of a disk is read when the answer is used: it can have changed since.
+    fn with_probe_states(&self, mut input: Input) -> Input {
+        match &mut input {
+            Input::Disk(DiskInput::Sampled(disks)) => {
+                for disk in disks {
+                    disk.probe = self.probes.disk_health(disk.device);
+                }
+            }
+            Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
+                *probe = self.probes.disk_health(*device);
+            }
+            Input::Disk(_) | Input::Pid(_) => {}
+        }
+        input
+    }
+
+    fn judge_disks(
+        &mut self,
+        known: Option<&Disks>,
+        unwatched: Option<Unwatched>,
+        stamp: Option<Stamp>,
+        now: Now,
+    ) {
+        let ended = unwatched.map(|of| self.evaluator.unwatch_disks(of.others));
+        let mut changes = ended.unwrap_or_default();
+        let states = known.map_or(DiskStates::Unavailable, |disks| DiskStates::Known {
+            slow: &disks.slow,
+            stalled: &disks.stalled,
+            failing: &disks.failing,
+        });
+        changes.extend(self.evaluator.observe_disks(states, now.boot));
+        self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)), now);
+    }
+
+    /// Reads the list of disks for the first time.
+    pub(super) fn list_disks(&mut self, now: Now) {
+        let found = blocking::list_disks(self.observe.root());
+        self.feed(Input::Disk(DiskInput::Listed(found)), now);
     }
 
     /// Thresholds or capacity may have changed.
@@ -40,49 +118,5 @@ impl App {
             pressure: self.evaluator.pressure(Resource::Pids),
         };
         self.feed(Input::Pid(sampled), now);
-    }
-
-    fn execute(&mut self, effect: Effect) {
-        match effect {
-            Effect::Map(update) => self.probes.write(update),
-            Effect::Log(decision) => log(decision),
-        }
-    }
-}
-
-/// Writes to a map of the programs.
-pub(super) fn write(kernel: &mut Kernel, update: MapUpdate) {
-    let (what, written) = match update {
-        MapUpdate::PidLevels(levels) => ("pid levels", kernel.set_pid_settings(settings(levels))),
-        MapUpdate::EndPidState => ("pid state", kernel.end_pid_state()),
-    };
-    log_failed(what, written);
-}
-
-fn log_failed(map: &str, written: Result<(), KernelError>) {
-    if let Err(err) = written {
-        warn!(
-            map,
-            err = &err as &dyn Error,
-            "map of the probes not written"
-        );
-    }
-}
-
-fn settings(levels: Option<PidLevels>) -> PidSettings {
-    levels.map_or_else(PidSettings::default, |levels| PidSettings {
-        high: levels.high,
-        low: levels.low,
-        trend_step: levels.trend_step,
-        pad: 0,
-    })
-}
-
-fn log(decision: Decision) {
-    match decision {
-        Decision::PidLevelCrossed { side, ids, tasks } => {
-            let over = side == Side::Over;
-            debug!(ids, tasks, over, "pid level crossed");
-        }
     }
 }

@@ -76,11 +76,11 @@ impl App {
             self.metering.events(&reporting.events());
         }
         let figures = self.metering.simulated();
-        let figures = figures.unwrap_or_else(|| self.probes.figures());
+        let figures = figures.unwrap_or_else(|| self.probes.figures(self.subjects.disks.devices()));
         let disks: Vec<(&str, &[u64])> = figures
             .disks
             .iter()
-            .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
+            .filter_map(|(device, slots)| Some((self.subjects.disks.name(*device)?, &slots[..])))
             .collect();
         self.metering.text(&figures, &disks, now)
     }

@@ -8,6 +8,7 @@ use crate::config::Mode;
 use crate::pressure::change::PressureChange;
 use crate::reading::Resource;
 use crate::reporting::{self, Reporting, Why};
+use crate::subjects::{self, DiskInput};
 
 impl App {
     /// The next moment at which there is something to do.
@@ -17,7 +18,6 @@ impl App {
         let own = [
             falls,
             self.subjects.due(),
-            self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
             self.counts.save_at(),
@@ -42,7 +42,7 @@ impl App {
         if must || self.storage.due() <= soon {
             self.ask_storage();
         }
-        self.ask_disks(now);
+        self.feed(subjects::Input::Disk(DiskInput::Tick { soon }), now);
         self.look_at_stalls(now);
         self.tell_waiting(now);
         self.kills_settled(now.boot);

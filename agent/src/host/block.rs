@@ -3,25 +3,8 @@
 use std::fs;
 
 use super::{HostError, HostRoot, parse_u64, present};
+use crate::reading::Disk;
 use crate::units::DeviceNumber;
-
-/// Disks that we list at most. The kernel's own window table holds no more.
-pub const MAX_DISKS: usize = 256;
-
-/// A disk whose requests the kernel stamps: see [`disks`] for what is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
-    /// Name under `/sys/block`, such as `nvme0n1`.
-    pub name: String,
-    /// `dev`.
-    pub device: DeviceNumber,
-    /// `queue/rotational`. Means nothing for a virtio disk, which says 1 whatever it is.
-    pub rotational: bool,
-    /// The disk is a virtio device, or behind one.
-    pub virtio: bool,
-    /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
-    pub iostats: bool,
-}
 
 /// The `stat` file: counters since the disk came, never reset. They stand still while `iostats` is
 /// off. Requests that ended with an error count as completed.
@@ -56,13 +39,13 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     for entry in fs::read_dir(&dir).map_err(failed)? {
         // A name that is not UTF-8 is no name of a kernel driver.
         if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
-            && !is_excluded(&name)
+            && !Disk::is_excluded(&name)
         {
             names.push(name);
         }
     }
     names.sort_unstable();
-    names.truncate(MAX_DISKS);
+    names.truncate(Disk::MAX);
     let mut disks = Vec::new();
     for name in names {
         disks.extend(disk(root, name)?);
@@ -109,7 +92,7 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
 ///
 /// When one of its files cannot be read, or does not say what it should.
 pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
-    if is_excluded(&name) {
+    if Disk::is_excluded(&name) {
         return Ok(None);
     }
     // Only what issues requests has hardware queues; bio-based drivers have no such directory.
@@ -131,19 +114,6 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
         virtio: is_virtio(root, &name),
         name,
     }))
-}
-
-/// Whether [`disks`] leaves a disk out for its name alone.
-#[must_use]
-pub fn is_excluded(name: &str) -> bool {
-    const KINDS: [&str; 9] = [
-        "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
-    ];
-    KINDS.iter().any(|kind| {
-        // `sr0` and `md127`, also `md_d0`; not `sram` or a driver to come.
-        name.strip_prefix(kind)
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'))
-    })
 }
 
 fn is_virtio(root: &HostRoot, name: &str) -> bool {

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::source::Source;
 use crate::pressure::{Exceeded, Observed, Pressure};
@@ -16,7 +18,7 @@ use crate::reading::Stall;
 pub const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `some` of a pressure file, in percent of the time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StallSample {
     /// Over the last 10 s.
     pub avg10: f32,
@@ -25,7 +27,7 @@ pub struct StallSample {
 }
 
 /// The state of a stall changed. An extension of its transition period is not a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallChange {
     /// The stall.
     pub stall: Stall,

@@ -14,6 +14,7 @@ use crate::os::psi::{Trigger, open};
 use crate::pressure::stall::{StallBoard, StallSample};
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Stall, StallKind, StallOf};
+use crate::subjects::{DiskInput, Input};
 
 /// Sets the triggers that this configuration asks for, each refusal told once. Before privileges
 /// are dropped: what a trigger may do is decided here.
@@ -172,10 +173,8 @@ impl App {
             StallKind::Io => self.ask_storage(),
         }
         // The pods' tasks are among the node's, which has a trigger of its own.
-        if stall == Stall::new(StallOf::Node, StallKind::Io)
-            && let Some(question) = self.probes.suspect_disks()
-        {
-            self.blocking.ask(question);
+        if stall == Stall::new(StallOf::Node, StallKind::Io) {
+            self.feed(Input::Disk(DiskInput::IoStalled), now);
         }
     }
 
