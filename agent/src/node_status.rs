@@ -25,7 +25,7 @@ pub mod setters;
 pub mod transition;
 
 #[cfg(test)]
-mod sample;
+mod fixture;
 
 /// The stable label that carries the operating system.
 pub const LABEL_OS: &str = "kubernetes.io/os";

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     /// An unprivileged user on most systems.
-    const NOBODY: u32 = 65534;
+    const OTHER_USER: u32 = 65534;
 
     /// Every user who can open it can lock it.
     fn lock(path: &Path) -> File {
@@ -179,7 +179,10 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "a test that cannot run prints the reason"
+    )]
     fn a_path_of_another_user_is_rejected_by_name() {
         if !geteuid().is_root() {
             println!("skipped: a_path_of_another_user_is_rejected_by_name: needs root");
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(State::load(dir.path()).unwrap(), Some(state));
         drop(Claim::take(dir.path()).unwrap());
         let rejected = |path: &Path| {
-            chown(path, Some(NOBODY), None).unwrap();
+            chown(path, Some(OTHER_USER), None).unwrap();
             let rejected = Claim::take(dir.path()).unwrap_err().to_string();
             for part in [path.to_str().unwrap(), "65534", "chown"] {
                 assert!(rejected.contains(part), "{part}: {rejected}");
@@ -202,7 +205,7 @@ mod tests {
         rejected(dir.path());
         assert!(Claim::take(dir.path()).unwrap().is_some());
 
-        chown(dir.path().join("state"), Some(NOBODY), None).unwrap();
+        chown(dir.path().join("state"), Some(OTHER_USER), None).unwrap();
         let got = State::load(dir.path());
         assert!(matches!(got, Err(StateError::Foreign)), "{got:?}");
     }
