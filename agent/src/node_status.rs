@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_carries_the_default_labels_and_what_was_asked_for() {
+    fn a_new_node_has_the_default_labels_and_the_requested_ones() {
         let arch = go_runtime::architecture();
         let taint = Taint {
             key: "edge".to_owned(),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_count_as_many_and_the_future_is_now() {
+    fn simultaneous_kills_all_count_and_a_future_time_counts_as_now() {
         let mut window = available_since(0);
         window.record_kills(at(9999), u64::MAX, at(100));
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));

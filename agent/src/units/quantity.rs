@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn an_invalid_quantity_is_rejected() {
         use QuantityError::{NoNumber, Suffix};
         let rows = [
             ("", NoNumber),
