@@ -27,7 +27,7 @@ pub mod setters;
 pub mod transition;
 
 #[cfg(test)]
-mod sample;
+mod fixture;
 
 /// The stable label that carries the operating system.
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_carries_the_default_labels_and_what_was_asked_for() {
+    fn a_new_node_has_the_default_labels_and_the_requested_ones() {
         let arch = go_runtime::architecture();
         let taint = Taint {
             key: "edge".to_owned(),

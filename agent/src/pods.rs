@@ -11,12 +11,12 @@ mod last_names;
 mod names;
 mod recent_pods;
 
-pub use containers::{Container, Containers, List};
+pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};
 pub use recent_pods::RecentPods;
 
-use names::Names;
+use names::CgroupNames;
 
 /// What a cgroup contains, according to its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
             CgroupKind::Other
         };
     };
-    let known = Names::of(pods);
+    let known = CgroupNames::of(pods);
     let mut names = below.split('/').peekable();
     let class = names.peek().and_then(|name| known.class(name));
     if class.is_some() {

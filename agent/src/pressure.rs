@@ -30,9 +30,10 @@ pub mod threshold;
 /// Whether one resource is under pressure.
 ///
 /// ```text
-/// Unknown ─not exceeded─► Normal ◄─not exceeded for transition_period─┐
-///    │                      │                                          │
-///    └──────exceeded────────┴──────exceeded──────────────────► UnderPressure ─exceeded─► (moves last_exceeded)
+/// Unknown ──not exceeded──► Normal ◄──not exceeded for transition_period──┐
+///    │                         │                                          │
+///    └────────exceeded─────────┴────────exceeded────────────────► UnderPressure
+///                                                          exceeded: moves last_exceeded
 /// ```
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition, so it has no

@@ -31,7 +31,7 @@ const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 /// If no event follows for this long, a new watch has listed all existing pods: the server sends
 /// them without a pause. A bookmark confirms it; but a proxy may cut every watch before the first
 /// one, which is sent after a minute.
-const ALL_TOLD: Duration = Duration::from_secs(10);
+const LISTED_AFTER: Duration = Duration::from_secs(10);
 
 /// A change of this node's pods.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
             accept: ACCEPT,
         },
         version: None,
-        heard: false,
+        confirmed: false,
         changes,
         pace: Pace::new(jitter),
     };
@@ -77,7 +77,7 @@ struct Pods {
     /// The version from which to continue; `None` until everything was listed once.
     version: Option<String>,
     /// This watch received a bookmark, so it has succeeded.
-    heard: bool,
+    confirmed: bool,
     changes: mpsc::Sender<PodChange>,
     pace: Pace,
 }
@@ -88,7 +88,7 @@ impl Pods {
         let mut warned = false;
         loop {
             let generation = generations.borrow_and_update().clone();
-            self.heard = false;
+            self.confirmed = false;
             let end = tokio::select! {
                 end = self.stream(&generation) => end,
                 // The old connection is dead: it will deliver nothing more.
@@ -128,8 +128,8 @@ impl Pods {
         };
         let mut listing = self.version.is_none();
         let mut change = listing.then_some(PodChange::Relisting);
-        let all_told = tokio::time::sleep(ALL_TOLD);
-        tokio::pin!(all_told);
+        let all_listed = tokio::time::sleep(LISTED_AFTER);
+        tokio::pin!(all_listed);
         loop {
             if let Some(change) = change.take()
                 && self.changes.send(change).await.is_err()
@@ -139,7 +139,7 @@ impl Pods {
             let event = tokio::select! {
                 biased;
                 event = watch.next() => event,
-                () = &mut all_told, if listing => {
+                () = &mut all_listed, if listing => {
                     listing = false;
                     change = Some(PodChange::Listed);
                     continue;
@@ -150,10 +150,10 @@ impl Pods {
                 Err(end) => return end,
             };
             self.pace.received();
-            self.heard |= event.change == ChangeType::Bookmark;
-            listing &= !self.heard;
+            self.confirmed |= event.change == ChangeType::Bookmark;
+            listing &= !self.confirmed;
             if listing && event.change == ChangeType::Added {
-                all_told.as_mut().reset(Instant::now() + ALL_TOLD);
+                all_listed.as_mut().reset(Instant::now() + LISTED_AFTER);
             }
             change = match event.change {
                 ChangeType::Added => pod(&event.object).map(PodChange::Present),

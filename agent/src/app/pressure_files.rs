@@ -194,8 +194,8 @@ impl App {
             info!(
                 of = stall.of.as_str(),
                 kind = stall.kind.as_str(),
-                from = ?change.from,
-                to = ?change.to,
+                from = %change.from,
+                to = %change.to,
                 some = ?sample,
                 "stall pressure changed"
             );

@@ -100,9 +100,9 @@ impl App {
         for change in changes {
             info!(
                 resource = change.resource.as_str(),
-                from = ?change.from,
-                to = ?change.to,
-                why = ?change.reason,
+                from = %change.from,
+                to = %change.to,
+                reason = change.reason.as_str(),
                 "pressure changed"
             );
             self.journal.record_change(change, now.wall);

@@ -160,7 +160,7 @@ pub fn compute(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_status::sample::{facts, ips, now, stored, wall};
+    use crate::node_status::fixture::{facts, ips, now, stored, wall};
     use crate::node_status::{Address, Status};
 
     #[test]

@@ -275,10 +275,10 @@ mod tests {
     #[test]
     fn containers_belong_to_a_known_pod() {
         let mut index = PodIndex::default();
-        let web = Container::new(super::super::List::Containers, "web").unwrap();
+        let web = Container::new(super::super::ContainerList::Containers, "web").unwrap();
         let mut containers = Containers::default();
         containers.add("c1", web.clone());
-        index.set_containers("nobody", containers.clone());
+        index.set_containers("unknown", containers.clone());
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), None);
         index.set_containers(&pod(1).uid, containers);

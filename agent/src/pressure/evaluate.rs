@@ -10,7 +10,7 @@ use crate::clock::BootNanos;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::{DiskStates, Sample};
-use crate::pressure::source::Source;
+use crate::pressure::source::SourceState;
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Cause, Exceeded, Observed, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
@@ -33,7 +33,7 @@ struct Tracked {
 
 /// The state of one resource.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct ResourceState {
     pressure: Pressure,
     /// Since when it is normal, the transition period not included; `None` while it is not.
     normal_since: Option<BootNanos>,
@@ -50,18 +50,18 @@ pub struct Evaluator {
     slow_disks: SlowDisks,
     tracked: Vec<Tracked>,
     /// State of the source of each sampled signal; `None` if there is nothing to observe.
-    sources: BTreeMap<Signal, Option<Source>>,
-    disks: Source,
+    sources: BTreeMap<Signal, Option<SourceState>>,
+    disks: SourceState,
     /// Set while a disk is unhealthy.
     disks_exceeded: Option<PressureReason>,
-    states: BTreeMap<Resource, State>,
+    states: BTreeMap<Resource, ResourceState>,
 }
 
 impl Evaluator {
     /// The state of every resource is unknown.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        let unread = State {
+        let unread = ResourceState {
             pressure: Pressure::Unknown,
             normal_since: None,
             cause: None,
@@ -72,7 +72,7 @@ impl Evaluator {
             slow_disks: policy.slow_disks,
             tracked: policy.thresholds.into_iter().map(track).collect(),
             sources: BTreeMap::new(),
-            disks: Source::NeverRead,
+            disks: SourceState::NeverRead,
             disks_exceeded: None,
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
@@ -125,7 +125,7 @@ impl Evaluator {
     /// more specific.
     #[must_use]
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
-        let cause = |state: &State| {
+        let cause = |state: &ResourceState| {
             let by_kill = state.kill.map(Cause::OomKill);
             by_kill.or_else(|| state.cause.and_then(PressureReason::cause))
         };
@@ -215,8 +215,8 @@ impl Evaluator {
         };
         self.disks = match sample {
             // Not a failed read: it is certain that nothing measures the disks.
-            DiskStates::Unavailable => Source::Lost,
-            DiskStates::Known { .. } => Source::Read,
+            DiskStates::Unavailable => SourceState::Lost,
+            DiskStates::Known { .. } => SourceState::Read,
         };
         // Only changes are reported: a disk that is healthy now was unhealthy until now.
         let until_now = exceeded.or(self.disks_exceeded);
@@ -300,13 +300,14 @@ impl Evaluator {
             tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
         }
         let source = match sample {
-            Sample::Read(_) => Some(Source::Read),
+            Sample::Read(_) => Some(SourceState::Read),
             Sample::Absent(_) => None,
             Sample::Missing(_) => {
                 // What was absent is not what never could be read.
                 let before = self.sources.get(&signal).copied();
-                let before =
-                    before.map_or(Source::NeverRead, |source| source.unwrap_or(Source::Read));
+                let before = before.map_or(SourceState::NeverRead, |source| {
+                    source.unwrap_or(SourceState::Read)
+                });
                 Some(before.failed(now))
             }
         };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::pressure::source::Source;
+use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
 
 /// This many kills are frequent.
@@ -26,7 +26,7 @@ pub struct KillWindow {
     /// Since when a source of kills is available; `None` if none is.
     available_since: Option<BootNanos>,
     /// Whether the source of kills can be read.
-    source: Source,
+    source: SourceState,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
     /// The first moment at which fewer kills are within the window; in the past during the
@@ -41,7 +41,7 @@ impl KillWindow {
         Self {
             transition_period,
             available_since: None,
-            source: Source::NeverRead,
+            source: SourceState::NeverRead,
             newest: VecDeque::new(),
             exceeded_until: None,
         }
@@ -49,15 +49,15 @@ impl KillWindow {
 
     /// A source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
-        self.source = Source::Read;
+        self.source = SourceState::Read;
         self.available_since.get_or_insert(now);
     }
 
-    /// No source of kills is available at `now`. Once it is lost (see [`Source`]), the number of
+    /// No source of kills is available at `now`. Once it is lost (see [`SourceState`]), the number of
     /// kills is unknown.
     pub fn source_failed(&mut self, now: BootNanos) {
         self.source = self.source.failed(now);
-        if self.source == Source::Lost {
+        if self.source == SourceState::Lost {
             self.available_since = None;
         }
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_count_as_many_and_the_future_is_now() {
+    fn simultaneous_kills_all_count_and_a_future_time_counts_as_now() {
         let mut window = available_since(0);
         window.record_kills(at(9999), u64::MAX, at(100));
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
-use crate::pressure::source::Source;
+use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Observed, Pressure};
 use crate::reading::Stall;
 
@@ -38,11 +38,11 @@ pub struct StallChange {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct StallState {
     pressure: Pressure,
     /// Since when it is normal, the transition period not included; `None` while it is not.
     normal_since: Option<BootNanos>,
-    source: Source,
+    source: SourceState,
     /// When it was last exceeded, during its transition period.
     last_exceeded: Option<BootNanos>,
     /// According to the last sample.
@@ -59,7 +59,7 @@ struct State {
 pub struct StallBoard {
     threshold: f32,
     transition_period: Duration,
-    states: BTreeMap<Stall, State>,
+    states: BTreeMap<Stall, StallState>,
 }
 
 impl StallBoard {
@@ -71,10 +71,10 @@ impl StallBoard {
         stalls: impl IntoIterator<Item = (Stall, bool)>,
     ) -> Self {
         let unread = |(stall, has_trigger)| {
-            let state = State {
+            let state = StallState {
                 pressure: Pressure::Unknown,
                 normal_since: None,
-                source: Source::NeverRead,
+                source: SourceState::NeverRead,
                 last_exceeded: None,
                 exceeded: false,
                 due: Some(BootNanos(0)),
@@ -133,7 +133,7 @@ impl StallBoard {
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
             Some(state) if state.exceeded => Exceeded::Now,
-            Some(State {
+            Some(StallState {
                 last_exceeded: Some(last_exceeded),
                 ..
             }) => Exceeded::At(*last_exceeded),
@@ -150,13 +150,13 @@ impl StallBoard {
 
     /// The files that are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
-        let due = move |state: &State| state.due.is_some_and(|due| due <= now);
+        let due = move |state: &StallState| state.due.is_some_and(|due| due <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));
         states.map(|(stall, _)| *stall)
     }
 
     /// Applies a sample of one file; `None` if it cannot be read. The state stays until the file is
-    /// lost (see [`Source`]), and is unknown from then on.
+    /// lost (see [`SourceState`]), and is unknown from then on.
     pub fn apply_sample(
         &mut self,
         stall: Stall,
@@ -168,13 +168,13 @@ impl StallBoard {
         let high = |percent: f32| percent >= self.threshold;
         state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
         state.source = match sample {
-            Some(_) => Source::Read,
+            Some(_) => SourceState::Read,
             None => state.source.failed(now),
         };
         state.pressure = match state.source {
-            Source::Read => state.step(self.transition_period, now),
-            Source::Failing { .. } => from,
-            Source::Lost | Source::NeverRead => Pressure::Unknown,
+            SourceState::Read => state.step(self.transition_period, now),
+            SourceState::Failing { .. } => from,
+            SourceState::Lost | SourceState::NeverRead => Pressure::Unknown,
         };
         state.normal_since = match (state.pressure, from) {
             (Pressure::Normal, Pressure::Normal) => state.normal_since,
@@ -194,7 +194,7 @@ impl StallBoard {
     }
 }
 
-impl State {
+impl StallState {
     /// The state after a successful sample. A transition period continues after the file was lost.
     fn step(&mut self, transition_period: Duration, now: BootNanos) -> Pressure {
         let kept =

@@ -132,7 +132,7 @@ fn escaped(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, StoredNode};
 

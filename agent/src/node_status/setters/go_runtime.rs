@@ -38,7 +38,7 @@ fn go_name(rust: &'static str) -> &'static str {
 mod tests {
     use super::*;
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
+    use crate::node_status::fixture::{facts, now};
     use crate::node_status::setters::{SETTERS, compute};
 
     #[test]

@@ -312,7 +312,7 @@ fn append(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::{COMPANION, compute};
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::pressure::threshold::ThresholdValue;

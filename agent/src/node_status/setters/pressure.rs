@@ -154,7 +154,7 @@ fn set(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, StoredNode};
     use crate::reading::Signal;

@@ -80,7 +80,7 @@ pub const fn event_reason(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_status::sample::{facts, now, stored, wall};
+    use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::units::quantity::Quantity;

@@ -20,7 +20,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 #[cfg(test)]
 mod tests {
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
+    use crate::node_status::fixture::{facts, now};
     use crate::node_status::setters::{SETTERS, compute};
 
     #[test]

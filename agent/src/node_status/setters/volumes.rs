@@ -29,7 +29,7 @@ pub fn limits(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Sett
 
 #[cfg(test)]
 mod tests {
-    use crate::node_status::sample::{facts, now};
+    use crate::node_status::fixture::{facts, now};
     use crate::node_status::setters::{SETTERS, compute};
     use crate::node_status::{Facts, StoredNode};
 
