@@ -58,7 +58,7 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
             &state,
         ],
     );
-    let line = agent.says("the kernel's log cannot be read", SOON).await;
+    let line = agent.says("cannot read the kernel log", SOON).await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
         "{line}"
