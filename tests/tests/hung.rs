@@ -63,7 +63,10 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
     assert_eq!(blocked("nodefs").await, Some(1.0));
     let ready = node.get("/readyz").await;
     assert_eq!(ready.code, Some(503), "{ready:?}");
-    assert!(ready.body.contains("blocked calls: nodefs"), "{ready:?}");
+    assert!(
+        ready.body.contains("blocked file system calls: nodefs"),
+        "{ready:?}"
+    );
     assert_eq!(node.get("/livez").await.code, Some(200));
     let explained = node.get("/v1/explain").await;
     assert!(

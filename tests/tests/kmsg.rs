@@ -59,7 +59,7 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
         ],
     );
     let line = agent
-        .wait_for_line("the kernel's log cannot be read", SOON)
+        .wait_for_line("cannot read the kernel log", SOON)
         .await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
