@@ -117,7 +117,7 @@ fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64)
     let found = repo.target_dir.join("fuzz/corpus").join(target);
     let crashes = repo.target_dir.join("fuzz/crashes").join(target);
     for dir in [&found, &crashes] {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
     let mut fuzz: Command = command(programs.join(target));
     fuzz.arg(&found)

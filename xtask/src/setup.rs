@@ -173,7 +173,7 @@ fn installed(channel: &str, kind: &str) -> Result<Vec<String>> {
     let mut list = command("rustup");
     list.args([kind, "list", "--installed", "--toolchain", channel]);
     let listed = output(&mut list)
-        .with_context(|| format!("is the toolchain there? `rustup toolchain install {channel}`"))?;
+        .with_context(|| format!("install the toolchain: `rustup toolchain install {channel}`"))?;
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
@@ -201,7 +201,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
         packages.join(" ")
     );
     if on_path("apt-get").is_none() {
-        bail!("no apt-get here: {by_hand}");
+        bail!("apt-get is missing: {by_hand}");
     }
     if !nix::unistd::geteuid().is_root() {
         bail!("not root: {by_hand}");
@@ -216,7 +216,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     };
     // Lists may be old or absent, but one mirror that fails need not matter.
     if let Err(err) = run(apt_get().arg("update")) {
-        eprintln!("setup: {err:#}; trying with the lists that are there");
+        eprintln!("setup: {err:#}; continuing with the existing package lists");
     }
     let mut install = apt_get();
     install

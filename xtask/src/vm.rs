@@ -86,7 +86,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let ran = report::booted(&reports) > 0;
     if !ran {
-        eprintln!("vm: no kernel could be had");
+        eprintln!("vm: no kernel could be downloaded");
     }
     Ok(ExitCode::from(u8::from(
         !ran || counts(&reports).failed > 0,
