@@ -1,7 +1,7 @@
-//! Feeds the parsers with what libFuzzer makes up: `tests/fuzz`, one program a target.
+//! Runs the parsers with input from libFuzzer: `tests/fuzz`, one program a target.
 //!
-//! The kept inputs stand in `tests/fuzz/corpus/<target>`; what is found on top of them, and inputs
-//! that crash, below the target directory.
+//! The stored inputs are in `tests/fuzz/corpus/<target>`; new ones, and inputs
+//! that crash, are below the target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

@@ -1,4 +1,4 @@
-//! The plain manifests for kustomize, written from the Helm chart: one source for both.
+//! Generates the kustomize manifests from the Helm chart.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Installs what the other commands need. Safe to run again: what is there is left alone.
+//! Installs what the other commands need. Can be run again: what is installed is not changed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
 //! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
-//! gets two things: a kernel, and an initramfs with our PID 1.
+//! gets a kernel, and an initramfs with the tests' PID 1.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
