@@ -27,8 +27,7 @@ async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
         ("PIDsLow", "pid.available cannot be read"),
         (
             "PodsDiskStallPressure",
-            "how long tasks below the pods cgroup /kubepods wait for a disk cannot be read \
-             (pressure stall information)",
+            "I/O stall (PSI) of the pods cgroup /kubepods cannot be read",
         ),
     ] {
         let (condition, _) = view.becomes(type_, "Unknown", LOST).await;
