@@ -19,16 +19,9 @@ fn is_watch(request: &Recorded) -> bool {
     request.query.starts_with("watch=true")
 }
 
-/// CPU time of this thread: the whole simulation except the samples of disks.
-fn worked() -> Duration {
-    let id = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
-    nix::time::clock_gettime(id).unwrap().into()
-}
-
 #[tokio::test(start_paused = true)]
 async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     let api = in_memory();
-    let before = worked();
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
@@ -38,8 +31,6 @@ async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     pass(TEN_MINUTES).await;
     let requests = api.requests().split_off(registered);
     node.stop().await.unwrap();
-    let took = worked() - before;
-    assert!(took < Duration::from_secs(1), "took {took:?} of CPU time");
 
     assert_eq!(view.creates().len(), 1);
     let leases = below(&requests, LEASES).len();

@@ -41,9 +41,10 @@ pub fn agent(repo: &Repo) -> Result<PathBuf> {
 
 /// The same for another target.
 pub fn agent_for(repo: &Repo, target: &str) -> Result<PathBuf> {
+    setup::RELEASE.announce(repo)?;
     setup::all(repo)?;
     build_ebpf::object(repo, "")?;
-    eprintln!("build: nodepulse for {target}, release (a few minutes the first time)");
+    eprintln!("build: nodepulse for {target}, release");
     let mut build = repo.cargo();
     build.args(["build", "--release", "--target", target]);
     build.args(["--package", "nodepulse", "--bin", "nodepulse"]);

@@ -41,7 +41,10 @@ pub struct Outcome {
 /// The budgets are for two slow cores with nothing built yet; all of them together are well under the limit. They
 /// are for comparison: a run fails only if all of it takes too long.
 pub const STAGES: &[Stage] = &[
-    stage("setup", 450, &[], |repo| done(setup::all(repo))),
+    stage("setup", 450, &[], |repo| {
+        setup::TEST.announce(repo)?;
+        done(setup::all(repo))
+    }),
     stage("fmt", 30, &["setup"], fmt),
     stage("tidy", 30, &[], |_| tidy()),
     stage("build-ebpf", 60, &["setup"], |repo| {

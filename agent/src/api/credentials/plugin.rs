@@ -342,12 +342,13 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children() {
-        for (name, more) in [("open", "sleep 60"), ("closed", "exec >&-; sleep 60")] {
+        for (name, more) in [
+            ("open", "sleep infinity"),
+            ("closed", "exec >&-; sleep infinity"),
+        ] {
             let (exec, file) = forking(name, more);
-            let before = Instant::now();
             let err = run(&exec, Duration::from_millis(500), &Running::default()).unwrap_err();
             assert!(err.contains("not done within 0.5s"), "{more}: {err}");
-            assert!(before.elapsed() < Duration::from_secs(30), "{more}");
             is_killed(&file);
         }
     }
@@ -355,10 +356,8 @@ mod tests {
     #[test]
     fn a_program_that_has_ended_is_not_waited_for_if_its_children_keep_its_output_open() {
         let (exec, file) = forking("done", r#"echo '{"status":{"token":"t"}}'"#);
-        let before = Instant::now();
         let issued = run(&exec, Duration::from_mins(1), &Running::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("t"));
-        assert!(before.elapsed() < Duration::from_secs(30));
         is_killed(&file);
     }
 
@@ -368,10 +367,8 @@ mod tests {
             "much",
             "trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done",
         );
-        let before = Instant::now();
         let err = run(&exec, Duration::from_mins(1), &Running::default()).unwrap_err();
         assert!(err.contains("prints too much"), "{err}");
-        assert!(before.elapsed() < Duration::from_secs(30));
         is_killed(&file);
     }
 
