@@ -65,6 +65,7 @@ pub struct Node {
     user: Option<String>,
     stay: Stay,
     notify: Notify,
+    alarms_fail_after: Option<Duration>,
 }
 
 impl Node {
@@ -93,6 +94,7 @@ impl Node {
             user: None,
             stay: Stay::Running,
             notify: Notify::default(),
+            alarms_fail_after: None,
         }
     }
 
@@ -125,6 +127,13 @@ impl Node {
     #[must_use]
     pub fn notify(mut self, manager: Notify) -> Self {
         self.notify = manager;
+        self
+    }
+
+    /// On a machine whose timers fail so long after the start.
+    #[must_use]
+    pub fn alarms_fail_after(mut self, time: Duration) -> Self {
+        self.alarms_fail_after = Some(time);
         self
     }
 
@@ -204,16 +213,14 @@ impl Node {
             user,
             stay,
             notify,
+            alarms_fail_after,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
         overrides.state_directory = Some(state.display().to_string());
         let config = load(&overrides, file.as_deref()).unwrap_or_else(|err| panic!("{err}"));
         let (settings, reload, reloads) = reloads(overrides, file);
-        let clock = Clock::runtime(Now {
-            boot: BootNanos(0).plus(UPTIME + api.now()),
-            wall: UNIX_EPOCH + api.wall(),
-        });
+        let clock = clock(api, alarms_fail_after);
         let network = Arc::new(Network {
             api: Arc::clone(api),
             identity: user.map_or_else(
@@ -222,6 +229,7 @@ impl Node {
             ),
             reachable: AtomicBool::new(reachable),
             dials: Mutex::default(),
+            panic: AtomicBool::new(false),
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
@@ -264,7 +272,7 @@ impl Node {
             settings,
             reload,
             logind,
-            kernel: Kernel::new(send, clock, Arc::clone(&host)),
+            kernel: Some(Kernel::new(send, clock, Arc::clone(&host))),
             counted,
             visits,
             network,
@@ -272,6 +280,16 @@ impl Node {
             run: tokio::spawn(app::run(outside, shutdown)),
         }
     }
+}
+
+fn clock(api: &ApiServer, alarms_fail_after: Option<Duration>) -> Clock {
+    let clock = Clock::runtime(Now {
+        boot: BootNanos(0).plus(UPTIME + api.now()),
+        wall: UNIX_EPOCH + api.wall(),
+    });
+    alarms_fail_after.map_or(clock, |time| {
+        clock.with_alarms_failing_at(clock.now().boot.plus(time))
+    })
 }
 
 fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
@@ -311,10 +329,16 @@ struct Network {
     identity: Identity,
     reachable: AtomicBool,
     dials: Mutex<Vec<Duration>>,
+    /// The next task that opens a connection panics.
+    panic: AtomicBool,
 }
 
 impl Network {
     fn dial(&self) -> io::Result<DuplexStream> {
+        assert!(
+            !self.panic.swap(false, Ordering::Relaxed),
+            "a task panics, as the test wants it"
+        );
         let mut dials = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
         dials.push(self.api.now());
         if self.reachable.load(Ordering::Relaxed) {
@@ -337,7 +361,8 @@ pub struct Running {
     settings: Settings,
     reload: mpsc::Sender<()>,
     logind: mpsc::Sender<PowerMessage>,
-    kernel: Kernel,
+    /// `None` once its ring has ended.
+    kernel: Option<Kernel>,
     counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
@@ -347,9 +372,23 @@ pub struct Running {
 
 impl Running {
     /// Speaks for the kernel.
+    ///
+    /// # Panics
+    ///
+    /// After [`Running::end_ring`].
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
-        &self.kernel
+        self.kernel.as_ref().expect("the ring has not ended")
+    }
+
+    /// The ring of kernel records ends: no record can come any more.
+    pub fn end_ring(&mut self) {
+        self.kernel = None;
+    }
+
+    /// The task that opens the next connection panics.
+    pub fn panic_at_next_connection(&self) {
+        self.network.panic.store(true, Ordering::Relaxed);
     }
 
     /// The kernel has counted so much so far.

@@ -106,7 +106,7 @@ fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_whose_cgroup_is_removed_at_once_keeps_its_names() {
+fn a_kill_in_a_cgroup_that_is_removed_at_once_keeps_its_names() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);
         Ok(loaded)
@@ -130,7 +130,7 @@ fn each_of_two_hundred_kills_has_its_record() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_told_at_the_exit_names_victim_cgroup_and_limit() {
+fn a_kill_reported_at_the_exit_names_victim_cgroup_and_limit() {
     with_exit_rung(|mut loaded| async move {
         println!("{}", kills::by(&mut loaded, &provoke(), Via::Exit).await?);
         println!("{}", kills::storm(&mut loaded, &provoke(), FEW).await?);
@@ -172,7 +172,7 @@ fn only_what_is_wanted_is_loaded() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn forks_over_the_level_are_told_once_and_at_the_level() {
+fn forks_above_the_threshold_are_reported_once() {
     with_probes(|mut loaded| async move {
         println!("{}", pids::crossing(&mut loaded, &provoke(), CROWD).await?);
         Ok(loaded)
@@ -333,7 +333,7 @@ fn a_trigger_fires_when_tasks_wait_for_memory() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
+fn nothing_remains_in_the_kernel_when_the_handle_is_dropped() {
     let before = programs();
     let mut ours = Vec::new();
     with_probes(|loaded| async {

@@ -18,7 +18,7 @@ fn provoke() -> Provoke {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn the_log_tells_of_a_kill_and_not_of_those_before_the_start() {
+async fn the_log_reports_a_kill_and_none_from_before_the_start() {
     println!("{}", logged::by_the_log(&provoke()).await.unwrap());
 }
 
@@ -27,7 +27,7 @@ async fn the_log_tells_of_a_kill_and_not_of_those_before_the_start() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn without_programs_and_log_the_counters_tell_how_many() {
+async fn without_programs_and_log_the_counters_give_the_number() {
     println!("{}", logged::by_counters(&provoke()).await.unwrap());
 }
 

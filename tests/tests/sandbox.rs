@@ -60,7 +60,7 @@ fn landlock(line: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_thread_holds_little_and_the_work_goes_on() {
+async fn every_thread_has_few_privileges_and_the_agent_works() {
     if !root() {
         return;
     }
@@ -105,7 +105,7 @@ async fn every_thread_holds_little_and_the_work_goes_on() {
 
 /// The bus and the service manager are connected to before no UNIX socket can be opened any more.
 #[tokio::test]
-async fn what_needs_a_unix_socket_has_it_before_there_are_none() {
+async fn unix_sockets_are_connected_before_the_sandbox() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let host = dir.path().join("host");
@@ -147,7 +147,7 @@ async fn what_needs_a_unix_socket_has_it_before_there_are_none() {
 }
 
 #[tokio::test]
-async fn turned_off_nothing_is_given_up() {
+async fn with_the_sandbox_off_no_privilege_is_dropped() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
@@ -160,7 +160,7 @@ async fn turned_off_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn required_it_starts_whole_or_not_at_all() {
+async fn a_required_sandbox_is_complete_or_the_agent_does_not_start() {
     if !root() {
         return;
     }

@@ -12,7 +12,7 @@ use tempfile::tempdir;
 const NOBODY: u32 = 65534;
 
 #[test]
-fn what_belongs_to_another_user_is_refused_by_name() {
+fn a_file_of_another_user_is_refused_by_name() {
     if !geteuid().is_root() {
         return skip("needs root", "only root changes the owner of a file");
     }

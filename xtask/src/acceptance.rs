@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_known_by_the_number_in_its_name_and_said_by_its_doc_comment() {
+    fn a_test_is_identified_by_the_number_in_its_name_and_described_by_its_doc_comment() {
         let text = "\
 /// Somebody else's words.
 const OTHER: u32 = 1;
@@ -300,7 +300,7 @@ fn a100_last() {}
     }
 
     #[test]
-    fn a_number_without_a_test_is_missing_or_not_ours() {
+    fn a_number_without_a_test_is_missing_or_not_applicable() {
         let other = &NOT_OURS[0];
         let of = |number| row(number, &[], &BTreeMap::new());
         assert_eq!(of(other.number).result, NOT_OURS_RESULT);
@@ -320,7 +320,7 @@ fn a100_last() {}
     }
 
     #[test]
-    fn a_line_that_is_not_ours_has_no_test() {
+    fn a_line_that_does_not_apply_has_no_test() {
         let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
         assert!(!tests.is_empty());
         for other in NOT_OURS {

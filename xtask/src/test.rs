@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_stage_brings_what_it_needs() {
+    fn a_selected_stage_includes_the_stages_that_it_needs() {
         let only = ["doc".to_owned()];
         let chosen: Vec<_> = STAGES
             .iter()

@@ -252,10 +252,10 @@ mod tests {
             ),
             (&["newest"], &["5.10", "newest"], "the last cannot"),
         ];
-        for (gone, expected, why) in table {
+        for (missing, expected, why) in table {
             let fetch = |kernel: &Kernel| {
-                if gone.contains(&kernel.name.as_str()) {
-                    bail!("gone")
+                if missing.contains(&kernel.name.as_str()) {
+                    bail!("missing")
                 }
                 Ok(())
             };

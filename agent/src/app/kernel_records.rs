@@ -1,19 +1,21 @@
 //! What each record from the kernel leads to.
 
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::App;
 use super::blocking::Question;
 use super::counts::Seen;
-use super::kills::{self, Around, Finding};
+use super::kills::Around;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
+use crate::kube_event::{Finding, incidents};
 use crate::pressure::disks::Health;
 use crate::pressure::oom::KillVerdict;
 use crate::reading::Resource;
 use crate::record::{Received, Record, Side};
+use crate::subjects::{Input, PidInput};
 
 /// Records that are taken together at most, where kills are among them.
 const TOGETHER: usize = 256;
@@ -42,10 +44,10 @@ impl App {
         }
         let any = !killed.is_empty();
         killed.retain(|finding| {
-            let owner = finding.owner.as_ref();
+            let owner = finding.counter.as_ref();
             self.counts.seen(owner, finding.stamp.kernel) == Seen::New
         });
-        self.tell(kills::notices(killed, now), now);
+        self.tell(incidents(killed, now), now);
         any
     }
 
@@ -77,18 +79,20 @@ impl App {
             Record::LogEnded => self.log_ended(now),
             Record::PidCrossing { at, side, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                let tasks = self.observe.tasks();
-                debug!(
-                    ids = value,
-                    tasks,
-                    over = side == Side::Over,
-                    "pid level crossed"
-                );
-                self.probes.pids_crossed(side, value, tasks, now.boot);
+                let crossed = PidInput::Crossed {
+                    side,
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(crossed), now);
             }
             Record::PidTrend { at, value } => {
                 self.sample(now, Some(Stamp { kernel: at, read }));
-                self.probes.pids_counted(value, self.observe.tasks());
+                let counted = PidInput::Counted {
+                    ids: value,
+                    tasks: self.observe.tasks(),
+                };
+                self.feed(Input::Pid(counted), now);
             }
             Record::DiskState {
                 at,
@@ -123,12 +127,12 @@ impl App {
     }
 
     fn killed(&mut self, finding: Finding, now: Now) -> Finding {
-        self.metering.killed(finding.scope);
+        self.metering.killed(&finding.scope);
         info!(
             victim = finding.victim.0,
             comm = finding.comm.as_str(),
             cgroup = finding.cgroup.as_deref(),
-            limiting = finding.limiting.as_deref(),
+            limiting = finding.limiting(),
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );
@@ -137,7 +141,7 @@ impl App {
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
-        self.pod_killed(&finding.whose, finding.stamp.kernel, now);
+        self.pod_killed(&finding.owner, finding.stamp.kernel, now);
         self.hot.hint(now.boot);
         finding
     }

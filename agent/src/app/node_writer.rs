@@ -78,16 +78,18 @@ impl NodeWriter {
                     Some(asked) => request = Some(asked),
                     None => return,
                 },
-                Some(event) = node.recv() => match event {
-                    NodeEvent::Stored(node) => {
+                event = node.recv() => match event {
+                    Some(NodeEvent::Stored(node)) => {
                         self.settled = false;
                         self.writer.status.observe(node);
                         self.tell_schedulable();
                     }
-                    NodeEvent::Deleted => {
+                    Some(NodeEvent::Deleted) => {
                         self.settled = false;
                         self.writer.status.forget();
                     }
+                    // Without its watch a writer would go by an old Node.
+                    None => return,
                 },
             }
         }

@@ -1,42 +1,24 @@
-//! What is asked of the kernel's side: the levels it wakes us at, and the falling edges that it
-//! cannot see.
+//! The probes that run: what they report, their maps, and what they have counted.
 
-use std::time::Duration;
-
-use agent_common::PidSettings;
 use tracing::{debug, info, warn};
 
-use crate::clock::BootNanos;
+use super::execute;
 use crate::config::Config;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::pressure::Pressure;
-use crate::pressure::deadline::SHORTEST;
 use crate::pressure::disks::DiskBoard;
-use crate::pressure::evaluate::Evaluator;
-use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::reading::Signal;
-use crate::record::Side;
+use crate::subjects::MapUpdate;
 
 mod disks;
 
 use disks::DiskCare;
-
-/// While the kernel says that pids are over the level, and only then, the count is looked at so
-/// often: no hook tells in time that they are gone.
-const PIDS_AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Probes {
     kernel: Option<Kernel>,
     support: Support,
     disks: DiskBoard,
     care: DiskCare,
-    levels: Option<PidLevels>,
-    excess: Excess,
-    /// Set while the kernel has pids over the level: when to look again.
-    pids_at: Option<BootNanos>,
-    /// When a crossing last turned out to be none.
-    refuted: Option<BootNanos>,
     lost: u64,
 }
 
@@ -49,10 +31,6 @@ impl Probes {
             support: support.clone(),
             disks: DiskBoard::default(),
             care: DiskCare::new(config.disk_io.clone()),
-            levels: None,
-            excess: Excess::default(),
-            pids_at: None,
-            refuted: None,
             lost: 0,
         };
         probes.list_disks(config);
@@ -74,113 +52,11 @@ impl Probes {
         announced
     }
 
-    /// Computes the level at which forks wake us.
-    pub(super) fn set_pid_levels(&mut self, evaluator: &Evaluator, capacity: Option<u64>) {
-        self.levels = capacity.and_then(|capacity| pid_levels(evaluator.thresholds(), capacity));
-        self.write_pid_levels();
-    }
-
-    fn write_pid_levels(&mut self) {
-        let settings = match self.levels.map(|levels| levels.raised(self.excess.get())) {
-            Some(PidLevels {
-                high,
-                low,
-                trend_step,
-            }) => PidSettings {
-                high,
-                low,
-                trend_step,
-                pad: 0,
-            },
-            None => PidSettings::default(),
-        };
-        let written = self
-            .kernel
-            .as_mut()
-            .map(|kernel| kernel.set_pid_settings(settings));
-        if let Some(Err(err)) = written {
-            warn!(err = &err as &dyn std::error::Error, "pid level not set");
+    /// Writes to a map of the programs; without programs there is nothing to write to.
+    pub(super) fn write(&mut self, update: MapUpdate) {
+        if let Some(kernel) = &mut self.kernel {
+            execute::write(kernel, update);
         }
-    }
-
-    /// The kernel counted ids, and just after it there were so many tasks.
-    pub(super) fn pids_counted(&mut self, ids: u32, tasks: Option<u64>) {
-        let Some(tasks) = tasks else {
-            return;
-        };
-        let excess = self.excess.seen(ids, tasks);
-        if excess != self.excess {
-            self.excess = excess;
-            self.write_pid_levels();
-        }
-    }
-
-    /// The kernel says on which side of the level the ids are, and just after it there were so many
-    /// tasks. Where those are not over it, the level moves up by what the ids are more.
-    pub(super) fn pids_crossed(
-        &mut self,
-        side: Side,
-        ids: u32,
-        tasks: Option<u64>,
-        now: BootNanos,
-    ) {
-        self.pids_at = match side {
-            Side::Over => Some(now.plus(PIDS_AGAIN)),
-            Side::Under => None,
-        };
-        let (Side::Over, Some(levels), Some(tasks)) = (side, self.levels, tasks) else {
-            return;
-        };
-        if tasks >= u64::from(levels.high) {
-            return;
-        }
-        self.excess = Excess::refuted(ids, tasks);
-        self.write_pid_levels();
-        // With forks and exits in turn at the level, being told each time would cost more than
-        // looking four times a second.
-        let often = self.refuted.is_some_and(|last| now.since(last) < SHORTEST);
-        self.refuted = Some(now);
-        if often {
-            self.pids_at = Some(now.plus(SHORTEST));
-        } else {
-            self.end_pid_state();
-        }
-    }
-
-    /// The kernel tells the next crossing.
-    fn end_pid_state(&mut self) {
-        self.pids_at = None;
-        if let Some(Err(err)) = self.kernel.as_mut().map(Kernel::end_pid_state) {
-            warn!(err = &err as &dyn std::error::Error, "pid state not ended");
-        }
-    }
-
-    /// The tasks were counted. Once they are under the level the kernel may tell the next crossing:
-    /// under the low one, where the last crossing was real.
-    pub(super) fn sampled(&mut self, tasks: Option<u64>, pressure: Pressure, now: BootNanos) {
-        let Some(due) = self.pids_at else {
-            return;
-        };
-        let (Some(levels), Some(tasks)) = (self.levels, tasks) else {
-            self.pids_at = Some(now.plus(PIDS_AGAIN));
-            return;
-        };
-        let real = matches!(pressure, Pressure::UnderPressure { .. });
-        let back = if real {
-            levels.low
-        } else {
-            levels.high.saturating_sub(1)
-        };
-        if tasks > u64::from(back) {
-            self.pids_at = Some(now.plus(PIDS_AGAIN));
-        } else if due <= now {
-            self.end_pid_state();
-        }
-    }
-
-    /// When to count tasks because the kernel has them over the level.
-    pub(super) fn count_at(&self) -> Option<BootNanos> {
-        self.pids_at
     }
 
     /// What the kernel has counted, with one or two system calls for each number.
@@ -240,74 +116,12 @@ fn tell(support: &Support) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::DiskIo;
 
-    #[test]
-    fn the_kernel_is_told_when_tasks_are_back_under_the_level() {
-        const LEVELS: PidLevels = PidLevels {
-            high: 1_000,
-            low: 900,
-            trend_step: 50,
-        };
-        let told = BootNanos(1_000_000_000);
-        let counted = told.plus(PIDS_AGAIN);
-        let again = Some(counted.plus(PIDS_AGAIN));
-        let real = Pressure::UnderPressure {
-            last_exceeded: told,
-        };
-        //  name, levels, tasks when counted, pressure, then counted again at
-        let rows = [
-            ("over the low level", Some(LEVELS), Some(901), real, again),
-            ("under it", Some(LEVELS), Some(900), real, None),
-            (
-                "no pressure, so under the high one is enough",
-                Some(LEVELS),
-                Some(999),
-                Pressure::Normal,
-                None,
-            ),
-            (
-                "no pressure, and over it",
-                Some(LEVELS),
-                Some(1_000),
-                Pressure::Normal,
-                again,
-            ),
-            ("cannot be counted", Some(LEVELS), None, real, again),
-            ("no level to count against", None, Some(1_000), real, again),
-        ];
-        for (name, levels, tasks, pressure, expected) in rows {
-            let mut probes = calm(levels);
-            probes.pids_crossed(Side::Over, 1_000, Some(1_000), told);
-            probes.sampled(tasks, pressure, counted);
-            assert_eq!(probes.count_at(), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_crossing_by_ids_alone_moves_the_level_and_is_told_again_at_once() {
-        let levels = PidLevels {
-            high: 1_000,
-            low: 900,
-            trend_step: 50,
-        };
-        let mut probes = calm(Some(levels));
-        let told = BootNanos(1_000_000_000);
-        probes.pids_crossed(Side::Over, 1_000, Some(960), told);
-        assert_eq!((probes.excess.get(), probes.count_at()), (40, None));
-
-        // Again within a moment: looking is cheaper than being told of every fork.
-        let soon = told.plus(SHORTEST / 2);
-        probes.pids_crossed(Side::Over, 1_040, Some(950), soon);
-        assert_eq!(
-            (probes.excess.get(), probes.count_at()),
-            (90, Some(soon.plus(SHORTEST)))
-        );
-    }
-
-    pub(super) fn calm(levels: Option<PidLevels>) -> Probes {
+    pub(super) fn calm() -> Probes {
         let settings = DiskIo {
             solid_state_slow: Duration::from_millis(20),
             rotational_slow: Duration::from_millis(100),
@@ -319,10 +133,6 @@ mod tests {
             support: Support::all(),
             disks: DiskBoard::default(),
             care: DiskCare::new(settings),
-            levels,
-            excess: Excess::default(),
-            pids_at: None,
-            refuted: None,
             lost: 0,
         }
     }

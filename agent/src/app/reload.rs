@@ -158,8 +158,6 @@ impl App {
         if self.probes.set_disk_limits(&config.disk_io) {
             self.blocking.ask(Question::Disks);
         }
-        self.probes
-            .set_pid_levels(&self.evaluator, self.observe.pid_capacity());
         if let Some(reloading) = &self.reloading {
             (reloading.logging)(config.log_level, config.log_format);
         }
@@ -168,6 +166,7 @@ impl App {
             changes.applied.retain(|key| *key != "serve.address");
             changes.pending_restart.push("serve.address");
         }
+        self.configure_pids(now);
         // By the new thresholds, at once.
         self.sample(now, None);
         self.ask_storage();

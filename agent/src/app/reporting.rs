@@ -5,22 +5,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
-use super::{AppError, tasks};
+use super::tasks::{log_event, log_sync};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Delivered, EventCounts, EventInput, EventSink, KillOutcomes};
+use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
+use crate::kube_event::{Draft, KillOutcomes};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::setters::Setters;
 use crate::node_status::{Condition, Facts, StoredNode};
 use crate::reading::Resource;
+use crate::tasks::Tasks;
 
 /// Longest that periodic work may come early to share a wake-up with other work.
 pub(super) const ALIGN: Duration = Duration::from_millis(400);
@@ -125,7 +128,7 @@ pub(super) struct Reporting {
     leases: mpsc::Sender<Option<String>>,
     reports: mpsc::Receiver<Report>,
     events: EventSink,
-    recorder: tokio::task::JoinHandle<()>,
+    recorder: AbortHandle,
     writer: Writer,
     lease: Lease,
     jitter: Jitter,
@@ -178,7 +181,13 @@ impl Lease {
 const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
-    pub(super) fn start(config: &Config, outlet: Outlet, clock: Clock, facts: &Facts) -> Self {
+    pub(super) fn start(
+        config: &Config,
+        outlet: Outlet,
+        clock: Clock,
+        facts: &Facts,
+        tasks: &mut Tasks,
+    ) -> Self {
         let now = clock.now().boot;
         let (facts, facts_seen) = watch::channel(facts.clone());
         let (syncs, sync_requests) = mpsc::channel(1);
@@ -191,7 +200,7 @@ impl Reporting {
             reports: send_reports,
         };
         let jitter = outlet.jitter.clone();
-        let (events, recorder) = tasks::start(config, outlet, clock, channels);
+        let (events, recorder) = super::tasks::start(config, outlet, clock, channels, tasks);
         Self {
             facts,
             syncs,
@@ -293,7 +302,7 @@ impl Reporting {
         self.writer.busy
     }
 
-    pub(super) fn record(&mut self, event: EventInput) {
+    pub(super) fn record(&mut self, event: Draft) {
         self.events.record(event);
     }
 
@@ -338,7 +347,7 @@ impl Reporting {
             }
             Report::Tainted(tainted) => self.tainted(tainted),
             Report::Lease(outcome) => self.leased(outcome, now),
-            Report::Event(delivered) => tell_event(&delivered),
+            Report::Event(delivered) => log_event(&delivered),
         }
     }
 
@@ -354,7 +363,7 @@ impl Reporting {
                     info!("node status can be sent again");
                 }
                 if let Some(sent) = sent {
-                    tell_sync(why, &sent, &stamps);
+                    log_sync(why, &sent, &stamps);
                 }
             }
             Err(err) => {
@@ -440,7 +449,7 @@ impl Reporting {
     }
 
     /// Gives queued Events a moment, and leaves everything else as it is.
-    pub(super) async fn finish(self) {
+    pub(super) async fn finish(self, tasks: &mut Tasks) {
         let Self {
             events,
             recorder,
@@ -452,11 +461,13 @@ impl Reporting {
         // The status writer records Events too, and may wait for an answer.
         events.leave();
         drop((syncs, leases, reports));
-        if let Err(err) = tokio::time::timeout(LAST_EVENTS, recorder).await {
-            debug!(
-                err = &err as &dyn std::error::Error,
-                "the recorder was not done"
-            );
+        let recorded = async {
+            while !recorder.is_finished() {
+                tasks.ended().await;
+            }
+        };
+        if tokio::time::timeout(LAST_EVENTS, recorded).await.is_err() {
+            debug!("the recorder was not done");
         }
         let counts = events.counts();
         if counts.pending() > 0 {
@@ -470,43 +481,14 @@ impl Reporting {
 }
 
 /// The next report; never, without an API server.
-pub(super) async fn next(reporting: Option<&mut Reporting>) -> Result<Report, AppError> {
-    match reporting {
-        Some(reporting) => reporting
-            .reports
-            .recv()
-            .await
-            .ok_or(AppError::EndedEarly("reporting")),
+pub(super) async fn next(reporting: Option<&mut Reporting>) -> Report {
+    let report = match reporting {
+        Some(reporting) => reporting.reports.recv().await,
+        None => None,
+    };
+    match report {
+        Some(report) => report,
+        // Without a sender all tasks have ended, which is an error of its own.
         None => std::future::pending().await,
     }
-}
-
-/// The way from the kernel to the API server's answer, in numbers.
-fn tell_sync(why: Why, sent: &Sent, stamps: &BTreeMap<Resource, Stamp>) {
-    debug!(why = ?why, changed = sent.changed, bytes = sent.patch.len(), "node status sent");
-    for (resource, stamp) in stamps {
-        info!(
-            resource = resource.as_str(),
-            kernel_ns = stamp.kernel.0,
-            read_ns = stamp.read.0,
-            sent_ns = sent.sent.0,
-            acked_ns = sent.acked.0,
-            "condition reported"
-        );
-    }
-}
-
-fn tell_event(delivered: &Delivered) {
-    let Some(stamp) = delivered.stamp else {
-        debug!(reason = delivered.reason.as_str(), "event recorded");
-        return;
-    };
-    info!(
-        reason = delivered.reason.as_str(),
-        kernel_ns = stamp.kernel.0,
-        read_ns = stamp.read.0,
-        sent_ns = delivered.sent.0,
-        acked_ns = delivered.acked.0,
-        "event reported"
-    );
 }

@@ -3,24 +3,27 @@
 use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tokio::task::AbortHandle;
+use tracing::{debug, info};
 
 use super::companion::Companion;
 use super::node_writer::NodeWriter;
-use super::reporting::{Channels, Outlet, Report, SyncRequest};
+use super::reporting::{Channels, Outlet, Report, SyncRequest, Why};
 use super::writer::{Line, Writer};
 use crate::api::lease::LeaseKeeper;
-use crate::api::recorder::{EventInput, EventSink, Involved, Recorder, ReportedKills, Reporter};
+use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
-use crate::api::status::{Part, StatusWriter};
+use crate::api::status::{Part, Sent, StatusWriter};
 use crate::clock::{Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
+use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::report::ReportSchedule as Schedule;
 use crate::node_status::setters::SetterError;
 use crate::node_status::transition::Edge;
 use crate::node_status::{Registration, Runtime, StoredNode};
 use crate::reading::Resource;
+use crate::tasks::Tasks;
 
 /// Deliveries of Events to the loop. When it is full, one way from the kernel goes untold.
 const DELIVERIES: usize = 64;
@@ -28,13 +31,17 @@ const DELIVERIES: usize = 64;
 /// Where a kubelet's device manager keeps what it has handed out.
 const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
+/// The one task that writes the Node, in either mode.
+const STATUS_WRITER: &str = "status writer";
+
 /// Starts all of them. They end when the loop drops its side.
 pub(super) fn start(
     config: &Config,
     outlet: Outlet,
     clock: Clock,
     channels: Channels,
-) -> (EventSink, tokio::task::JoinHandle<()>) {
+    tasks: &mut Tasks,
+) -> (EventSink, AbortHandle) {
     let Outlet {
         client,
         jitter,
@@ -55,8 +62,8 @@ pub(super) fn start(
     };
     let (sink, recorder) =
         Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
-    let recorder = tokio::spawn(recorder.run());
-    tokio::spawn(tell_deliveries(delivered, reports.clone()));
+    let recorder = tasks.spawn("recorder", recorder.run());
+    tasks.spawn("deliveries", tell_deliveries(delivered, reports.clone()));
     let part = match config.mode {
         Mode::Companion => Part::NodepulseConditions,
         Mode::Node => Part::Whole,
@@ -79,8 +86,10 @@ pub(super) fn start(
         untold: Vec::new(),
     };
     match config.mode {
-        Mode::Companion => drop(tokio::spawn(Companion::new(config, writer).run(syncs))),
-        Mode::Node => keep_node(config, writer, syncs, leases),
+        Mode::Companion => {
+            tasks.spawn(STATUS_WRITER, Companion::new(config, writer).run(syncs));
+        }
+        Mode::Node => keep_node(config, writer, syncs, leases, tasks),
     }
     (sink, recorder)
 }
@@ -91,15 +100,17 @@ fn keep_node(
     writer: Writer,
     syncs: mpsc::Receiver<SyncRequest>,
     leases: mpsc::Receiver<Option<String>>,
+    tasks: &mut Tasks,
 ) {
     // Nothing is written before it is clear that nobody else looks after this Node.
     let (ours, ours_seen) = watch::channel(config.take_over);
-    tokio::spawn(keep_lease(
+    let lease = keep_lease(
         LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
         writer.line.clone(),
         leases,
         ours_seen,
-    ));
+    );
+    tasks.spawn("lease", lease);
     let runtime = writer.facts.borrow().runtime;
     let node = NodeWriter {
         registration: registration(config, runtime),
@@ -112,7 +123,7 @@ fn keep_node(
         rebooted: false,
         writer,
     };
-    tokio::spawn(node.run(syncs));
+    tasks.spawn(STATUS_WRITER, node.run(syncs));
 }
 
 fn registration(config: &Config, runtime: Runtime) -> Registration {
@@ -136,10 +147,7 @@ fn checkpoint(config: &Config) -> DeviceCheckpoint {
     }
 }
 
-async fn tell_deliveries(
-    mut delivered: mpsc::Receiver<crate::api::recorder::Delivered>,
-    reports: mpsc::Sender<Report>,
-) {
+async fn tell_deliveries(mut delivered: mpsc::Receiver<Delivered>, reports: mpsc::Sender<Report>) {
     while let Some(delivered) = delivered.recv().await {
         if reports.send(Report::Event(delivered)).await.is_err() {
             return;
@@ -182,13 +190,13 @@ pub(super) fn events(
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = EventInput> {
+) -> impl Iterator<Item = Draft> {
     news.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))
             .copied();
-        EventInput {
+        Draft {
             object: Involved::Node,
             type_: edge.type_(),
             reason: edge.reason().to_owned(),
@@ -200,4 +208,34 @@ pub(super) fn events(
             stamp,
         }
     })
+}
+
+/// The way from the kernel to the API server's answer, in numbers.
+pub(super) fn log_sync(why: Why, sent: &Sent, stamps: &BTreeMap<Resource, Stamp>) {
+    debug!(why = ?why, changed = sent.changed, bytes = sent.patch.len(), "node status sent");
+    for (resource, stamp) in stamps {
+        info!(
+            resource = resource.as_str(),
+            kernel_ns = stamp.kernel.0,
+            read_ns = stamp.read.0,
+            sent_ns = sent.sent.0,
+            acked_ns = sent.acked.0,
+            "condition reported"
+        );
+    }
+}
+
+pub(super) fn log_event(delivered: &Delivered) {
+    let Some(stamp) = delivered.stamp else {
+        debug!(reason = delivered.reason.as_str(), "event recorded");
+        return;
+    };
+    info!(
+        reason = delivered.reason.as_str(),
+        kernel_ns = stamp.kernel.0,
+        read_ns = stamp.read.0,
+        sent_ns = delivered.sent.0,
+        acked_ns = delivered.acked.0,
+        "event reported"
+    );
 }

@@ -1,4 +1,4 @@
-//! Reports → a table for people, a page for the documentation, counts for the test run.
+//! Turns reports into a table, a page of the documentation, and counts for the test run.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
         let (name, took) = (&check.name, check.took.as_secs_f64());
         let verdict = word(check.verdict);
         let detail = &check.detail;
-        lines.push(format!("  {name:<22} {verdict:<8} {took:>5.1} s  {detail}"));
+        lines.push(format!("  {name:<28} {verdict:<8} {took:>5.1} s  {detail}"));
     }
     lines.push(String::new());
 }
@@ -182,12 +182,12 @@ fn rows(reports: &[Report]) -> Vec<(String, Vec<String>)> {
             rows.push(((*feature).to_owned(), names));
         }
     }
-    let told = |name: &String| {
+    let listed = |name: &String| {
         FEATURES
             .iter()
             .any(|(_, names)| names.contains(&name.as_str()))
     };
-    let others = there.into_iter().filter(|name| !told(name));
+    let others = there.into_iter().filter(|name| !listed(name));
     rows.extend(others.map(|name| (format!("`{name}`"), vec![name])));
     rows
 }
@@ -222,10 +222,10 @@ fn reasons(reports: &[Report]) -> String {
         if let Outcome::Skipped(why) = &report.outcome {
             reasons += &format!("- {kernel}: SKIPPED: {why}\n");
         }
-        let mut told: Vec<&str> = Vec::new();
+        let mut reported: Vec<&str> = Vec::new();
         for (name, check) in checks(report) {
-            if check.verdict != Verdict::Ok && !told.contains(&check.detail.as_str()) {
-                told.push(&check.detail);
+            if check.verdict != Verdict::Ok && !reported.contains(&check.detail.as_str()) {
+                reported.push(&check.detail);
                 let verdict = word(check.verdict);
                 reasons += &format!("- {kernel}: `{name}` {verdict}: {}\n", check.detail);
             }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_loudly_what_was_skipped() {
+    fn the_table_shows_what_was_skipped() {
         let table = table(&reports());
         assert!(
             table.contains("SKIPPED newest: the mirror is gone"),

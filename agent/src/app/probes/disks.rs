@@ -11,8 +11,9 @@ use super::Probes;
 use crate::app::blocking::{Found, Question};
 use crate::clock::BootNanos;
 use crate::config::{Config, DiskIo};
+use crate::escape::escape;
+use crate::host::HostRoot;
 use crate::host::block::{self, Disk};
-use crate::host::{HostRoot, escape};
 use crate::kernel::{Kernel, Probe};
 use crate::node_status::Disks;
 use crate::pressure::deadline::LONGEST;
@@ -484,7 +485,7 @@ mod tests {
 
     /// Without the probe.
     fn probes(found: Option<Vec<Disk>>) -> Probes {
-        let mut probes = calm(None);
+        let mut probes = calm();
         probes.support = Support::none(&Missing::TurnedOff);
         probes.disks_listed(found, at(1));
         probes
