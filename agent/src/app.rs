@@ -21,13 +21,13 @@ use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::reading::Signal;
 use crate::record::Received;
+use crate::reporting::{self, Outlet, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
 use crate::subjects::Subjects;
 use crate::tasks::Tasks;
 
 mod answers;
 mod blocking;
-mod companion;
 mod control;
 mod counts;
 mod disks;
@@ -39,7 +39,6 @@ mod kills;
 mod lanes;
 mod leaving;
 mod metering;
-mod node_writer;
 mod observe;
 mod once;
 mod outside;
@@ -49,14 +48,11 @@ mod pod_pids;
 mod power;
 mod probes;
 mod reload;
-mod reporting;
 mod spot;
 mod stalls;
 mod storage;
-mod tasks;
 mod tick;
 mod watchers;
-mod writer;
 
 pub use observe::pods_path;
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
@@ -80,7 +76,6 @@ use pod_pids::PodPids;
 use power::Power;
 use probes::Probes;
 use reload::{Reloading, asked};
-use reporting::{Outlet, Report, Reporting, Why};
 use stalls::Stalls;
 
 /// What is read without waiting for a disk.

@@ -53,6 +53,8 @@ pub mod kube_event;
 // The edge that reports.
 pub mod api;
 
+pub mod reporting;
+
 // What is told of all this to whoever asks.
 pub mod explain;
 

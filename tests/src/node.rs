@@ -105,7 +105,7 @@ impl Node {
         self
     }
 
-    /// Beside a kubelet, with whose Node of this name it is up to the test, as [`COMPANION`]. What
+    /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
     #[must_use]
     pub fn companion(name: &str) -> Self {
@@ -130,14 +130,14 @@ impl Node {
         self
     }
 
-    /// On a machine whose timers fail so long after the start.
+    /// On a machine whose timers fail this long after the start.
     #[must_use]
     pub fn alarms_fail_after(mut self, time: Duration) -> Self {
         self.alarms_fail_after = Some(time);
         self
     }
 
-    /// Without anybody who speaks for the kernel: what is sent to it then is lost.
+    /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
     pub fn on_files(mut self) -> Self {
         self.on_files = true;
@@ -165,7 +165,7 @@ impl Node {
         self
     }
 
-    /// With these hard thresholds beside the defaults: `memory.available<1Gi,…`.
+    /// With these hard thresholds in addition to the defaults: `memory.available<1Gi,…`.
     #[must_use]
     pub fn hard(self, thresholds: &str) -> Self {
         let all = format!("{NO_DISK_SPACE},{thresholds}");
@@ -198,7 +198,7 @@ impl Node {
     ///
     /// # Panics
     ///
-    /// Where the configuration is refused.
+    /// If the configuration is refused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -297,7 +297,7 @@ fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
     Config::load(overrides, &|_| None, &read, "not-named").map_err(|err| err.to_string())
 }
 
-/// What the configuration says, for the test to change and the agent to read.
+/// The configuration, for the test to change and the agent to read.
 type Settings = Arc<Mutex<Overrides>>;
 
 fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sender<()>, Reloads) {
@@ -396,11 +396,11 @@ impl Running {
         self.counted.send_replace(figures);
     }
 
-    /// A connection to where the agent serves metrics and health.
+    /// A connection to the agent's metrics and health endpoints.
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
@@ -416,7 +416,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where they are not in the format that they claim.
+    /// If they are not in the format that they claim.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
@@ -426,18 +426,18 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
     }
 
-    /// logind says something.
+    /// Sends a message of logind.
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
-    pub async fn logind_says(&self, word: PowerMessage) {
+    /// If the agent has ended.
+    pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 
@@ -452,7 +452,7 @@ impl Running {
         self.network.api.reset_connections();
     }
 
-    /// When connections were asked for, as [`ApiServer::now`] tells moments.
+    /// The times at which connections were opened, on the clock of [`ApiServer::now`].
     #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
@@ -463,7 +463,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn ended(self) -> Result<(), AppError> {
         timeout(SOON, self.run)
             .await
@@ -481,9 +481,9 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn stop(self) -> Result<(), AppError> {
-        // Nobody listens any more where it has stopped by itself; then the run says why.
+        // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());
         timeout(SOON, self.run)
             .await

@@ -120,7 +120,7 @@ async fn nothing_waits_for_an_unrelated_request_without_a_response() {
         let renewals = view.renewals();
         assert!(18 <= renewals.len(), "{name}: {} renewals", renewals.len());
         for gap in gaps(&renewals) {
-            // Where a new connection is opened, the first request on it goes ahead by up to 1 s.
+            // If a new connection is opened, the first request on it is ahead by up to 1 s.
             let longest = PERIOD + Duration::from_secs(1);
             assert!(PERIOD <= gap && gap <= longest, "{name}: {gap:?}");
         }
@@ -131,8 +131,8 @@ async fn nothing_waits_for_an_unrelated_request_without_a_response() {
     }
 }
 
-/// Observations in the Events that the server holds of kills.
-fn told(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
+/// Observations in the server's Events about kills.
+fn observed_kills(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
     let kills = api.list("/api/v1/events").into_iter();
     let kills = kills.filter(|event| event["reason"] == "OOMKilled");
     kills.filter_map(|event| event["count"].as_u64()).sum()
@@ -173,7 +173,7 @@ async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_
 
     let back = api.now();
     node.reach();
-    // The Node has one limit for all its Events: what it holds back comes with the next write.
+    // The Node has one limit for all its Events: what it suppresses comes with the next write.
     pass(Duration::from_mins(15)).await;
     let first = |wanted: &dyn Fn(&Recorded) -> bool| {
         let seen = api.requests_where(|request| back < request.at && wanted(request));
@@ -187,7 +187,7 @@ async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_
         lease <= status && status < event,
         "{lease:?} {status:?} {event:?}"
     );
-    assert_eq!(told(&api), u64::from(KILLS));
+    assert_eq!(observed_kills(&api), u64::from(KILLS));
 
     let kills = api.list("/api/v1/events").into_iter();
     let oldest = kills.filter_map(|event| {

@@ -25,7 +25,7 @@ async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    // What the start itself is told by.
+    // Events of the start.
     pass(Duration::from_secs(1)).await;
     let registered = api.requests().len();
     pass(TEN_MINUTES).await;

@@ -2,7 +2,7 @@
 //! API server, files, a credential plugin, connections, kills.
 //!
 //! Always compiled; runs with the feature `kernel`, as root, by `cargo xtask test hostile`.
-//! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` says for how long, and
+//! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` is the duration, and
 //! another `NODEPULSE_HOSTILE_SEED` is another day.
 
 use std::fs;
@@ -106,7 +106,7 @@ impl Target {
             ],
         );
         View::of(&cluster.api, "worker-1").settled(SOON).await;
-        let line = agent.says("serving address=", SOON).await;
+        let line = agent.wait_for_line("serving address=", SOON).await;
         let (_, address) = line.split_once("address=").unwrap();
         let serving = address.split(' ').next().unwrap().to_owned();
         Self {
@@ -120,7 +120,7 @@ impl Target {
 
     fn footprint(&self) -> Footprint {
         Footprint::of(self.agent.id())
-            .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.said("").join("\n")))
+            .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.lines_with("").join("\n")))
     }
 
     /// Kills in bursts; while some of them happen the agent is stopped. Gives when.
@@ -219,7 +219,7 @@ async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
         );
     }
     let log = stop(agent).await;
-    assert_eq!(cluster.told(), cluster.counted(), "{}", log.join("\n"));
+    assert_eq!(cluster.reported(), cluster.counted(), "{}", log.join("\n"));
     assert!(after.threads <= before.threads + THREADS);
     assert_eq!(after.descriptors, before.descriptors);
     assert_eq!(after.descendants, 0);

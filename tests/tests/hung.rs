@@ -137,8 +137,10 @@ async fn a_blocked_configuration_file_is_reported_and_read_once_the_read_returns
 
     let hung = HungDirectory::over(&files);
     agent.hang_up();
-    let said = agent.says("a file system does not answer", SOON).await;
-    assert!(said.contains("purpose=\"configuration\""), "{said}");
+    let line = agent
+        .wait_for_line("a file system does not answer", SOON)
+        .await;
+    assert!(line.contains("purpose=\"configuration\""), "{line}");
     let check = finished(
         [
             "check",
@@ -161,9 +163,11 @@ async fn a_blocked_configuration_file_is_reported_and_read_once_the_read_returns
     );
 
     hung.answers();
-    agent.says("the file system has answered", SOON).await;
+    agent
+        .wait_for_line("the file system has answered", SOON)
+        .await;
     agent.hang_up();
-    agent.says("configuration read again", SOON).await;
+    agent.wait_for_line("configuration read again", SOON).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
 }

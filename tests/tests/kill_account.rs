@@ -167,7 +167,7 @@ async fn kills_without_a_record_are_reported_by_number() {
     world.count(0, 444);
     world.count(1, 7);
     pass(Duration::from_mins(1)).await;
-    world.assert_all_reported("beside others that had records");
+    world.assert_all_reported("with others that had records");
 
     // Nothing but the ring's own counter reports these.
     world.count(2, 3);

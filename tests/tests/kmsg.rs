@@ -1,4 +1,4 @@
-//! The real program where none of ours runs in the kernel: kills by the log, and by counters.
+//! The real program without eBPF programs: kills from the log, and from counters.
 //!
 //! Always compiled; run with the feature `kernel`, as root. What is done stands in
 //! `nodepulse_tests::logged`.
@@ -58,10 +58,14 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
             &state,
         ],
     );
-    let line = agent.says("the kernel's log cannot be read", SOON).await;
+    let line = agent
+        .wait_for_line("the kernel's log cannot be read", SOON)
+        .await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
         "{line}"
     );
-    agent.says("tier=\"files\" source=Counters", SOON).await;
+    agent
+        .wait_for_line("tier=\"files\" source=Counters", SOON)
+        .await;
 }

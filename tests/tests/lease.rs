@@ -21,8 +21,8 @@ async fn settled(configure: impl FnOnce(Node) -> Node) -> (Arc<ApiServer>, Runni
 
 /// Method and status of the requests about the Lease from `from` on: `PUT 409`.
 fn lines(api: &ApiServer, from: Duration) -> Vec<String> {
-    let ours = |request: &Recorded| from < request.at && request.path.starts_with(LEASES);
-    let all = api.requests_where(ours).into_iter();
+    let of_lease = |request: &Recorded| from < request.at && request.path.starts_with(LEASES);
+    let all = api.requests_where(of_lease).into_iter();
     all.map(|request| format!("{} {}", request.method, request.status.unwrap_or_default()))
         .collect()
 }
@@ -122,7 +122,7 @@ async fn a_deleted_lease_comes_back_while_its_node_is_there() {
     let owner = &view.lease().unwrap()["metadata"]["ownerReferences"][0]["uid"];
     assert_eq!(*owner, view.node().unwrap()["metadata"]["uid"]);
 
-    // With its Node it goes for good, and nobody makes the Node again.
+    // With its Node it is deleted permanently, and the Node is not created again.
     api.delete_object(&view.path()).unwrap();
     api.delete_object(LEASE).unwrap();
     let from = api.now();

@@ -1,4 +1,4 @@
-//! What `/metrics` says, and that nothing in it stands still.
+//! The contents of `/metrics`, and that every metric is updated.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn every_metric_is_updated() {
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
     node.counted(figures());
-    // Stays in the queue, behind one that nobody answers.
+    // Waits in the queue, after one without a response.
     api.faults()
         .push(Fault::on("POST", EVENTS, Effect::Hang).always());
     node.kernel().disk_state((8, 0), Side::Over).await;
@@ -90,7 +90,7 @@ async fn every_metric_is_updated() {
     }));
     let companion = companion.start(&api);
     pass(Duration::from_secs(1)).await;
-    let beside = companion.scrape().await;
+    let of_companion = companion.scrape().await;
 
     let declared = Metrics::new("", "");
     assert!(declared.names().len() > 20);
@@ -98,8 +98,8 @@ async fn every_metric_is_updated() {
     let still: Vec<_> = declared
         .names()
         .iter()
-        .filter(|name| !moved(&after, name) && !moved(&beside, name))
-        // Moved by a file system that hangs, which is a test of its own.
+        .filter(|name| !moved(&after, name) && !moved(&of_companion, name))
+        // Updated when a file system hangs, which is a separate test.
         .filter(|name| *name != "nodepulse_blocked_calls")
         .collect();
     assert_eq!(still, [""; 0], "nothing moves these");
@@ -161,7 +161,7 @@ async fn the_kernels_counters_are_reported_unchanged() {
         "a disk without a name has no series"
     );
 
-    // A counter is what it is counted from, not a sum of looks.
+    // A counter is the difference to its first value, not a sum of samples.
     assert_eq!(
         node.scrape().await.value(lost, &[("ring", "crit")]),
         Some(3.0)

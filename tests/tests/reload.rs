@@ -151,11 +151,13 @@ async fn its_reported_status_is_that_of_the_api_server() {
         }
     }
 
-    let told = asked(&node, "/v1/explain").await;
-    assert_eq!(told["node"], "worker-1");
+    let condition = asked(&node, "/v1/explain").await;
+    assert_eq!(condition["node"], "worker-1");
     let of = |type_: &str| {
-        let mut all = told["conditions"].as_array().unwrap().iter();
-        all.find(|told| told["type"] == type_).unwrap().clone()
+        let mut all = condition["conditions"].as_array().unwrap().iter();
+        all.find(|condition| condition["type"] == type_)
+            .unwrap()
+            .clone()
     };
     let pids = of("PIDPressure");
     let signal = &pids["signals"][0];

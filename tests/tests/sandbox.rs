@@ -1,4 +1,4 @@
-//! The real program after it has given up its rights: what it holds, and that it still does its work.
+//! The real program after it has dropped its privileges: what remains, and that it still works.
 //!
 //! As root.
 
@@ -68,7 +68,7 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
     let api = ApiServer::start().await;
     let agent = node(&api.node_kubeconfig(dir.path(), "worker-1"), &[]);
     let view = View::of(&api, "worker-1");
-    // Name resolution and the look at the file system have started their threads by then.
+    // Name resolution and the sample of the file system have started their threads by then.
     view.becomes("Ready", "True", SOON).await;
 
     let id = agent.id();
@@ -81,18 +81,18 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
         ("CapInh", 0),
         ("CapAmb", 0),
     ] {
-        for held in capabilities(id, set) {
-            assert_eq!(held & !most, 0, "{set} of {threads:?}");
+        for present in capabilities(id, set) {
+            assert_eq!(present & !most, 0, "{set} of {threads:?}");
         }
     }
     let every = |field: &str, value: &str| {
         let all = of_threads(id, field);
-        assert!(all.iter().all(|held| held == value), "{field}: {all:?}");
+        assert!(all.iter().all(|found| found == value), "{field}: {all:?}");
     };
     every("NoNewPrivs", "1");
     every("Seccomp", "2");
 
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     assert!(line.contains("tried=8"), "{line}");
     if landlock(&line) {
         assert!(line.contains("INFO"), "{line}");
@@ -130,19 +130,19 @@ async fn unix_sockets_are_connected_before_the_sandbox() {
     let agent = Process::start_in(&environment, &args);
 
     let (mut logind, _) = timeout(SOON, bus.accept()).await.unwrap().unwrap();
-    let mut said = [0; 6];
-    timeout(SOON, logind.read_exact(&mut said))
+    let mut received = [0; 6];
+    timeout(SOON, logind.read_exact(&mut received))
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(&said, b"\0AUTH ");
+    assert_eq!(&received, b"\0AUTH ");
     let mut ready = [0; 64];
     let len = timeout(SOON, manager.recv(&mut ready))
         .await
         .unwrap()
         .unwrap();
     assert_eq!(&ready[..len], b"READY=1");
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     assert!(!line.contains("can connect to UNIX sockets"), "{line}");
 }
 
@@ -152,7 +152,7 @@ async fn with_the_sandbox_off_no_privilege_is_dropped() {
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
     let agent = node(&kubeconfig, &["--sandbox", "off"]);
-    agent.says("started", SOON).await;
+    agent.wait_for_line("started", SOON).await;
     assert_eq!(
         capabilities(agent.id(), "CapEff")[0],
         capabilities(std::process::id(), "CapEff")[0]
@@ -170,9 +170,9 @@ async fn a_required_sandbox_is_complete_or_the_agent_does_not_start() {
         &api.node_kubeconfig(dir.path(), "worker-1"),
         &["--sandbox", "require"],
     );
-    let line = agent.says("sandbox: ", SOON).await;
+    let line = agent.wait_for_line("sandbox: ", SOON).await;
     if landlock(&line) {
-        agent.says("node created", SOON).await;
+        agent.wait_for_line("node created", SOON).await;
         return;
     }
     assert!(line.contains("sandbox: auto"), "{line}");
@@ -212,7 +212,7 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
     let view = View::of(&api, "worker-1");
     view.becomes("Ready", "True", SOON).await;
     let seen = fs::read_to_string(&runs).unwrap();
-    // At the start it is run with all rights, later with none.
+    // At the start it is run with all privileges, later with none.
     assert!(seen.contains("Seccomp:\t0\nchmod 0\n"), "{seen}");
     let confined = "CapEff:\t0000000000000000\nSeccomp:\t2\nchmod 1\n";
     assert!(seen.ends_with(confined), "{seen}");

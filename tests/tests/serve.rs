@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// How long a client may take to say what it wants.
+/// Time limit for a client to send its request.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 /// Connections at a time that have an answer of the loop, or wait for it.
 const ANSWERED: usize = 16;
@@ -89,13 +89,13 @@ async fn it_is_live_without_the_api_server_and_ready_once_its_status_is_stored()
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sends_no_request_is_disconnected() {
     let node = Node::named("worker-1").start(&in_memory());
-    for (name, said) in [
+    for (name, request) in [
         ("nothing", ""),
         ("half a header", "GET /livez HTTP/1.1\r\nX: "),
     ] {
         let visit = node.visit().await;
         let began = Instant::now();
-        let answer = exchange(visit, said).await;
+        let answer = exchange(visit, request).await;
         assert_ne!(answer.code, Some(200), "{name}");
         assert_eq!(began.elapsed().as_secs(), HEADER_LIMIT.as_secs(), "{name}");
     }
@@ -105,7 +105,7 @@ async fn a_client_that_sends_no_request_is_disconnected() {
 async fn a_client_that_does_not_read_is_disconnected_and_delays_no_other() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
-    // More than the pipe holds, and nobody takes it out.
+    // More than the pipe can buffer, and it is not read.
     let mut lazy = Vec::new();
     for _ in 0..ANSWERED {
         let mut visit = node.visit().await;
@@ -149,12 +149,16 @@ async fn connections_without_a_request_are_closed_for_a_probe_and_for_a_scrape()
         }
         silent.push(visit);
         if n % 100 == 0 {
-            assert_eq!(node.get("/livez").await.code, Some(200), "beside {n}");
-            assert_eq!(node.get("/metrics").await.code, Some(200), "beside {n}");
+            assert_eq!(node.get("/livez").await.code, Some(200), "with {n}");
+            assert_eq!(node.get("/metrics").await.code, Some(200), "with {n}");
         }
     }
-    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waited for a limit");
-    // The newest are still open: whoever is slow at a calm time keeps its seconds.
+    assert_eq!(
+        began.elapsed(),
+        Duration::ZERO,
+        "no client waited for a limit"
+    );
+    // The newest are still open: a slow client keeps its seconds while there is no other load.
     let mut newest = silent.pop().unwrap();
     newest
         .write_all(b"GET /livez HTTP/1.1\r\n\r\n")
@@ -179,7 +183,7 @@ async fn scrapes_at_once_are_all_answered() {
     assert_eq!(counted, ["1", "2", "3"], "one after the other");
 }
 
-/// Address in the line that says where it is served.
+/// The address in the log line about the listener.
 fn address(line: &str) -> String {
     let (_, address) = line.split_once("address=").unwrap();
     let end = address.find(' ').unwrap_or(address.len());
@@ -197,7 +201,7 @@ async fn the_program_serves_at_the_configured_address() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
     let get = async |path| {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path)).await
@@ -284,8 +288,8 @@ async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
-    agent.says("kernel line", SOON).await;
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
+    agent.wait_for_line("kernel line", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again.
     for (count, opened) in [(64, 64), (1000, 3000)] {
         let strangers = Strangers::at(&address, count);
@@ -295,7 +299,7 @@ async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
             let request = request("GET", "/livez");
             let answer = tokio::time::timeout(SOON, exchange(stream, &request)).await;
             let code = answer.map(|answer| answer.code);
-            assert_eq!(code, Ok(Some(200)), "probe {probe} beside {count}");
+            assert_eq!(code, Ok(Some(200)), "probe {probe} with {count}");
         }
     }
 }
@@ -306,11 +310,11 @@ async fn a_port_in_use_is_one_warning_with_the_remedy() {
     let address = taken.local_addr().unwrap().to_string();
     let serve = format!("--serve-address={address}");
     let agent = Process::start(["run", "--mode", "node", "--kernel-tier", "files", &serve]);
-    let line = agent.says("not serving", SOON).await;
+    let line = agent.wait_for_line("not serving", SOON).await;
     for part in ["WARN", &address, "in use", "serve.address", "off"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    agent.says("kernel line", SOON).await;
+    agent.wait_for_line("kernel line", SOON).await;
     agent.terminate();
     let ended = agent.ends(SOON).await;
     assert_eq!(ended.code, Some(0));

@@ -1,4 +1,4 @@
-//! The end, at every stage: the Node stays as it is, for whoever starts next.
+//! The end, at every stage: the Node remains as it is, for the next agent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn asked_to_stop_before_it_is_registered() {
         match fault {
             None => {
                 api.refuse().await;
-                agent.says("started", SOON).await;
+                agent.wait_for_line("started", SOON).await;
             }
             Some(fault) => {
                 api.faults().push(fault);
@@ -69,7 +69,7 @@ async fn asked_to_stop_it_does_not_change_lease_and_ready() {
         let agent = run(&kubeconfig);
         view.settled(SOON).await;
         view.becomes("Ready", "True", SOON).await;
-        agent.says("node ", SOON).await;
+        agent.wait_for_line("node ", SOON).await;
         let (node, lease) = (view.node(), view.lease());
         let (patches, renewals) = (view.patches().len(), view.renewals().len());
         agent.terminate();
@@ -152,10 +152,10 @@ async fn asked_to_stop_during_a_storm_of_kills_it_reports_those_that_the_kernel_
         };
         node.kernel().oom_kill(kill).await;
     }
-    // Nothing of that was read yet: nobody else has had a turn.
+    // None of that was read yet: no other task has run.
     node.stop().await.unwrap();
     let kills = api.list("/api/v1/events").into_iter();
     let kills = kills.filter(|event| event["reason"] == "OOMKilled");
-    let told: u64 = kills.filter_map(|event| event["count"].as_u64()).sum();
-    assert_eq!(told, u64::from(KILLS));
+    let reported: u64 = kills.filter_map(|event| event["count"].as_u64()).sum();
+    assert_eq!(reported, u64::from(KILLS));
 }

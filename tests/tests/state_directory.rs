@@ -9,7 +9,7 @@ use nodepulse_tests::skip;
 use tempfile::tempdir;
 
 /// Another user, with the number that most systems use.
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 #[test]
 fn a_file_of_another_user_is_refused_by_name() {
@@ -22,7 +22,7 @@ fn a_file_of_another_user_is_refused_by_name() {
     assert_eq!(State::load(dir.path()).unwrap(), Some(state));
     drop(Claim::take(dir.path()).unwrap());
     let refused = |path: &Path| {
-        chown(path, Some(NOBODY), None).unwrap();
+        chown(path, Some(OTHER_USER), None).unwrap();
         let refused = Claim::take(dir.path()).unwrap_err().to_string();
         for part in [path.to_str().unwrap(), "65534", "chown"] {
             assert!(refused.contains(part), "{part}: {refused}");
@@ -33,7 +33,7 @@ fn a_file_of_another_user_is_refused_by_name() {
     refused(dir.path());
     assert!(Claim::take(dir.path()).unwrap().is_some());
 
-    chown(dir.path().join("state"), Some(NOBODY), None).unwrap();
+    chown(dir.path().join("state"), Some(OTHER_USER), None).unwrap();
     let got = State::load(dir.path());
     assert!(matches!(got, Err(StateError::Foreign)), "{got:?}");
 }

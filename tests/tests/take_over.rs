@@ -50,7 +50,7 @@ fn writes(api: &ApiServer) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_lease_a_kubelet_renews_is_not_changed() {
-    //  whose lease, after how long, --take-over, and whether that is somebody else
+    //  the holder of the lease, after how long, --take-over, and whether that is another agent
     let rows = [
         ("a kubelet's", "kubelet", 10, false, true),
         ("a kubelet's, to be taken over", "kubelet", 10, true, false),
@@ -131,15 +131,18 @@ async fn the_program_names_the_other_agent_and_exits_with_2() {
     api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
     let kubeconfig = kubeconfig.display().to_string();
     let args = node_mode(&["--kernel-tier", "files", "--kubeconfig", &kubeconfig]);
-    let ended = Process::start_beside(args).ends(SOON).await;
+    let ended = Process::start_alongside_kubelet(args).ends(SOON).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    let told = ended
+    let error = ended
         .stderr
         .iter()
         .find(|line| line.contains("--take-over"));
-    let told = told.expect("the cure is named");
-    // On a machine with a kubelet of its own its port is what is found first.
-    let port = told.contains("listens on port");
-    assert!(port || told.contains("kubelet\" as \"worker-1\""), "{told}");
+    let error = error.expect("the remedy is named");
+    // On a machine with a kubelet its port is found first.
+    let port = error.contains("listens on port");
+    assert!(
+        port || error.contains("kubelet\" as \"worker-1\""),
+        "{error}"
+    );
     assert_eq!(writes(&api), Vec::<String>::new());
 }

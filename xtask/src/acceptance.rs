@@ -13,23 +13,23 @@ use crate::build_ebpf;
 use crate::repo::{self, Repo, shown};
 use crate::skips::{self, Record, Skip};
 
-mod not_ours;
+mod not_applicable;
 
-use not_ours::NOT_OURS;
+use not_applicable::NOT_APPLICABLE;
 
-/// So many lines there are.
+/// The number of lines.
 const LINES: u16 = 100;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only these numbers; all of them where none is given.
+    /// Only these numbers; by default, all
     numbers: Vec<u16>,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let tests = tests(&repo.root.join("tests/tests/acceptance"))?;
-    // The agent's build script wants the object.
+    // The agent's build script needs the object.
     build_ebpf::object(&repo, "")?;
     // Some tests start the real program.
     repo::run(repo.cargo().args(["build", "--package", "nodepulse"]))?;
@@ -47,12 +47,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         println!("{row}");
     }
     let count = |wanted: &str| rows.iter().filter(|row| row.result == wanted).count();
-    let (ok, skipped, others) = (count(OK), count(SKIPPED), count(NOT_OURS_RESULT));
+    let (ok, skipped, others) = (count(OK), count(SKIPPED), count(NOT_APPLICABLE_RESULT));
     let bad = rows.len() - ok - skipped - others;
     for skip in &skips {
         println!("SKIPPED {skip}");
     }
-    println!("{ok} ok, {skipped} skipped, {others} not ours, {bad} failed or missing");
+    println!("{ok} ok, {skipped} skipped, {others} not applicable, {bad} failed or missing");
     let unaccepted = skips::failure(&skips).filter(|_| skips::in_ci());
     if let Some(why) = &unaccepted {
         println!("FAILED: {why}");
@@ -63,7 +63,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 const OK: &str = "ok";
 const SKIPPED: &str = "skipped";
-const NOT_OURS_RESULT: &str = "not ours";
+const NOT_APPLICABLE_RESULT: &str = "not applicable";
 const MISSING: &str = "MISSING";
 const NOT_RUN: &str = "not run";
 
@@ -189,7 +189,7 @@ fn mark_skipped(results: &mut BTreeMap<String, String>, skips: &[Skip]) {
     }
 }
 
-/// Its standard output, and whether it succeeded; what it says on the way is passed on.
+/// Its standard output, and whether it succeeded. Its standard error is inherited.
 fn finish(command: &mut Command) -> Result<(String, bool)> {
     let output = command
         .stderr(Stdio::inherit())
@@ -211,18 +211,18 @@ fn result(line: &str) -> Option<(String, String)> {
     Some((name.to_owned(), result.trim().to_owned()))
 }
 
-/// Also of a number that nobody stands for.
+/// The row of a number, also of one without a test.
 fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
-    let own: Vec<&Test> = tests.iter().filter(|test| test.number == number).collect();
-    if let Some(first) = own.first() {
+    let matching: Vec<&Test> = tests.iter().filter(|test| test.number == number).collect();
+    if let Some(first) = matching.first() {
         let of = |test: &&Test| results.get(&test.name).map_or(NOT_RUN, String::as_str);
-        let results: Vec<&str> = own.iter().map(of).collect();
+        let results: Vec<&str> = matching.iter().map(of).collect();
         // One that failed, before one that was skipped.
         let failed = results
             .iter()
             .find(|result| ![OK, SKIPPED].contains(*result));
         let bad = failed.or_else(|| results.iter().find(|result| **result != OK));
-        let names: Vec<&str> = own.iter().map(|test| test.name.as_str()).collect();
+        let names: Vec<&str> = matching.iter().map(|test| test.name.as_str()).collect();
         return Row {
             number,
             words: first.words.clone(),
@@ -230,11 +230,11 @@ fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
             tests: names.join(", "),
         };
     }
-    let other = NOT_OURS.iter().find(|line| line.number == number);
+    let other = NOT_APPLICABLE.iter().find(|line| line.number == number);
     Row {
         number,
         words: other.map_or_else(String::new, |line| line.words.to_owned()),
-        result: other.map_or(MISSING, |_| NOT_OURS_RESULT).to_owned(),
+        result: other.map_or(MISSING, |_| NOT_APPLICABLE_RESULT).to_owned(),
         tests: other.map_or_else(String::new, |line| line.reason.to_owned()),
     }
 }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_test_is_identified_by_the_number_in_its_name_and_described_by_its_doc_comment() {
         let text = "\
-/// Somebody else's words.
+/// A comment of another item.
 const OTHER: u32 = 1;
 
 /// Two lines
@@ -301,9 +301,9 @@ fn a100_last() {}
 
     #[test]
     fn a_number_without_a_test_is_missing_or_not_applicable() {
-        let other = &NOT_OURS[0];
+        let other = &NOT_APPLICABLE[0];
         let of = |number| row(number, &[], &BTreeMap::new());
-        assert_eq!(of(other.number).result, NOT_OURS_RESULT);
+        assert_eq!(of(other.number).result, NOT_APPLICABLE_RESULT);
         assert_eq!(of(other.number).tests, other.reason);
         assert_eq!(of(LINES + 1).result, MISSING);
     }
@@ -323,7 +323,7 @@ fn a100_last() {}
     fn a_line_that_does_not_apply_has_no_test() {
         let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
         assert!(!tests.is_empty());
-        for other in NOT_OURS {
+        for other in NOT_APPLICABLE {
             let test = tests.iter().find(|test| test.number == other.number);
             assert_eq!(test, None, "line {} is both", other.number);
         }

@@ -46,7 +46,7 @@ pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
     Ok(object)
 }
 
-/// Where an object with these features is built, below the target directory.
+/// The directory of an object with these features, below the target directory.
 fn directory(features: &str) -> &'static str {
     let mut each = features.split([',', ' ']);
     if each.any(|feature| feature == TESTING) {
@@ -84,7 +84,7 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Path, size and, where `sha256sum` is there, digest.
+/// Path, size and, if `sha256sum` exists, digest.
 fn described(object: &Path) -> Result<String> {
     let size = std::fs::metadata(object)
         .with_context(|| format!("the build left no {}", object.display()))?

@@ -1,4 +1,4 @@
-//! Shows the agent at work: builds it and the demo, and becomes the demo.
+//! Demonstrates the agent: builds it and the demo, and executes the demo.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use crate::{build_ebpf, run, setup};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// JSON on standard output, and nothing else there.
+    /// Print JSON, and nothing else, on standard output
     #[arg(long)]
     json: bool,
-    /// The agent as it is shipped, for measurements: a second build, of some minutes.
+    /// The agent as it is shipped, for measurements: a second build, which takes some minutes.
     #[arg(long)]
     release: bool,
-    /// A cluster to use instead of an embedded API server: its user must be allowed to create and
+    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed to create and
     /// delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,

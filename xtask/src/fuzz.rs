@@ -31,7 +31,7 @@ pub struct Args {
     /// How long each target runs.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// Only these; all of them where none is named.
+    /// Only these; by default, all
     targets: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ struct Report {
     tried: u64,
     edges: u64,
     features: u64,
-    /// Where the input is, of a run that is not good.
+    /// The path of the input of a run that failed.
     input: Option<String>,
 }
 

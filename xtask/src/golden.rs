@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::repo::{command, output, root, shown};
 
-/// Where the cases are, one a file.
+/// The directory of the cases, one a file.
 const CASES: &str = "tests/fixtures/golden/strategic-merge";
 
 #[derive(clap::Args)]

@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<Vec<Kernel>> {
 }
 
 impl Kernel {
-    /// The image, from the mirror or, where that does not answer, from an earlier run.
+    /// The image, from the mirror or, if that does not respond, from an earlier run.
     pub fn fetch(&self) -> Result<Image> {
         let dir = setup::cache()?.join("kernels").join(&self.name);
         std::fs::create_dir_all(&dir)

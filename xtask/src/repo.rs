@@ -1,4 +1,4 @@
-//! Where things are, and how children are started: one clean environment for every `cargo`.
+//! Paths, and how children are started: one clean environment for every `cargo`.
 //!
 //! Progress goes to standard error, so that standard output contains results only.
 
@@ -177,7 +177,7 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The first `program` on PATH, or where Debian keeps those that only root has on it.
+/// The first `program` on PATH, or in Debian's directories that are only on root's PATH.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -13,7 +13,7 @@ mod cost;
 
 pub use cost::{DEMO, RELEASE, TEST};
 
-/// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
+/// The last line that borrows the LLVM inside rustc: newer ones need a separate LLVM. Linker
 /// and compiler must agree on the LLVM major version, so one is never raised without the other.
 const BPF_LINKER: &str = "0.10.4";
 
@@ -38,10 +38,10 @@ const VM_PROGRAMS: &[Program] = &[
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only say what is there; exit 1 when something is missing.
+    /// Only print what is installed; exit 1 if something is missing
     #[arg(long)]
     check: bool,
-    /// Also what `cargo xtask vm` needs.
+    /// Also install what `cargo xtask vm` needs
     #[arg(long)]
     vm: bool,
 }
@@ -65,7 +65,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!complete)))
 }
 
-/// Brings this machine to where everything else can run.
+/// Installs everything that the other commands need.
 pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
@@ -148,7 +148,7 @@ fn linker(repo: &Repo) -> Result<Step> {
     })
 }
 
-/// One step, so that a machine where we may not install hears of all packages at once.
+/// One step, so that without permission to install, all missing packages are reported at once.
 fn packages(programs: &[Program]) -> Step {
     let missing: Vec<_> = programs
         .iter()
@@ -233,7 +233,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     }
     let apt_get = || {
         let mut apt_get = command("apt-get");
-        // Another process, such as an upgrade at boot, may hold the lock.
+        // Another process, such as an upgrade at boot, may have the lock.
         apt_get
             .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
             .env("DEBIAN_FRONTEND", "noninteractive");
@@ -279,8 +279,8 @@ fn install_bpf_linker(repo: &Repo) -> Result<()> {
     let root = bpf_linker_root(repo)?;
     std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     let mut install = command("cargo");
-    // From its own directory and into a target directory of its own: nothing of this workspace
-    // applies to it. `--force`, since a copy that does not run may lie there.
+    // In its directory and with a separate target directory: nothing of this workspace
+    // applies to it. `--force`, because a copy that does not run may exist.
     install
         .args([
             "install",

@@ -1,7 +1,7 @@
-//! Everything that must hold before a change goes in: stages, one after the other, each with a
-//! budget of time. A stage that fails stops only those that need it, so that one run shows all.
+//! Everything that must pass before a change is merged: stages, one after the other, each with a
+//! time budget. A stage that fails stops only those that need it, so that one run shows all failures.
 //!
-//! A stage over its budget is a note, since a busy or slow machine is no fault of the change. Only
+//! A stage over its budget is a note, because a busy or slow machine is not a fault of the change. Only
 //! the whole run has a limit.
 
 use std::process::ExitCode;
@@ -20,12 +20,12 @@ mod watchdog;
 pub use libtest::Counts;
 use stages::{Outcome, STAGES, Stage};
 
-/// Longest that a run may take; CI allows a job as much.
+/// Time limit of a run; the same as of a CI job.
 const LIMIT: Duration = Duration::from_secs(90 * 60);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only these stages, and those that they need.
+    /// Only these stages, and those that they need
     #[arg(value_parser = stages::names())]
     stages: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(total.failed > 0)))
 }
 
-/// What became of one stage.
+/// The result of one stage.
 struct Report {
     name: &'static str,
     verdict: Verdict,
@@ -212,8 +212,8 @@ fn table(reports: &[Report]) -> String {
     lines.join("\n")
 }
 
-/// Tests, and one more for each stage that failed or was skipped without a test of its own saying
-/// so: the closing line never says `0 failed` of a run that failed.
+/// Tests, and one more for each stage that failed or was skipped without a failed or skipped test:
+/// the closing line never contains `0 failed` if the run failed.
 fn total(reports: &[Report]) -> Counts {
     let mut total = Counts::default();
     for report in reports {

@@ -29,9 +29,9 @@ const PROFILE: &str = "vm";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Kernels of xtask/kernels.toml. Without any: the oldest that can be had, and the newest.
+    /// Kernels of xtask/kernels.toml; by default, the oldest that can be downloaded, and the newest
     kernels: Vec<String>,
-    /// The whole matrix; writes docs/kernels.md.
+    /// All kernels; also write docs/kernels.md
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
 }
@@ -60,7 +60,7 @@ pub enum Outcome {
 pub struct Ran {
     /// Which boot it was.
     plan: &'static str,
-    /// `uname -r`, or of the package where it did not come so far.
+    /// `uname -r`, or of the package if the machine ended before.
     release: String,
     /// From the kernel's start to PID 1.
     boot: Duration,

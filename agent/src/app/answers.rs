@@ -2,12 +2,12 @@
 
 use super::App;
 use super::blocking::Answer;
-use super::reporting::{Report, Why};
 use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
 use crate::kube_event::Draft;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::sample::Sample;
+use crate::reporting::{Report, Why};
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {

@@ -28,8 +28,10 @@ use crate::state::State;
 use crate::tasks::Tasks;
 use crate::units::{Bytes, CgroupId, DeviceNumber};
 
+mod disks;
 mod nodefs;
 
+use disks::counters;
 use nodefs::storage;
 
 /// What is asked for waits so long, then it counts as not answered.
@@ -343,7 +345,7 @@ impl Place {
             }
             Question::Look(disks) => {
                 let found = disks.into_iter();
-                let found = found.map(|(device, name)| (device, self.counters(&name)));
+                let found = found.map(|(device, name)| (device, counters(&self.root, &name)));
                 Answer::Looked(found.collect())
             }
             Question::Disk(change) => {
@@ -443,22 +445,6 @@ impl Place {
                 debug!(err = &err as &dyn std::error::Error, "kills not counted");
                 None
             }
-        }
-    }
-
-    fn counters(&self, name: &str) -> Found {
-        match block::counters(&self.root, name) {
-            Ok(Some(now)) => Found::Counted(DiskSample {
-                completed: now
-                    .reads
-                    .saturating_add(now.writes)
-                    .saturating_add(now.others),
-                answered: now.reads.saturating_add(now.writes),
-                waited: Duration::from_millis(now.read_ms.saturating_add(now.write_ms)),
-                in_flight: now.in_flight,
-            }),
-            Ok(None) => Found::Gone,
-            Err(_) => Found::Unread,
         }
     }
 }

@@ -46,7 +46,7 @@ impl App {
 
     /// What is due about disks is asked.
     pub(super) fn ask_disks(&mut self, now: Now) {
-        let soon = now.boot.plus(super::reporting::ALIGN);
+        let soon = now.boot.plus(crate::reporting::ALIGN);
         for question in self.probes.due(now.boot, soon) {
             self.blocking.ask(question);
         }
@@ -54,7 +54,7 @@ impl App {
 
     /// Once the file system was looked at, which is done on the same helper thread.
     pub(super) fn check_statistics(&mut self, now: Now) {
-        let soon = now.boot.plus(super::reporting::ALIGN);
+        let soon = now.boot.plus(crate::reporting::ALIGN);
         if let Some(question) = self.probes.check_statistics(now.boot, soon) {
             self.blocking.ask(question);
         }

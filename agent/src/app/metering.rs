@@ -10,7 +10,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
 use super::outside::KillSource;
-use super::reporting::{Report, Why};
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -28,6 +27,7 @@ use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
+use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 
 mod scrape;

@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::App;
-use super::reporting::Outlet;
 use crate::api::pod_watch::PodChange;
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::{BootNanos, Now};
@@ -19,6 +18,7 @@ use crate::kube_event::{
     ContainerLabel, Draft, Incident, Involved, KillOutcomes, NodeEvents, PodRef, ReportedKills,
 };
 use crate::pods::{Containers, Pod, PodIndex};
+use crate::reporting::Outlet;
 use crate::tasks::Tasks;
 
 /// How long a pod is waited for that the watch has not told of: whoever runs it may have heard of it

@@ -181,7 +181,7 @@ impl App {
 
     /// Reads the pressure files that are due.
     pub(super) fn look_at_stalls(&mut self, now: Now) {
-        let soon = now.boot.plus(super::reporting::ALIGN);
+        let soon = now.boot.plus(crate::reporting::ALIGN);
         let due: Vec<Stall> = self.stalls.board.due(soon).collect();
         for stall in due {
             self.look_at_stall(stall, now);

@@ -2,12 +2,12 @@
 
 use tracing::info;
 
-use super::reporting::{self, Reporting, Why};
 use super::{App, Once, Own};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Mode;
 use crate::pressure::change::PressureChange;
 use crate::reading::Resource;
+use crate::reporting::{self, Reporting, Why};
 
 impl App {
     /// The next moment at which there is something to do.

@@ -6,7 +6,7 @@
 //! the error.
 //!
 //! To add a setter, add a function of type [`Setter`] in a file under `setters/`, and a line in
-//! [`SETTERS`], or in [`COMPANION`] for one of nodepulse's conditions; `examples/own_condition.rs`
+//! [`SETTERS`], or in [`COMPANION`] for one of nodepulse's conditions; `examples/custom_condition.rs`
 //! does so in an external crate. The order is the kubelet's, in which a new Node gets its
 //! conditions: `Ready` is the last of them, because control planes have relied on that, and needs
 //! the capacity.

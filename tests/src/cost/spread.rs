@@ -1,6 +1,6 @@
 //! A median, and how far it can be trusted.
 
-/// What many measurements of one thing say.
+/// The distribution of many measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
     /// The one in the middle.
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of measurements that do not depend on each other, in any order. NaN where there are none.
+    /// Of independent measurements, in any order. NaN if there are none.
     ///
     /// The interval goes from one rank to another and asks nothing of the distribution: how many
     /// measurements lie below the true median is a row of tosses of a coin, so the ranks stand

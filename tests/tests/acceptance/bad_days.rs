@@ -9,7 +9,7 @@ use nodepulse_tests::node::{Kill, Limit, in_memory, pass};
 use nodepulse_tests::view::NODES;
 use serde_json::json;
 
-/// For what a bad day can hold up: a hung request costs ten seconds, and a sync has five tries.
+/// For what a bad day can delay: a hung request costs ten seconds, and a sync has five tries.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ pub async fn crowd(stage: &Stage) {
     stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
 }
 
-/// The kernel itself says that the machine had no memory left.
+/// The kernel itself reports that the machine had no memory left.
 pub fn global(pid: u32) -> Kill<'static> {
     Kill {
         victim: ("stress", pid),
@@ -41,8 +41,8 @@ pub fn writes(api: &ApiServer, from: Duration) -> Vec<Recorded> {
     api.requests_where(|request| from <= request.at && request.path.starts_with(EVENTS))
 }
 
-/// Events of the node live in `default`, are about the Node by name, core/v1 and UID, and say who
-/// reports: nodepulse, where a kubelet names itself, and leaves the UID out.
+/// Events of the node are in `default` and name the Node by name, core/v1 and UID, and their source:
+/// nodepulse. A kubelet names itself, and omits the UID.
 #[tokio::test(start_paused = true)]
 async fn a088_an_event_names_its_object_and_its_source() {
     let stage = settled().await;
@@ -74,8 +74,8 @@ async fn a088_an_event_names_its_object_and_its_source() {
     }
 }
 
-/// What a new node's start is told by: that it started, and its first conditions, each once and
-/// after the Node was created. A kubelet tells at every try. The next start adds one.
+/// The start on a new Node is recorded as Events: the start, and its first conditions, each once and
+/// after the Node was created. A kubelet records them at every try. The next start adds one.
 #[tokio::test(start_paused = true)]
 async fn a088_a_start_is_recorded_as_events() {
     let api = nodepulse_tests::node::in_memory();
@@ -85,11 +85,11 @@ async fn a088_a_start_is_recorded_as_events() {
     let stage = Stage::at(&api, |node| node);
     stage.view().settled(SOON).await;
     pass(Duration::from_mins(1)).await;
-    let told = |stage: &Stage| -> Vec<(String, usize)> {
+    let recorded = |stage: &Stage| -> Vec<(String, usize)> {
         stage.view().event_counts().into_iter().collect()
     };
     let once = |reason: &str| (reason.to_owned(), 1);
-    // That our own condition is well is no news.
+    // A condition of nodepulse that is False at the start is no change.
     let mut expected = [
         "NodeHasNoDiskPressure",
         "NodeHasSufficientMemory",
@@ -97,7 +97,7 @@ async fn a088_a_start_is_recorded_as_events() {
         "Starting",
     ]
     .map(once);
-    assert_eq!(told(&stage), expected);
+    assert_eq!(recorded(&stage), expected);
     let starting = stage.view().event("Starting", SOON).await;
     assert_eq!(starting["message"], "Starting kubelet.");
     assert_eq!(
@@ -110,10 +110,10 @@ async fn a088_a_start_is_recorded_as_events() {
     let stage = Stage::on(&api, host, |node| node);
     pass(Duration::from_mins(1)).await;
     expected[3].1 = 2;
-    assert_eq!(told(&stage), expected);
+    assert_eq!(recorded(&stage), expected);
 }
 
-/// An Event that says the same again is a patch that counts it up.
+/// An Event that repeats another is a patch of its count.
 #[tokio::test(start_paused = true)]
 async fn a089_a_repeated_event_is_counted() {
     let stage = Stage::open(|node| {
@@ -148,8 +148,8 @@ pub fn name_of(event: &Value) -> String {
     event["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// Of more than 25 Events of one type in a burst 25 are written, and then one in five minutes. What
-/// is held back is added to the count of the next, where a kubelet drops it.
+/// Of a burst of more than 25 Events of one type, 25 are written, and then one in five minutes. The
+/// suppressed ones are added to the count of the next; a kubelet drops them.
 #[tokio::test(start_paused = true)]
 async fn a090_a_burst_is_limited_and_every_event_is_counted() {
     const KILLS: u32 = 40;
@@ -178,11 +178,11 @@ async fn a090_a_burst_is_limited_and_every_event_is_counted() {
             "{gap:?}"
         );
     }
-    let told = stage.view().event_counts()["SystemOOM"];
-    assert_eq!(told, usize::try_from(KILLS).unwrap());
+    let events = stage.view().event_counts()["SystemOOM"];
+    assert_eq!(events, usize::try_from(KILLS).unwrap());
 }
 
-/// What the server refuses with 403 is not tried again.
+/// An Event that the server rejects with 403 is not tried again.
 #[tokio::test(start_paused = true)]
 async fn a091_a_rejected_event_is_not_tried_again() {
     let stage = settled().await;
@@ -195,8 +195,8 @@ async fn a091_a_rejected_event_is_not_tried_again() {
     assert_eq!(writes(&stage.api, from).len(), 1);
 }
 
-/// The same line: what got no answer is tried again until it has one, but not at full
-/// speed; an outage is no fault of the Event.
+/// The same line: an Event without a response is tried again until it has one, but not without a
+/// pause; an outage is no fault of the Event.
 #[tokio::test(start_paused = true)]
 async fn a091_an_event_without_a_response_is_tried_again() {
     let stage = settled().await;
@@ -213,7 +213,7 @@ async fn a091_an_event_without_a_response_is_tried_again() {
     assert!(waited >= Duration::from_secs(5), "{waited:?}");
 }
 
-/// Events that nobody takes hold up neither lease nor status.
+/// Events that the server does not accept delay neither lease nor status.
 #[tokio::test(start_paused = true)]
 async fn a092_a_blocked_sink_of_events_delays_nothing() {
     let stage = settled().await;
@@ -239,17 +239,17 @@ async fn a092_a_blocked_sink_of_events_delays_nothing() {
     }
 }
 
-/// A kill for want of memory on the machine is one `SystemOOM` that names victim and pid; one at a
+/// An OOM kill of the whole machine is one `SystemOOM` that names victim and PID; one at a
 /// cgroup's limit is none.
 #[tokio::test(start_paused = true)]
 async fn a093_only_kills_of_the_whole_node_are_system_oom() {
     let stage = settled().await;
     stage.host.oom(CONTAINER, 1, 1);
-    let own_limit = Kill {
+    let container_limit = Kill {
         limit: Limit::Of(CONTAINER),
         ..global(1234)
     };
-    stage.node.kernel().oom_kill(own_limit).await;
+    stage.node.kernel().oom_kill(container_limit).await;
     pass(PERIOD).await;
     assert_eq!(stage.view().messages("SystemOOM"), [""; 0]);
 
@@ -264,8 +264,8 @@ async fn a093_only_kills_of_the_whole_node_are_system_oom() {
     assert_eq!(stage.view().event_counts()["SystemOOM"], 1);
 }
 
-/// A shutdown that logind announces makes Ready False at once, and an Event; called off, Ready is
-/// True again at once, not at the next tick. The lease is renewed meanwhile.
+/// A shutdown that logind announces sets Ready to False at once, with an Event; if it is cancelled,
+/// Ready is True again at once, not at the next tick. The lease is renewed meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a094_a_shutdown_is_reported_at_once_and_so_is_its_cancellation() {
     let stage = settled().await;
@@ -273,7 +273,7 @@ async fn a094_a_shutdown_is_reported_at_once_and_so_is_its_cancellation() {
     let before = stage.api.now();
     stage
         .node
-        .logind_says(PowerMessage::ShuttingDown(None))
+        .send_from_logind(PowerMessage::ShuttingDown(None))
         .await;
     let (ready, at) = view.becomes("Ready", "False", SOON).await;
     assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
@@ -286,7 +286,7 @@ async fn a094_a_shutdown_is_reported_at_once_and_so_is_its_cancellation() {
     assert_eq!(view.renewals().len(), renewed + 3, "it still lives");
 
     let before = stage.api.now();
-    stage.node.logind_says(PowerMessage::Cancelled).await;
+    stage.node.send_from_logind(PowerMessage::Cancelled).await;
     let (_, at) = view.becomes("Ready", "True", SOON).await;
     assert!(at - before < Duration::from_millis(1), "{:?}", at - before);
     pass(PERIOD).await;

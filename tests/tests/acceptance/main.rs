@@ -1,10 +1,10 @@
-//! What a node agent promises to whoever watches the API server, line by line.
+//! The requirements on a node agent at the API server, line by line.
 //!
-//! A test is called `aNNN_what_is_true` after the number of its line, and its doc comment is that
-//! line in our words; where we differ from a kubelet on purpose it says so. Several tests may share
+//! A test is called `aNNN_what_is_true` after the number of its line, and its doc comment is the
+//! text of that line; it states intentional differences from a kubelet. Several tests may share
 //! a number: the line is the first one's doc comment. `cargo xtask acceptance` runs them and prints
-//! the lines with their results. Lines that are not ours stand there too, each with a reason
-//! (`xtask/src/acceptance/not_ours.rs`).
+//! the lines with their results. Lines that do not apply are printed too, each with a reason
+//! (`xtask/src/acceptance/not_applicable.rs`).
 
 mod bad_days;
 /// 88 to 94.

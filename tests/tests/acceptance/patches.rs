@@ -10,7 +10,7 @@ use nodepulse_tests::view::NODES;
 use serde_json::{Value, json};
 
 use super::status_loop::{
-    FEW, OWN, STATUS, TICK, TRANSITION, bodies, busy, calm, change, conditions, crowd,
+    CONDITION_TYPES, FEW, STATUS, TICK, TRANSITION, bodies, busy, calm, change, conditions, crowd,
 };
 
 /// Every patch goes to the status, as a strategic merge.
@@ -28,7 +28,7 @@ async fn a027_patches_are_strategic_merges_of_the_status() {
     }
 }
 
-/// No patch says anything of the spec, or of a version.
+/// No patch contains a part of the spec, or a version.
 #[tokio::test(start_paused = true)]
 async fn a028_patches_contain_no_spec_and_no_version() {
     for body in bodies(&busy().await) {
@@ -37,7 +37,7 @@ async fn a028_patches_contain_no_spec_and_no_version() {
     }
 }
 
-/// A patch of conditions lists the types of all, in their order.
+/// A patch of conditions lists all types, in their order.
 #[tokio::test(start_paused = true)]
 async fn a029_patches_contain_the_order_of_all_conditions() {
     let stage = calm().await;
@@ -51,7 +51,7 @@ async fn a029_patches_contain_the_order_of_all_conditions() {
     crowd(&stage).await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     pass(TRANSITION * 2).await;
-    let mut expected = OWN.to_vec();
+    let mut expected = CONDITION_TYPES.to_vec();
     expected.insert(1, "KernelDeadlock");
     let bodies = bodies(&stage).split_off(before);
     assert!(2 <= bodies.len());
@@ -62,7 +62,7 @@ async fn a029_patches_contain_the_order_of_all_conditions() {
     }
 }
 
-/// Addresses that differ are replaced as a whole list.
+/// Addresses that differ are replaced as a list.
 #[tokio::test(start_paused = true)]
 async fn a030_addresses_are_replaced_as_a_list() {
     let stage = calm().await;
@@ -83,7 +83,7 @@ async fn a030_addresses_are_replaced_as_a_list() {
     assert_eq!(view.node().unwrap()["status"]["addresses"], whole);
 }
 
-/// Conditions of others are carried through, byte for byte, and are in no patch.
+/// Conditions of other clients are preserved, byte for byte, and are in no patch.
 #[tokio::test(start_paused = true)]
 async fn a031_conditions_of_other_clients_are_not_changed() {
     let api = in_memory();
@@ -112,7 +112,7 @@ async fn a031_conditions_of_other_clients_are_not_changed() {
     }
 }
 
-/// All conditions of ours carry one heartbeat in one patch.
+/// All conditions have one heartbeat in one patch.
 #[tokio::test(start_paused = true)]
 async fn a033_one_heartbeat_for_all() {
     let stage = busy().await;
@@ -124,18 +124,22 @@ async fn a033_one_heartbeat_for_all() {
             .iter()
             .map(|c| c["lastHeartbeatTime"].to_string())
             .collect();
-        assert_eq!((types.len(), times.len()), (OWN.len(), 1), "{body}");
+        assert_eq!(
+            (types.len(), times.len()),
+            (CONDITION_TYPES.len(), 1),
+            "{body}"
+        );
         beats += 1;
     }
     assert!(5 <= beats);
 }
 
-/// A transition time moves with the status, and with nothing else.
+/// A transition time changes with the status, and with nothing else.
 #[tokio::test(start_paused = true)]
 async fn a034_transition_times_change_with_the_status_only() {
     let stage = calm().await;
     let view = stage.view();
-    let times = || OWN.map(|type_| view.condition(type_)["lastTransitionTime"].clone());
+    let times = || CONDITION_TYPES.map(|type_| view.condition(type_)["lastTransitionTime"].clone());
     let first = times();
     pass(TRANSITION * 2).await;
     assert_eq!(times(), first, "heartbeats");
@@ -144,7 +148,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     view.becomes("PIDPressure", "True", SOON).await;
     let up = times();
     let moved = |before: &[Value; 5], after: &[Value; 5]| {
-        let pairs = OWN.into_iter().zip(before.iter().zip(after));
+        let pairs = CONDITION_TYPES.into_iter().zip(before.iter().zip(after));
         pairs
             .filter(|(_, (before, after))| before != after)
             .map(|(type_, _)| type_)
@@ -165,7 +169,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     assert_eq!(times(), up);
 }
 
-/// A quantity that the server spells in another way is no change.
+/// A quantity that the server writes in another notation is no change.
 #[tokio::test(start_paused = true)]
 async fn a035_another_spelling_is_no_change() {
     let stage = calm().await;
@@ -188,7 +192,7 @@ async fn a035_another_spelling_is_no_change() {
     );
 }
 
-/// An annotation that somebody edits is no reason to write.
+/// An annotation that another client changes is no reason to write.
 #[tokio::test(start_paused = true)]
 async fn a036_annotations_of_other_clients_are_no_change() {
     let stage = calm().await;
@@ -202,7 +206,7 @@ async fn a036_annotations_of_other_clients_are_no_change() {
     assert_eq!(stage.view().patches().len(), before);
 }
 
-/// A label for system or architecture that is taken away comes back within one tick.
+/// A deleted label for system or architecture is restored within one tick.
 #[tokio::test(start_paused = true)]
 async fn a037_deleted_stable_labels_are_restored() {
     for label in ["kubernetes.io/os", "kubernetes.io/arch"] {
@@ -218,7 +222,7 @@ async fn a037_deleted_stable_labels_are_restored() {
     }
 }
 
-/// Conditions that the control plane has set to Unknown are put right within one tick, and told.
+/// Conditions that the control plane has set to Unknown are corrected within one tick, with an Event.
 #[tokio::test(start_paused = true)]
 async fn a038_unknown_conditions_are_corrected() {
     let stage = calm().await;
@@ -238,7 +242,7 @@ async fn a038_unknown_conditions_are_corrected() {
         }
     });
     pass(TICK).await;
-    let statuses = OWN.map(|type_| view.status(type_));
+    let statuses = CONDITION_TYPES.map(|type_| view.status(type_));
     assert_eq!(statuses, ["False", "False", "False", "False", "True"]);
     assert_eq!(view.condition("Ready")["reason"], "KubeletReady");
     assert_eq!(

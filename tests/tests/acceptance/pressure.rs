@@ -13,8 +13,8 @@ use serde_json::Value;
 
 /// What a request takes in memory.
 pub const AT_ONCE: Duration = Duration::from_millis(5);
-/// The longest that nobody looks.
-pub const LOOK: Duration = Duration::from_secs(10);
+/// The longest time between two samples.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 pub const TRANSITION: Duration = Duration::from_mins(5);
 /// Room for 10,000 pids, of which the default threshold wants 500 left.
 pub const FEW: u64 = 200;
@@ -40,9 +40,9 @@ pub fn hard(node: Node, thresholds: &str) -> Node {
     node.config(|overrides| overrides.eviction_hard = Some(thresholds.to_owned()))
 }
 
-/// What the agent makes of a signal, once it has looked again.
+/// The agent's value of a signal, after its next sample.
 pub async fn signal(stage: &Stage, name: &str) -> Option<f64> {
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     let read = stage.node.scrape().await;
     read.value("nodepulse_signal_value", &[("signal", name)])
 }
@@ -52,7 +52,7 @@ pub async fn threshold(stage: &Stage, name: &str) -> Option<f64> {
     read.value("nodepulse_signal_threshold", &[("signal", name)])
 }
 
-/// The kernel tells of a crossing of the threshold on pids.
+/// The kernel reports that the PID threshold is exceeded.
 pub async fn crowd(stage: &Stage) {
     stage.host.tasks(MANY);
     let many = u32::try_from(MANY).unwrap();
@@ -63,12 +63,12 @@ pub fn since(stage: &Stage, type_: &str) -> Value {
     stage.view().condition(type_)["lastTransitionTime"].clone()
 }
 
-/// Exactly what the threshold wants is enough; one less is not.
+/// A signal at its threshold does not exceed it; one unit less does.
 #[tokio::test(start_paused = true)]
 async fn a061_a_threshold_is_exceeded_below_it_and_not_at_it() {
     let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
     stage.host.mem_working_set("15Gi").tasks(9_500);
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     for type_ in ["MemoryPressure", "PIDPressure"] {
         assert_eq!(
             stage.view().status(type_),
@@ -78,7 +78,7 @@ async fn a061_a_threshold_is_exceeded_below_it_and_not_at_it() {
     }
     let one_byte_less = (15 * GI + 1).to_string();
     stage.host.mem_working_set(&one_byte_less).tasks(9_501);
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     for type_ in ["MemoryPressure", "PIDPressure"] {
         assert_eq!(stage.view().status(type_), "True", "{type_} one below it");
     }
@@ -89,8 +89,8 @@ pub fn float(bytes: u64) -> f64 {
     f64::from(kib) * 1024.0
 }
 
-/// A soft threshold raises the condition at once: its grace period delays eviction, and nobody
-/// evicts here.
+/// A soft threshold sets the condition at once: its grace period delays eviction, and nodepulse does
+/// not evict.
 #[tokio::test(start_paused = true)]
 async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends() {
     let stage = settled(|node| {
@@ -102,14 +102,17 @@ async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends()
     })
     .await;
     stage.host.mem_working_set("14Gi");
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     assert_eq!(stage.view().status("MemoryPressure"), "False", "at it");
     stage.host.mem_working_set("15Gi");
-    let (_, _) = stage.view().becomes("MemoryPressure", "True", LOOK).await;
+    let (_, _) = stage
+        .view()
+        .becomes("MemoryPressure", "True", SAMPLE_INTERVAL)
+        .await;
 }
 
-/// Once the signal has recovered the condition stays True for a full transition period after the
-/// last crossing, and then becomes False; also across restarts, where we differ from a kubelet.
+/// After the signal has recovered the condition remains True for a full transition period after the
+/// threshold was last exceeded, and then becomes False; also across restarts, unlike in a kubelet.
 #[tokio::test(start_paused = true)]
 async fn a066_a_condition_remains_true_for_the_transition_period() {
     let stage = settled(|node| node).await;
@@ -124,16 +127,19 @@ async fn a066_a_condition_remains_true_for_the_transition_period() {
         "True",
         "one moment before"
     );
-    let (_, at) = stage.view().becomes("PIDPressure", "False", LOOK).await;
-    let held = at - crossed;
+    let (_, at) = stage
+        .view()
+        .becomes("PIDPressure", "False", SAMPLE_INTERVAL)
+        .await;
+    let lasted = at - crossed;
     assert!(
-        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
-        "{held:?}"
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&lasted),
+        "{lasted:?}"
     );
 }
 
-/// The same line across restarts, where we differ from a kubelet: what was True before a restart is
-/// neither taken back and raised again nor held for longer.
+/// The same line across restarts, unlike in a kubelet: what was True before a restart is
+/// neither set to False and True again nor prolonged.
 #[tokio::test(start_paused = true)]
 async fn a066_a_condition_remains_true_across_a_restart() {
     let stage = settled(|node| node).await;
@@ -152,16 +158,16 @@ async fn a066_a_condition_remains_true_across_a_restart() {
     assert_eq!(stage.view().status("PIDPressure"), "True");
     assert_eq!(since(&stage, "PIDPressure"), began, "no new edge");
     let (_, at) = stage.view().becomes("PIDPressure", "False", SOON * 3).await;
-    let held = at - stopped;
+    let lasted = at - stopped;
     assert!(
-        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
-        "{held:?}"
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&lasted),
+        "{lasted:?}"
     );
     let edges = stage.view().event_counts();
     assert_eq!(edges["NodeHasInsufficientPID"], 1);
 }
 
-/// Crossing again within the period prolongs it, without another transition or Event.
+/// Exceeding the threshold again within the period prolongs it, without another transition or Event.
 #[tokio::test(start_paused = true)]
 async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_transition() {
     let stage = settled(|node| node).await;
@@ -182,10 +188,10 @@ async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_trans
         .view()
         .becomes("PIDPressure", "False", TRANSITION)
         .await;
-    let held = at - again;
+    let lasted = at - again;
     assert!(
-        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
-        "{held:?}"
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&lasted),
+        "{lasted:?}"
     );
 }
 
@@ -242,8 +248,8 @@ async fn a069_a_soft_threshold_needs_a_grace_period() {
     assert!(line.contains(words), "{line}");
 }
 
-/// Setting one hard threshold keeps the other defaults, where a kubelet drops them unless
-/// `mergeDefaultEvictionSettings` is true; here they go only where it is false.
+/// Setting one hard threshold keeps the other defaults. A kubelet drops them unless
+/// `mergeDefaultEvictionSettings` is true; nodepulse drops them only if it is false.
 #[tokio::test(start_paused = true)]
 async fn a070_one_threshold_does_not_change_the_other_defaults() {
     let others = ["nodefs.available", "nodefs.inodesFree", "pid.available"];
@@ -263,7 +269,7 @@ async fn a070_one_threshold_does_not_change_the_other_defaults() {
     }
 }
 
-/// The hard threshold on memory holds for the pods cgroup too, where `pods` is enforced and the
+/// The hard threshold on memory applies to the pods cgroup too, if `pods` is enforced and the
 /// cgroup has a limit.
 #[tokio::test(start_paused = true)]
 async fn a071_the_memory_threshold_applies_to_the_pods_cgroup() {
@@ -281,13 +287,13 @@ async fn a071_the_memory_threshold_applies_to_the_pods_cgroup() {
         })
         .await;
         stage.host.pods_working_set(used);
-        pass(LOOK).await;
+        pass(SAMPLE_INTERVAL).await;
         let status = stage.view().status("MemoryPressure");
         assert_eq!(status, expected, "{enforced:?}, {used}");
     }
 }
 
-/// Once met, a threshold with a minimum reclaim stays met until that is there too.
+/// Once exceeded, a threshold with a minimum reclaim remains exceeded until that is available too.
 #[tokio::test(start_paused = true)]
 async fn a073_a_minimum_reclaim_raises_the_level_at_which_a_threshold_is_no_longer_exceeded() {
     let stage = settled(|node| {
@@ -297,11 +303,14 @@ async fn a073_a_minimum_reclaim_raises_the_level_at_which_a_threshold_is_no_long
     })
     .await;
     stage.host.mem_working_set("14500Mi");
-    pass(LOOK).await;
+    pass(SAMPLE_INTERVAL).await;
     assert_eq!(stage.view().status("MemoryPressure"), "False", "never met");
 
     stage.host.mem_working_set("15500Mi");
-    stage.view().becomes("MemoryPressure", "True", LOOK).await;
+    stage
+        .view()
+        .becomes("MemoryPressure", "True", SAMPLE_INTERVAL)
+        .await;
     stage.host.mem_working_set("14500Mi");
     pass(TRANSITION * 3).await;
     assert_eq!(
@@ -311,15 +320,19 @@ async fn a073_a_minimum_reclaim_raises_the_level_at_which_a_threshold_is_no_long
     );
     let reclaimed = stage.api.now();
     stage.host.mem_working_set("14Gi");
-    let longest = TRANSITION + LOOK;
+    let longest = TRANSITION + SAMPLE_INTERVAL;
     let (_, at) = stage
         .view()
         .becomes("MemoryPressure", "False", longest)
         .await;
-    assert!(TRANSITION - LOOK <= at - reclaimed, "{:?}", at - reclaimed);
+    assert!(
+        TRANSITION - SAMPLE_INTERVAL <= at - reclaimed,
+        "{:?}",
+        at - reclaimed
+    );
 }
 
-/// A signal moves the condition of its own resource and no other.
+/// A signal changes the condition of its resource and no other.
 #[tokio::test(start_paused = true)]
 async fn a075_each_signal_sets_one_condition() {
     type Change = fn(&MadeUpHost);
@@ -337,7 +350,7 @@ async fn a075_each_signal_sets_one_condition() {
         let thresholds = format!("nodefs.inodesFree<0%,{disk}");
         let stage = settled(|node| hard(node, &thresholds)).await;
         change(&stage.host);
-        pass(LOOK).await;
+        pass(SAMPLE_INTERVAL).await;
         let all = ["MemoryPressure", "DiskPressure", "PIDPressure"];
         let under: Vec<_> = all
             .into_iter()
@@ -347,11 +360,11 @@ async fn a075_each_signal_sets_one_condition() {
     }
 }
 
-/// With every event source off, pressure is met within ten seconds by looking. The API server has
-/// it at once, where a kubelet waits for its next tick.
+/// With every event source off, pressure is detected within ten seconds by sampling. The API server
+/// gets it at once; a kubelet waits for its next tick.
 #[tokio::test(start_paused = true)]
 async fn a076_without_events_pressure_is_detected_within_ten_seconds() {
-    // Some of them just after a look.
+    // Some of them just after a sample.
     for phase in [61_000, 64_900, 70_200, 73_400] {
         let stage = settled(Node::on_files).await;
         pass(Duration::from_millis(phase)).await;
@@ -360,13 +373,16 @@ async fn a076_without_events_pressure_is_detected_within_ten_seconds() {
         for type_ in ["MemoryPressure", "PIDPressure"] {
             let (_, at) = stage.view().becomes(type_, "True", SOON * 2).await;
             let late = at - crossed;
-            assert!(late <= LOOK + AT_ONCE, "{type_}, {phase} ms: {late:?} late");
+            assert!(
+                late <= SAMPLE_INTERVAL + AT_ONCE,
+                "{type_}, {phase} ms: {late:?} late"
+            );
         }
     }
 }
 
-/// With events, True is at the API server in milliseconds; False is never there before a full
-/// transition period has passed since it was last seen over, which is a kubelet's rule too.
+/// With events, True is at the API server within milliseconds; False never before a full
+/// transition period has passed since the threshold was last exceeded, as in a kubelet.
 #[tokio::test(start_paused = true)]
 async fn a077_events_accelerate_true_and_never_false() {
     let stage = settled(|node| node).await;
@@ -376,7 +392,7 @@ async fn a077_events_accelerate_true_and_never_false() {
         crowd(&stage).await;
         let (_, at) = stage.view().becomes("PIDPressure", "True", SOON).await;
         assert!(at - crossed <= AT_ONCE, "{:?} late", at - crossed);
-        // It is over for a while, and said to be over once more at the end of it.
+        // It ends for a while, and ends once more at the end of it.
         pass(Duration::from_secs(47)).await;
         let last = stage.api.now();
         crowd(&stage).await;

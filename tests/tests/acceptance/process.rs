@@ -21,7 +21,7 @@ fn on_files(further: &[&str]) -> Vec<String> {
     node_mode(&[&["--kernel-tier", "files"], further].concat())
 }
 
-/// On SIGTERM the lease stays, and so does Ready.
+/// On SIGTERM the lease remains, and so does Ready.
 #[tokio::test]
 async fn a095_the_end_of_the_process_does_not_change_the_node() {
     let dir = tempdir().unwrap();
@@ -49,7 +49,7 @@ fn holder(lease: Value) -> (Value, Value) {
     )
 }
 
-/// The program with these arguments in a network of its own, where only loopback is, and up.
+/// The program with these arguments in a separate network, with loopback only, which is up.
 /// `None`, and the test is skipped, if this user may not create one.
 fn alone(args: &[String]) -> Option<Process> {
     const UP: &str = "ip link set lo up && ip route add default dev lo && exec \"$@\"";
@@ -67,7 +67,7 @@ fn alone(args: &[String]) -> Option<Process> {
 }
 
 /// What a command prints in the network of a process.
-fn beside(agent: &Process, command: &[&str]) -> String {
+fn in_its_network(agent: &Process, command: &[&str]) -> String {
     let pid = agent.id().to_string();
     let output = Command::new("nsenter")
         .args(["-n", "-t", &pid])
@@ -77,14 +77,14 @@ fn beside(agent: &Process, command: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// `/healthz` on port 10248 answers `ok` with 200, and from loopback only.
+/// `/healthz` on port 10248 returns `ok` with 200, and on loopback only.
 #[tokio::test]
 async fn a096_healthz_answers_where_a_kubelet_answers() {
     const ASK: &str = "exec 3<>/dev/tcp/127.0.0.1/10248; \
          printf 'GET /healthz HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&3; cat <&3";
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
-    // Out of reach of where the agent is: it answers whoever asks nevertheless.
+    // Not reachable from the agent's network, but it answers every other client.
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME).display().to_string();
     let serve = [
         "--kubeconfig",
@@ -95,12 +95,14 @@ async fn a096_healthz_answers_where_a_kubelet_answers() {
     let Some(agent) = alone(&on_files(&serve)) else {
         return;
     };
-    agent.says("serving address=127.0.0.1:10248", SOON).await;
-    let answer = beside(&agent, &["bash", "-c", ASK]);
+    agent
+        .wait_for_line("serving address=127.0.0.1:10248", SOON)
+        .await;
+    let answer = in_its_network(&agent, &["bash", "-c", ASK]);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
     // 10248 in hexadecimal, and who may come.
-    let tcp = beside(&agent, &["cat", "/proc/net/tcp", "/proc/net/tcp6"]);
+    let tcp = in_its_network(&agent, &["cat", "/proc/net/tcp", "/proc/net/tcp6"]);
     let open = tcp
         .lines()
         .filter(|line| line.contains(":2808 ") && line.contains(" 0A "));
@@ -111,7 +113,7 @@ async fn a096_healthz_answers_where_a_kubelet_answers() {
 
 /// How many connections were asked for in the network of a process.
 fn dials(agent: &Process) -> u64 {
-    let counters = beside(agent, &["cat", "/proc/net/snmp"]);
+    let counters = in_its_network(agent, &["cat", "/proc/net/snmp"]);
     let mut of_tcp = counters.lines().filter(|line| line.starts_with("Tcp: "));
     let (names, values) = of_tcp.next().zip(of_tcp.next()).expect("counters of TCP");
     let mut both = names.split(' ').zip(values.split(' '));
@@ -119,7 +121,7 @@ fn dials(agent: &Process) -> u64 {
     opens.expect("the count").1.parse().expect("a number")
 }
 
-/// The service manager hears once that we are ready, and at half of its patience that we turn.
+/// The service manager is notified once of readiness, and the watchdog at half of its interval.
 #[tokio::test(start_paused = true)]
 async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     const HALF: Duration = Duration::from_secs(15);
@@ -143,7 +145,7 @@ async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     assert_eq!(others, ["READY=1"]);
     assert!((39..=41).contains(&beats.len()), "{}", beats.len());
     for (one, next) in beats.iter().zip(beats.iter().skip(1)) {
-        // Earlier where that saves a wake-up, never later.
+        // Earlier if that saves a wake-up, never later.
         let earliest = HALF - Duration::from_millis(500);
         let gap = *next - *one;
         assert!(
@@ -154,13 +156,13 @@ async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     stage.node.stop().await.unwrap();
 }
 
-/// Without a kubeconfig no connection is attempted, to whomever; with one, there is by then.
+/// Without a kubeconfig no connection is opened, to any host; with one, there is one by then.
 #[tokio::test]
 async fn a098_without_a_kubeconfig_no_connection_is_opened() {
     let Some(without) = alone(&on_files(&[])) else {
         return;
     };
-    without.says("kernel line", SOON).await;
+    without.wait_for_line("kernel line", SOON).await;
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME).display().to_string();
@@ -206,8 +208,8 @@ async fn a099_an_idle_node_sends_few_requests() {
     }
 }
 
-/// Whatever happens to the node, every request of its agent is one that the rules for nodes allow
-/// (here those of our own API server; a real cluster has not been asked).
+/// Whatever happens to the node, every request of its agent is permitted by the rules for nodes
+/// (here those of the embedded API server; a real cluster was not tested).
 #[tokio::test(start_paused = true)]
 async fn a100_every_request_is_permitted_for_a_node() {
     let stage = settled().await;

@@ -30,7 +30,7 @@ async fn a045_memory_is_memtotal() {
     assert_eq!(status["capacity"]["memory"], "16374033Ki");
 }
 
-/// The capacity of cpu is the number of logical processors that are online.
+/// The capacity of cpu is the number of logical processors online.
 #[tokio::test(start_paused = true)]
 async fn a046_cpus_are_those_online() {
     const ONLINE: &str = "sys/devices/system/cpu/online";
@@ -72,7 +72,7 @@ async fn a047_pods_by_node_and_by_processor() {
     }
 }
 
-/// By default all memory but 100Mi and all huge pages is handed out, and never less than nothing.
+/// By default all memory but 100Mi and all huge pages is allocatable, and never less than zero.
 #[tokio::test(start_paused = true)]
 async fn a048_allocatable_memory() {
     let (small, large) = ("2048kB", "1048576kB");
@@ -100,7 +100,7 @@ async fn a048_allocatable_memory() {
     }
 }
 
-/// By default all storage but a tenth, as a 32-bit float has it, is handed out.
+/// By default all storage but a tenth, in 32-bit floating point, is allocatable.
 #[tokio::test(start_paused = true)]
 async fn a049_allocatable_storage() {
     let thresholds = |overrides: &mut Overrides| overrides.eviction_hard = None;
@@ -111,7 +111,7 @@ async fn a049_allocatable_storage() {
     assert_eq!(allocatable, capacity - reserved);
 }
 
-/// What is reserved for the system and for agents is handed out by neither; ids are not in it.
+/// Reservations for the system and for agents are not allocatable; the keys for PIDs are ignored.
 #[tokio::test(start_paused = true)]
 async fn a050_reservations_are_subtracted() {
     let status = status(
@@ -130,7 +130,7 @@ async fn a050_reservations_are_subtracted() {
     }
 }
 
-/// Swap is told in bytes, and not at all where there is none.
+/// Swap is reported in bytes, and omitted if there is none.
 #[tokio::test(start_paused = true)]
 async fn a053_swap_in_bytes() {
     for (kib, expected) in [(0, Value::Null), (2_097_148, json!(2_147_479_552_u64))] {
@@ -147,7 +147,7 @@ async fn a053_swap_in_bytes() {
     }
 }
 
-/// No limit on volumes is written, unless one is configured for schedulers of old.
+/// No limit on volumes is written, unless one is configured for old schedulers.
 #[tokio::test(start_paused = true)]
 async fn a060_no_limits_on_volumes() {
     let stage = stage(|_| (), |_| ()).await;

@@ -1,4 +1,4 @@
-//! What each field of the Node says.
+//! The contents of each field of the Node.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub fn hostname() -> Value {
 }
 
 /// An address of each family that this machine has, if it does.
-pub fn own_addresses() -> [Option<IpAddr>; 2] {
+pub fn local_addresses() -> [Option<IpAddr>; 2] {
     let host = MadeUpHost::calm();
     let all = addresses::network(&host.root()).unwrap().addresses;
     let usable = |ip: &IpAddr| match ip {
@@ -78,7 +78,7 @@ pub fn own_addresses() -> [Option<IpAddr>; 2] {
     })
 }
 
-/// A new Node has its conditions in the kubelet's order, Ready the last. Ours has one more before
+/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has one more before
 /// it.
 #[tokio::test(start_paused = true)]
 async fn a042_ready_is_the_last_condition() {
@@ -99,11 +99,11 @@ async fn a042_ready_is_the_last_condition() {
     }
 }
 
-/// Addresses are InternalIP and Hostname; with an address of each family both, as they were given.
+/// Addresses are InternalIP and Hostname; with an address of each family both, in the given order.
 #[tokio::test(start_paused = true)]
 async fn a043_addresses_in_their_order() {
     let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
-    let [v4, v6] = own_addresses();
+    let [v4, v6] = local_addresses();
     let Some(v4) = v4.map(|ip| ip.to_string()) else {
         return skip("no further address", "IPv4");
     };
@@ -120,7 +120,7 @@ async fn a043_addresses_in_their_order() {
     assert_eq!(turned["addresses"], expected);
 }
 
-/// An address that no interface has leaves the stored ones as they are, and the rest is written.
+/// With an address of no interface the stored addresses remain, and the rest is written.
 #[tokio::test(start_paused = true)]
 async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     let stored = json!([internal("198.51.100.7"), hostname()]);
@@ -138,7 +138,7 @@ async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     assert_ne!(status["nodeInfo"]["kernelVersion"], "2.6.32");
 }
 
-/// The three ids are the trimmed texts of their files; without a file they are empty.
+/// The three IDs are the trimmed contents of their files; without a file they are empty.
 #[tokio::test(start_paused = true)]
 async fn a051_ids_are_those_of_the_machine() {
     const FILES: [(&str, &str); 3] = [
@@ -155,7 +155,7 @@ async fn a051_ids_are_those_of_the_machine() {
         |_| (),
     )
     .await;
-    let gone = status(
+    let without_files = status(
         |host| {
             for (_, file) in FILES {
                 host.remove(file);
@@ -166,36 +166,36 @@ async fn a051_ids_are_those_of_the_machine() {
     .await;
     for (key, _) in FILES {
         assert_eq!(there["nodeInfo"][key], format!("The-{key}"));
-        assert_eq!(gone["nodeInfo"][key], "", "{key}");
+        assert_eq!(without_files["nodeInfo"][key], "", "{key}");
     }
-    assert_eq!(gone["conditions"][4]["status"], "True");
+    assert_eq!(without_files["conditions"][4]["status"], "True");
 }
 
-/// Another boot id than the stored one is one `Rebooted` in the life of a process, and is stored.
+/// A boot ID other than the stored one is one `Rebooted` in the life of a process, and is stored.
 #[tokio::test(start_paused = true)]
 async fn a052_a_reboot_is_reported_once() {
-    const OURS: &str = "00000000-0000-4000-8000-000000000003";
+    const BOOT_ID: &str = "00000000-0000-4000-8000-000000000003";
     let before = |node: &mut Value| node["status"]["nodeInfo"]["bootID"] = json!("before");
     let stage = adopted(before, |_| (), |node| node).await;
     let view = stage.view();
     let event = view.event("Rebooted", SOON).await;
     assert_eq!(event["type"], "Warning");
-    let expected = format!("Node worker-1 has been rebooted, boot id: {OURS}");
+    let expected = format!("Node worker-1 has been rebooted, boot id: {BOOT_ID}");
     assert_eq!(event["message"], expected);
     let stored = || view.node().unwrap()["status"]["nodeInfo"]["bootID"].clone();
-    assert_eq!(stored(), OURS);
+    assert_eq!(stored(), BOOT_ID);
 
     let mut node = view.node().unwrap();
     before(&mut node);
     stage.api.put_object(node);
     pass(TICK * 2).await;
-    assert_eq!(stored(), OURS);
-    let told = view.event_reasons();
-    assert_eq!(told.iter().filter(|r| *r == "Rebooted").count(), 1);
+    assert_eq!(stored(), BOOT_ID);
+    let reasons = view.event_reasons();
+    assert_eq!(reasons.iter().filter(|r| *r == "Rebooted").count(), 1);
     assert_eq!(view.event("Rebooted", SOON).await["count"], 1);
 }
 
-/// The version of a kube-proxy is empty, and what older agents wrote is cleared.
+/// The version of kube-proxy is empty, and a value written by older agents is cleared.
 #[tokio::test(start_paused = true)]
 async fn a054_no_kube_proxy() {
     let old = |node: &mut Value| node["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.20.0");
@@ -236,8 +236,8 @@ async fn a055_the_name_of_the_system() {
     assert_eq!(status["nodeInfo"]["osImage"], "Unknown");
 }
 
-/// The port of a kubelet is as configured, under a key with a capital. Ours leaves it out unless it
-/// is set, since nothing listens there.
+/// The port of the kubelet endpoint is as configured, under a key with a capital. nodepulse omits it
+/// unless it is set, because nothing listens there.
 #[tokio::test(start_paused = true)]
 async fn a056_the_port_is_as_configured() {
     for (port, expected) in [
@@ -264,7 +264,7 @@ pub fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), Setter
     Ok(())
 }
 
-/// Several things in the way of Ready are told as a list, in the documented order.
+/// Several reasons not to be Ready are reported as a list, in the documented order.
 #[tokio::test(start_paused = true)]
 async fn a058_every_reason_not_to_be_ready() {
     let no_runtime = "no container runtime configured";
@@ -294,7 +294,7 @@ async fn a058_every_reason_not_to_be_ready() {
     }
 }
 
-/// With nothing in the way Ready is True, in the kubelet's words.
+/// Without such a reason Ready is True, with the kubelet's message.
 #[tokio::test(start_paused = true)]
 async fn a059_no_reason_not_to_be_ready() {
     let stage = stage(|_| (), |_| ()).await;
@@ -369,7 +369,7 @@ async fn a_cordon_is_an_event_also_if_it_is_found_at_the_start() {
     let cordon = |node: &mut Value, on: bool| node["spec"]["unschedulable"] = json!(on);
     let stage = adopted(|node| cordon(node, true), |_| (), |node| node).await;
     let view = stage.view();
-    let told = || {
+    let reasons = || {
         let reasons = view.event_reasons().into_iter();
         reasons
             .filter(|reason| reason.ends_with("Schedulable"))
@@ -379,9 +379,9 @@ async fn a_cordon_is_an_event_also_if_it_is_found_at_the_start() {
     assert_eq!(event["type"], "Normal");
     let expected = "Node worker-1 status is now: NodeNotSchedulable";
     assert_eq!(event["message"], expected);
-    assert_eq!(told(), ["NodeNotSchedulable"]);
+    assert_eq!(reasons(), ["NodeNotSchedulable"]);
     pass(TICK * 3).await;
-    assert_eq!(told(), ["NodeNotSchedulable"], "once");
+    assert_eq!(reasons(), ["NodeNotSchedulable"], "once");
 
     let mut node = view.node().unwrap();
     cordon(&mut node, false);

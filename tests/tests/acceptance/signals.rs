@@ -7,10 +7,10 @@ use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::{SOON, skip};
 
-use super::pressure::{GI, LOOK, TRANSITION, float, settled, settled_on, signal};
+use super::pressure::{GI, SAMPLE_INTERVAL, TRANSITION, float, settled, settled_on, signal};
 
-/// With cgroup version 2, `memory.available` is `MemTotal` less anonymous and file memory that is not
-/// inactive: what the kernel itself uses does not count.
+/// With cgroup version 2, `memory.available` is `MemTotal` minus anonymous memory and active file
+/// memory: memory of the kernel does not count.
 #[tokio::test(start_paused = true)]
 async fn a062_on_cgroup_v2_available_memory_is_total_minus_anon_and_active_file() {
     let stage = settled(|node| node).await;
@@ -35,7 +35,7 @@ async fn a062_on_cgroup_v2_available_memory_is_total_minus_anon_and_active_file(
     }
 }
 
-/// The same line on version 1: the usage of the root less its inactive file memory, kernel and all.
+/// The same line on version 1: minus the usage of the root without inactive file memory.
 #[tokio::test(start_paused = true)]
 async fn a062_on_cgroup_v1_it_is_total_minus_usage_without_inactive_file() {
     for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
@@ -58,11 +58,11 @@ async fn a062_on_cgroup_v1_it_is_total_minus_usage_without_inactive_file() {
     }
 }
 
-/// `pid.available` is the lesser of the two limits, less all threads that `/proc/loadavg` counts.
+/// `pid.available` is the smaller of the two limits, minus all threads that `/proc/loadavg` counts.
 #[tokio::test(start_paused = true)]
 async fn a063_available_pids_are_the_smaller_limit_minus_all_threads() {
     let stage = settled(|node| node).await;
-    //  pid_max, threads-max, then what is available beside 900 threads
+    //  pid_max, threads-max, then what is available with 900 threads
     for (pid_max, threads_max, available) in [
         (4_194_304, 30_000, 29_100.0),
         (32_768, 128_000, 31_868.0),
@@ -77,7 +77,7 @@ async fn a063_available_pids_are_the_smaller_limit_minus_all_threads() {
     }
 }
 
-/// `nodefs.available` is what a user other than root may still write.
+/// `nodefs.available` is what users other than root may still write.
 #[tokio::test(start_paused = true)]
 async fn a064_space_reserved_for_root_is_not_available() {
     let stage = settled(|node| node).await;
@@ -95,15 +95,18 @@ async fn a064_space_reserved_for_root_is_not_available() {
         );
     }
     let capacity = float(found.blocks() * found.fragment_size());
-    let told = signal(&stage, "nodefs.available").await.unwrap() / capacity * 10_000.0;
-    let off = |share: u32| (told - f64::from(share)).abs();
-    assert!(off(available) < off(free), "{told}: {available} or {free}");
+    let share_available = signal(&stage, "nodefs.available").await.unwrap() / capacity * 10_000.0;
+    let off = |share: u32| (share_available - f64::from(share)).abs();
+    assert!(
+        off(available) < off(free),
+        "{share_available}: {available} or {free}"
+    );
 }
 
-/// A pods cgroup that has no limit, or is not there, raises nothing; and takes away what it raised. A
-/// source that is there and cannot be read is something else, where we differ from a kubelet, to which
-/// it is a threshold that is not met: after two sampling periods the condition is Unknown with the
-/// reason `SourceUnavailable`, never a guessed False or a stale True.
+/// A pods cgroup without a limit, or that does not exist, sets no condition, and ends one that it set.
+/// A source that exists and cannot be read is different, unlike in a kubelet, for which its threshold
+/// is not exceeded: after two sampling periods the condition is Unknown with the reason
+/// `SourceUnavailable`, never a guessed False or a stale True.
 #[tokio::test(start_paused = true)]
 async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source() {
     type Source = (&'static str, &'static str, &'static str);
@@ -115,9 +118,9 @@ async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source
     for (type_, file, expected) in rows {
         let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
         stage.host.remove(file);
-        pass(LOOK * 2 - SOON).await;
+        pass(SAMPLE_INTERVAL * 2 - SOON).await;
         assert_eq!(stage.view().status(type_), "False", "{file}: not yet");
-        pass(LOOK * 2 + SOON).await;
+        pass(SAMPLE_INTERVAL * 2 + SOON).await;
         let condition = stage.view().condition(type_);
         assert_eq!(condition["status"], expected, "{file}");
         let unknown = condition["reason"] == "SourceUnavailable";
@@ -125,7 +128,7 @@ async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source
     }
 }
 
-/// The same line: what a pods cgroup without a limit says.
+/// The same line: a pods cgroup without a limit has no signal.
 #[tokio::test(start_paused = true)]
 async fn a072_without_a_limit_the_pods_cgroup_is_no_source() {
     type Change = fn(&MadeUpHost);
@@ -151,10 +154,10 @@ async fn a072_without_a_limit_the_pods_cgroup_is_no_source() {
         stage.host.pods_limit("15Gi").pods_working_set("15Gi");
         stage
             .view()
-            .becomes("MemoryPressure", "True", LOOK * 2)
+            .becomes("MemoryPressure", "True", SAMPLE_INTERVAL * 2)
             .await;
         change(&stage.host);
-        let longest = TRANSITION + LOOK * 2;
+        let longest = TRANSITION + SAMPLE_INTERVAL * 2;
         stage
             .view()
             .becomes("MemoryPressure", "False", longest)
@@ -162,7 +165,7 @@ async fn a072_without_a_limit_the_pods_cgroup_is_no_source() {
     }
 }
 
-/// Percentages are a kubelet's to the last unit, 32-bit arithmetic and all.
+/// Percentages are a kubelet's to the last unit, including its 32-bit arithmetic.
 #[tokio::test(start_paused = true)]
 async fn a074_percentages_are_rounded_as_a_kubelet_rounds_them() {
     const BILLION: u64 = 1_000_000_000;
@@ -177,7 +180,7 @@ async fn a074_percentages_are_rounded_as_a_kubelet_rounds_them() {
         let stage = settled_on(host, |node| node.hard(&pids(share))).await;
         for (left, expected) in [(wanted, "False"), (wanted - 1, "True")] {
             stage.host.tasks(BILLION - left);
-            pass(LOOK).await;
+            pass(SAMPLE_INTERVAL).await;
             let status = stage.view().status("PIDPressure");
             assert_eq!(status, expected, "{left} is left of {wanted}, {share}");
         }
@@ -187,7 +190,7 @@ async fn a074_percentages_are_rounded_as_a_kubelet_rounds_them() {
     let stage = settled_on(host, |node| node.hard("memory.available<15%")).await;
     for (left, expected) in [(10_307_921_920, "False"), (10_307_921_919, "True")] {
         stage.host.mem_working_set(&(64 * GI - left).to_string());
-        pass(LOOK).await;
+        pass(SAMPLE_INTERVAL).await;
         assert_eq!(stage.view().status("MemoryPressure"), expected, "{left}");
     }
 }

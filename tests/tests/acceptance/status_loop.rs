@@ -1,4 +1,4 @@
-//! The status is computed every ten seconds, and sent when it has something to say.
+//! The status is computed every ten seconds, and sent if it has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +28,7 @@ pub const FEW: u64 = 200;
 pub const MANY: u64 = 9_600;
 
 /// In the order in which a new Node gets them. The fourth is not a kubelet's.
-pub const OWN: [&str; 5] = [
+pub const CONDITION_TYPES: [&str; 5] = [
     "MemoryPressure",
     "DiskPressure",
     "PIDPressure",
@@ -36,7 +36,7 @@ pub const OWN: [&str; 5] = [
     "Ready",
 ];
 
-/// A node that is there, whose agent has said what there is to say.
+/// A registered node, whose agent has sent its status.
 pub async fn calm() -> Stage {
     let stage = Stage::open(|node| node);
     stage.view().settled(SOON).await;
@@ -44,7 +44,7 @@ pub async fn calm() -> Stage {
     stage
 }
 
-/// Somebody else changes the Node.
+/// Another client changes the Node.
 pub fn change(stage: &Stage, with: impl FnOnce(&mut Value)) {
     let mut node = stage.view().node().unwrap();
     with(&mut node);
@@ -84,7 +84,7 @@ pub async fn busy() -> Stage {
     stage
 }
 
-/// The first sync of a process sends the status, even if only heartbeats differ.
+/// The first update of a process sends the status, even if only heartbeats differ.
 #[tokio::test(start_paused = true)]
 async fn a019_the_first_sync_always_sends() {
     let Stage { api, host, node } = calm().await;
@@ -99,10 +99,10 @@ async fn a019_the_first_sync_always_sends() {
         let keys: Vec<_> = condition.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["lastHeartbeatTime", "type"]);
     }
-    assert_eq!(conditions(&bodies[0]).len(), OWN.len());
+    assert_eq!(conditions(&bodies[0]).len(), CONDITION_TYPES.len());
 }
 
-/// An unchanged machine is not reported for two minutes, in which any change would have been seen
+/// An unchanged machine is not reported for two minutes, in which any change would have been detected
 /// at each tick.
 #[tokio::test(start_paused = true)]
 async fn a020_an_unchanged_status_is_not_sent() {
@@ -161,7 +161,7 @@ async fn a021_reports_are_sent_after_a_random_time_and_then_every_five_minutes()
     }
 }
 
-/// Over 200 restarts the first of these reports is spread over the whole of that time.
+/// Over 200 restarts, the first of these reports are spread over the whole of that time.
 #[tokio::test(start_paused = true)]
 async fn a022_first_reports_are_spread() {
     let Stage { api, host, node } = calm().await;
@@ -200,7 +200,7 @@ async fn a023_ticks_are_ten_seconds_apart_and_a_little_more() {
         let view = stage.view();
         view.settled(SOON).await;
         pass(Duration::from_secs(15)).await;
-        // Something to say that cannot be said: each tick tries.
+        // A change that cannot be sent: each tick tries.
         let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
         stage.api.faults().push(fault);
         let from = stage.api.now();
@@ -221,7 +221,7 @@ async fn a023_ticks_are_ten_seconds_apart_and_a_little_more() {
     }
 }
 
-/// A node at rest is never read.
+/// The Node of an idle node is never read.
 #[tokio::test(start_paused = true)]
 async fn a024_no_reads_at_rest() {
     let stage = calm().await;
@@ -236,7 +236,7 @@ async fn a024_no_reads_at_rest() {
     assert_eq!(stage.api.requests_where(reads), []);
 }
 
-/// A patch that fails is tried five times a tick, and the Node is read before each try but the
+/// A failed patch is tried five times a tick, and the Node is read before each attempt but the
 /// first.
 #[tokio::test(start_paused = true)]
 async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
@@ -246,7 +246,7 @@ async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
     let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
     stage.api.faults().push(fault);
     let from = stage.api.now();
-    // A label that others changed has to come back, so that there is something to say.
+    // A label that other clients changed has to be restored, so that there is a change.
     change(&stage, |node| {
         node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9")
     });
@@ -270,8 +270,8 @@ async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
     }
 }
 
-/// Where a kubelet drops connections after two failures in a tick, we drop one that is silent, at
-/// the first request without an answer; an answer, whatever it says, never drops it.
+/// A kubelet closes connections after two failures in a tick; nodepulse closes one without a response,
+/// at the first request; a response, whatever it contains, never closes it.
 #[tokio::test(start_paused = true)]
 async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
     let stage = calm().await;
@@ -302,7 +302,7 @@ async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
     assert_eq!(opened(), 2);
 }
 
-/// Where a kubelet waits for the next tick, an edge is sent at once.
+/// A kubelet waits for the next tick; nodepulse sends a changed condition at once.
 #[tokio::test(start_paused = true)]
 async fn a032_a_changed_condition_does_not_wait_for_the_tick() {
     let stage = calm().await;
@@ -312,7 +312,7 @@ async fn a032_a_changed_condition_does_not_wait_for_the_tick() {
     assert!(at - crossed <= AT_ONCE, "{:?}", at - crossed);
 }
 
-/// A request without an answer is given up after ten seconds, and the next is sent.
+/// A request without a response times out after ten seconds, and the next is sent.
 #[tokio::test(start_paused = true)]
 async fn a039_a_request_without_a_response_times_out() {
     let stage = calm().await;
@@ -330,8 +330,8 @@ async fn a039_a_request_without_a_response_times_out() {
     assert_eq!(gaps(&view.renewals()).last(), Some(&PERIOD));
 }
 
-/// A node that comes up is told to be ready within 300 ms of the end of what was in its way. In ours
-/// only the size of its storage can come late: here a volume's directory does not answer at first.
+/// A node that starts is reported to be ready within 300 ms of the end of the last reason against it.
+/// Only the size of its storage can be late: here a volume's directory does not respond at first.
 #[tokio::test(start_paused = true)]
 async fn a040_ready_is_reported_at_once_during_the_start() {
     const VOLUME: &str = "var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/1a";
@@ -345,7 +345,7 @@ async fn a040_ready_is_reported_at_once_during_the_start() {
         r#"{"driverName": "d.example.com", "volumeHandle": "vol-a"}"#,
     )
     .unwrap();
-    // Simulated time stands still for whoever waits.
+    // Simulated time is paused for a thread that waits.
     let hung = HungDirectory::over(&volume);
     let stage = Stage::on(&in_memory(), Arc::new(host), |node| node);
     let view = stage.view();
@@ -366,7 +366,7 @@ async fn a040_ready_is_reported_at_once_during_the_start() {
     stage.node.stop().await.unwrap();
 }
 
-/// Where only the update frequency is set, the status is also sent that often.
+/// If only the update frequency is set, the status is also sent that often.
 #[tokio::test(start_paused = true)]
 async fn a041_the_update_frequency_alone_is_the_report_frequency_too() {
     let every = |update: &'static str, report: Option<&'static str>| async move {

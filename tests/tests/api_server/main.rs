@@ -1,5 +1,5 @@
-//! The API server test double keeps the promises that the other tests rely on: what of them holds
-//! for real servers too is in `tests/cluster/answers.rs`.
+//! The API server test double has the properties that the other tests rely on: which of them
+//! real servers have too is in `tests/cluster/answers.rs`.
 
 mod client;
 
@@ -264,9 +264,13 @@ async fn a_client_certificate_identifies_the_user_over_tls() {
     let server = ApiServer::start().await;
     let admin = Client::over_tls(&server, &server.admin_kubeconfig(dir.path())).await;
     assert_eq!(admin.get("/api/v1/nodes").await.0, 200);
-    let own = Client::over_tls(&server, &server.node_kubeconfig(dir.path(), "worker-1")).await;
-    assert_eq!(own.post("/api/v1/nodes", node("worker-1")).await.0, 201);
-    assert_eq!(own.get("/api/v1/nodes").await.0, 403);
+    let node_client =
+        Client::over_tls(&server, &server.node_kubeconfig(dir.path(), "worker-1")).await;
+    assert_eq!(
+        node_client.post("/api/v1/nodes", node("worker-1")).await.0,
+        201
+    );
+    assert_eq!(node_client.get("/api/v1/nodes").await.0, 403);
     let last = server.requests().pop().unwrap();
     assert_eq!(
         (last.identity.as_str(), last.protocol.as_str()),
@@ -275,10 +279,10 @@ async fn a_client_certificate_identifies_the_user_over_tls() {
     assert_eq!((last.connection, last.status), (2, Some(403)));
     assert!(last.answered_at.is_some_and(|answered| answered >= last.at));
 
-    let nobody = server.token_kubeconfig(&dir.path().join("nobody"), "t");
-    let nobody = Client::over_tls(&server, &nobody).await;
-    assert_eq!(nobody.get("/api/v1/nodes").await.0, 403, "anonymous");
-    assert_eq!(nobody.get("/version").await.0, 200);
+    let anonymous = server.token_kubeconfig(&dir.path().join("anonymous"), "t");
+    let anonymous = Client::over_tls(&server, &anonymous).await;
+    assert_eq!(anonymous.get("/api/v1/nodes").await.0, 403, "anonymous");
+    assert_eq!(anonymous.get("/version").await.0, 200);
 }
 
 #[tokio::test]
@@ -424,7 +428,7 @@ async fn a_connection_gets_goaway_and_another_is_reset() {
     assert_eq!(
         server.object(NODE).unwrap()["status"]["phase"],
         "x",
-        "done, but not told"
+        "done, but without a response"
     );
 
     let before = server.connections().opened;

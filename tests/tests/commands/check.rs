@@ -127,7 +127,7 @@ async fn check_does_not_wait_for_a_silent_server() {
 
 #[tokio::test]
 async fn check_shows_the_pods_cgroup() {
-    //  what is there, what is configured, how it is taken, and what is said of it
+    //  what exists, what is configured, the result, and its text
     let rows = [
         ("kubepods", "", "ok", "/kubepods, found"),
         ("kubepods.slice", "", "ok", "/kubepods.slice, found"),
@@ -191,7 +191,7 @@ async fn check_prints_one_line_for_each_item_of_the_machine() {
     }
     assert_eq!(check.code, Some(0), "{check:?}");
 
-    // A root without anything in it: what cannot be looked at is said, and what is required missing.
+    // An empty root: what cannot be read is reported, and what is required is missing.
     let dir = tempdir().unwrap();
     let config = dir.path().join("config.yaml");
     fs::write(

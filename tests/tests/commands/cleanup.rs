@@ -52,10 +52,14 @@ async fn cleanup_removes_nodepulse_conditions_and_taints_and_changes_no_other_by
         condition("KernelDeadlock"),
     ]);
     let taint = json!({"key": "example.com/a", "value": "b", "effect": "NoExecute"});
-    let ours = json!({"key": "nodepulse.dev/memory-low", "effect": "NoSchedule"});
+    let memory_low = json!({"key": "nodepulse.dev/memory-low", "effect": "NoSchedule"});
     // More than one page of them.
     for n in 0..60 {
-        api.put_object(node(&format!("worker-{n}"), &mixed, &json!([ours, taint])));
+        api.put_object(node(
+            &format!("worker-{n}"),
+            &mixed,
+            &json!([memory_low, taint]),
+        ));
     }
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -83,8 +87,8 @@ async fn cleanup_removes_nodepulse_conditions_and_taints_and_changes_no_other_by
         &kubeconfig,
     ];
     let taints = finished(args, "").await;
-    let told = "worker-2: 0 conditions and 1 taints removed\n";
-    assert_eq!(taints.stdout, told, "{taints:?}");
+    let expected_line = "worker-2: 0 conditions and 1 taints removed\n";
+    assert_eq!(taints.stdout, expected_line, "{taints:?}");
     let stored = &api.object("/api/v1/nodes/worker-2").unwrap();
     assert_eq!(stored["status"]["conditions"], mixed);
     assert_eq!(stored["spec"]["taints"], json!([taint]));
@@ -154,15 +158,15 @@ async fn cleanup_continues_after_a_failure_and_reports_it() {
         "{all:?}"
     );
 
-    let gone = [
+    let missing = [
         "cleanup",
         "--node-name",
         "worker-9",
         "--kubeconfig",
         &kubeconfig,
     ];
-    let gone = finished(gone, "").await;
-    assert_eq!(gone.code, Some(0), "nothing is left there: {gone:?}");
+    let missing = finished(missing, "").await;
+    assert_eq!(missing.code, Some(0), "nothing is left there: {missing:?}");
 }
 
 /// A Job of an upgrade runs it so, and an upgrade is not to fail with one Node.
@@ -171,10 +175,10 @@ async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
-    let ours = json!([{"key": "nodepulse.dev/memory-low", "effect": "NoSchedule"}]);
+    let memory_low = json!([{"key": "nodepulse.dev/memory-low", "effect": "NoSchedule"}]);
     let path = |name: &str| format!("/api/v1/nodes/{name}");
     for name in ["worker-1", "worker-2", "worker-3"] {
-        api.put_object(node(name, &json!([condition("PIDsLow")]), &ours));
+        api.put_object(node(name, &json!([condition("PIDsLow")]), &memory_low));
     }
     let faults = [
         Fault::on("PATCH", &path("worker-1"), Effect::Status(500)),
@@ -224,5 +228,5 @@ async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
         &kubeconfig,
     ];
     let none = finished(args, "").await;
-    assert_eq!(none.code, Some(1), "nothing was looked at: {none:?}");
+    assert_eq!(none.code, Some(1), "no Node was read: {none:?}");
 }

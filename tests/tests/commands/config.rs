@@ -79,7 +79,7 @@ async fn the_printed_configuration_is_valid_and_equivalent() {
     assert_eq!(validated.code, Some(0), "{validated:?}");
 }
 
-/// Those that a kubelet has too, by its name where that is another one.
+/// Those that a kubelet has too, by its name if that differs.
 #[tokio::test]
 async fn a_kubelets_flag_is_applied() {
     //  flag, its value, what is printed, and after whom

@@ -1,4 +1,4 @@
-//! The commands beside `run`, as an operator types them: the real program against a real socket.
+//! The commands other than `run`, as an operator types them: the real program against a real socket.
 
 /// `nodepulse check`.
 mod check;
@@ -52,13 +52,13 @@ async fn an_invalid_call_is_refused_in_one_line() {
     };
     let good = write("good/config.yaml", HEAD);
     let bad = write("bad.yaml", &format!("{HEAD}maxPods: many\n"));
-    let beside = write("beside/config.yaml", HEAD);
-    write("beside/conf.d/10.yaml", &format!("{HEAD}maxPod: 1\n"));
+    let with_directory = write("other/config.yaml", HEAD);
+    write("other/conf.d/10.yaml", &format!("{HEAD}maxPod: 1\n"));
     let wrong = write("wrong.yaml", HEAD);
     let absent = text(&dir.path().join("absent"));
     let rows: [(&[&str], [&str; 3]); 13] = [
         (
-            &["run", "--config", &beside],
+            &["run", "--config", &with_directory],
             ["conf.d/10.yaml", "maxPod", "maxPods"],
         ),
         (

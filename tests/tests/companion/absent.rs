@@ -10,8 +10,8 @@ use nodepulse_tests::node::{Node, in_memory, pass};
 use nodepulse_tests::view::{EVENTS, View};
 
 use crate::{
-    LOOK, NODE, SHORT, STATUS, Sim, TRANSITION, calm, cluster, grant, kubelets_node, lines,
-    patches, says_only_its_own,
+    NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, calm, cluster, grant, kubelets_node,
+    lines, patches, writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
     assert!(late <= Duration::from_secs(46), "{late:?} late");
     assert_eq!(condition["reason"], "LowPIDs");
     assert_eq!(sim.view().condition_types().len(), 14);
-    says_only_its_own(&sim.api);
+    writes_only_nodepulse_fields(&sim.api);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,9 +146,9 @@ async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail()
     sim.view().becomes("PIDsLow", "True", SOON).await;
     pass(Duration::from_secs(1)).await;
     assert_eq!(faults.pending(), 0, "all five tries have failed");
-    sim.view().event("LowPIDs", LOOK * 2).await;
+    sim.view().event("LowPIDs", SAMPLE_INTERVAL * 2).await;
     pass(Duration::from_mins(6)).await;
-    assert_eq!(sim.view().event_counts()["LowPIDs"], 1, "told once");
+    assert_eq!(sim.view().event_counts()["LowPIDs"], 1, "reported once");
 }
 
 #[tokio::test(start_paused = true)]

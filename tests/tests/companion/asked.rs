@@ -10,8 +10,8 @@ use nodepulse_tests::node::{Node, pass};
 use serde_json::{Value, json};
 
 use crate::{
-    AT_ONCE, LOOK, NODE, Sim, TRANSITION, calm, cluster, kubelets_node, pods_pressure, told_types,
-    types,
+    AT_ONCE, NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, condition_types, kubelets_node,
+    pods_pressure, types,
 };
 
 #[tokio::test(start_paused = true)]
@@ -30,7 +30,7 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
     pods_pressure(&host, "io", 80.0);
     let stall = Stall::new(StallOf::Pods, StallKind::Io);
     let at = BootNanos(0);
-    node.kernel().tell(Record::Stall { at, stall }).await;
+    node.kernel().send_record(Record::Stall { at, stall }).await;
     pass(Duration::from_secs(1)).await;
     let read = node.scrape().await;
     for type_ in types() {
@@ -57,13 +57,13 @@ async fn explain_and_metrics_show_nodepulse_conditions_as_on_the_node() {
         let body = sim.node.get(path).await.body;
         serde_json::from_str(&body).unwrap()
     };
-    let of = |told: &Value| -> Value {
-        let all = told["conditions"].as_array().unwrap();
+    let of = |status: &Value| -> Value {
+        let all = status["conditions"].as_array().unwrap();
         all.iter().find(|c| c["type"] == "PIDsLow").unwrap().clone()
     };
     let same = async || {
         let status = ask("/v1/status").await;
-        assert_eq!(told_types(&status), types());
+        assert_eq!(condition_types(&status), types());
         let there = of(&view.node().unwrap()["status"]);
         for field in ["status", "reason", "message", "lastTransitionTime"] {
             assert_eq!(of(&status)[field], there[field], "{field}");
@@ -84,20 +84,20 @@ async fn explain_shows_the_status_on_the_node_if_it_differs() {
     let sim = Sim::start().await;
     pass(Duration::from_mins(1)).await;
     let explained = async || -> Value {
-        let told = sim.node.get("/v1/explain").await.body;
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let mut all = told["conditions"].as_array().unwrap().iter();
+        let body = sim.node.get("/v1/explain").await.body;
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let mut all = body["conditions"].as_array().unwrap().iter();
         all.find(|c| c["type"] == "PIDsLow").unwrap().clone()
     };
     assert_eq!(explained().await.get("onNode"), None, "the same");
     sim.node.lose();
     sim.host.tasks(9_600);
     sim.node.kernel().pid_crossing(Side::Over, 9_600).await;
-    pass(LOOK).await;
-    let told = explained().await;
-    assert_eq!(told["status"], "True");
-    assert_eq!(told["onNode"]["status"], "False");
-    assert_eq!(told["onNode"]["reason"], "PIDsAvailable");
+    pass(SAMPLE_INTERVAL).await;
+    let condition = explained().await;
+    assert_eq!(condition["status"], "True");
+    assert_eq!(condition["onNode"]["status"], "False");
+    assert_eq!(condition["onNode"]["reason"], "PIDsAvailable");
     sim.node.reach();
     sim.view().becomes("PIDsLow", "True", TRANSITION).await;
     pass(Duration::from_secs(1)).await;

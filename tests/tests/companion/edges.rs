@@ -9,8 +9,8 @@ use nodepulse_tests::api_server::Recorded;
 use nodepulse_tests::node::{Limit, Node, pass};
 
 use crate::{
-    AT_ONCE, Cause, LOOK, NODE, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm, cluster, lines,
-    patches, says_only_its_own, theirs, told_types, types,
+    AT_ONCE, Cause, NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm, cluster,
+    condition_types, lines, patches, theirs, types, writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -25,7 +25,7 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
     assert_eq!(theirs(&sim.view().node().unwrap()), before);
     let all = sim.view().condition_types();
     assert_eq!(all.len(), 14);
-    // Where the API's merge puts what is new.
+    // At the place at which the API's merge inserts new ones.
     assert_eq!(all[..9], types());
     assert_eq!(all[13], "Ready");
     let rows = [
@@ -45,7 +45,7 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
         assert_eq!(condition["reason"], reason, "{type_}");
         assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
     }
-    says_only_its_own(&api);
+    writes_only_nodepulse_fields(&api);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,18 +93,18 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
     // Cause, how late, how long it lasts by itself, condition, reason, message, reason of the end.
     #[rustfmt::skip]
     let rows = [
-        (Memory, LOOK, LOOK, "MemoryLow", "LowMemory", format!("memory.available has been below 5% {lately}"), "MemoryAvailable"),
-        (PodsMemory, LOOK, LOOK, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below 5% {lately}"), "MemoryAvailable"),
-        (GlobalKill, none, LOOK, "MemoryLow", "GlobalOOMKill", "the kernel killed a process because the node was out of memory".to_owned(), "MemoryAvailable"),
+        (Memory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available has been below 5% {lately}"), "MemoryAvailable"),
+        (PodsMemory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below 5% {lately}"), "MemoryAvailable"),
+        (GlobalKill, none, SAMPLE_INTERVAL, "MemoryLow", "GlobalOOMKill", "the kernel killed a process because the node was out of memory".to_owned(), "MemoryAvailable"),
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
-        (Pids, none, LOOK, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
-        (PodsPids, LOOK, LOOK, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
+        (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
+        (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
         (Disk, none, none, "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
         (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were OOM-killed within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, LOOK, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
-        (Waits(StallOf::Node, StallKind::Io), none, LOOK, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, LOOK, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Io), none, LOOK, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {
         let sim = Sim::start().await;
@@ -112,7 +112,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         pass(Duration::from_secs(33)).await;
         let begun = sim.api.now();
         sim.begin(cause).await;
-        let (condition, at) = view.becomes(type_, "True", LOOK * 2).await;
+        let (condition, at) = view.becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         let took = at - begun;
         assert!(took <= late + AT_ONCE, "{type_} {reason}: {took:?} late");
         assert_eq!(condition["reason"], reason);
@@ -123,23 +123,25 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         assert_eq!(event["involvedObject"]["uid"], *uid);
         let only: Vec<_> = types()
             .into_iter()
-            .filter(|own| view.status(own) == "True")
+            .filter(|condition| view.status(condition) == "True")
             .collect();
         assert_eq!(only, [type_], "{reason}: alone");
 
         let over = sim.api.now();
         sim.end(cause).await;
-        let (condition, at) = view.becomes(type_, "False", TRANSITION + ten + LOOK).await;
-        let held = at - over;
+        let (condition, at) = view
+            .becomes(type_, "False", TRANSITION + ten + SAMPLE_INTERVAL)
+            .await;
+        let lasted = at - over;
         let longest = TRANSITION + lasts + AT_ONCE;
         assert!(
-            TRANSITION - AT_ONCE <= held && held <= longest,
-            "{reason}: {held:?}"
+            TRANSITION - AT_ONCE <= lasted && lasted <= longest,
+            "{reason}: {lasted:?}"
         );
         assert_eq!(condition["reason"], end);
         let event = view.event(end, SOON).await;
         assert_eq!(event["type"], "Normal", "{end}");
-        says_only_its_own(&sim.api);
+        writes_only_nodepulse_fields(&sim.api);
     }
 }
 
@@ -147,14 +149,20 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
 async fn the_message_of_a_condition_does_not_change_while_it_lasts() {
     let sim = Sim::start().await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     let first = sim.view().condition("MemoryLow");
     let before = patches(&sim.api).len();
     for used in [15_710, 15_720, 15_705, 15_730] {
         sim.host.mem_working_set(&format!("{used}Mi"));
         pass(Duration::from_secs(20)).await;
     }
-    assert_eq!(patches(&sim.api).len(), before, "no number is news");
+    assert_eq!(
+        patches(&sim.api).len(),
+        before,
+        "a changed number is no change"
+    );
     pass(TRANSITION * 2).await;
     let last = sim.view().condition("MemoryLow");
     assert_ne!(last["lastHeartbeatTime"], first["lastHeartbeatTime"]);
@@ -180,7 +188,7 @@ async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transi
     assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
 
     sim.host.mem_working_set(SHORT);
-    let (first, _) = view.becomes("MemoryLow", "True", LOOK * 2).await;
+    let (first, _) = view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
     pass(Duration::from_secs(30)).await;
     sim.kill(Limit::Machine).await;
     pass(Duration::from_millis(50)).await;
@@ -196,7 +204,7 @@ async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transi
 async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned_on_again() {
     let sim = Sim::start().await;
     let view = sim.view();
-    let has = || told_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());
+    let has = || condition_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());
     assert!(has());
     for (on, there) in [("false", false), ("true", true)] {
         let conditions = Some(format!("PIDsLow={on}"));
@@ -204,5 +212,5 @@ async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned
         pass(Duration::from_secs(2)).await;
         assert_eq!(has(), there, "{on}");
     }
-    says_only_its_own(&sim.api);
+    writes_only_nodepulse_fields(&sim.api);
 }

@@ -1,4 +1,4 @@
-//! Beside a kubelet: conditions of our own on its Node, and nothing else.
+//! Companion mode: nodepulse's conditions on a kubelet's Node, and nothing else.
 
 /// A Node that does not exist, or a server that refuses or does not answer.
 mod absent;
@@ -127,7 +127,7 @@ fn pods_pressure(host: &MadeUpHost, kind: &str, percent: f32) {
     host.write(&format!("sys/fs/cgroup/{PODS}/{kind}.pressure"), text);
 }
 
-/// A companion that has said its first words.
+/// A companion that has sent its first status.
 struct Sim {
     api: Arc<ApiServer>,
     host: Arc<MadeUpHost>,
@@ -182,7 +182,10 @@ impl Sim {
     async fn stall(&self, of: StallOf, kind: StallKind) {
         let stall = Stall::new(of, kind);
         let at = BootNanos(0);
-        self.node.kernel().tell(Record::Stall { at, stall }).await;
+        self.node
+            .kernel()
+            .send_record(Record::Stall { at, stall })
+            .await;
     }
 }
 
@@ -195,12 +198,12 @@ fn lines(requests: &[Recorded]) -> Vec<String> {
     requests.iter().map(line).collect()
 }
 
-/// The Node without what is ours, and without what every write changes.
+/// The Node without nodepulse's conditions and taints, and without what every write changes.
 fn theirs(node: &Value) -> String {
     let mut node = node.clone();
-    let ours = types();
+    let nodepulse_types = types();
     let conditions = node["status"]["conditions"].as_array_mut().unwrap();
-    conditions.retain(|c| !ours.contains(&c["type"].as_str().unwrap()));
+    conditions.retain(|c| !nodepulse_types.contains(&c["type"].as_str().unwrap()));
     if let Some(taints) = node["spec"]["taints"].as_array_mut() {
         taints.retain(|t| !t["key"].as_str().unwrap().starts_with("nodepulse.dev/"));
     }
@@ -210,8 +213,8 @@ fn theirs(node: &Value) -> String {
     node.to_string()
 }
 
-/// Whether every request of the companion so far says only what is its own to say.
-fn says_only_its_own(api: &ApiServer) {
+/// Whether every request of the companion so far contains only nodepulse's conditions and taints.
+fn writes_only_nodepulse_fields(api: &ApiServer) {
     let requests = api.requests_where(|request| request.identity == COMPANION);
     assert!(!requests.is_empty());
     for request in requests {
@@ -300,10 +303,10 @@ impl Sim {
     }
 }
 
-/// How long a look at files may take to come.
-const LOOK: Duration = Duration::from_secs(10);
+/// How long a sample of files may be delayed.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest that it takes until a source that cannot be read is lost: two sampling periods after the
-/// first look that failed.
+/// first sample that failed.
 const LOST: Duration = Duration::from_secs(40);
 
 fn taint_keys(view: View<'_>) -> Vec<String> {
@@ -318,7 +321,7 @@ fn tainting(node: Node) -> Node {
     node.config(|overrides| overrides.taints = Some("MemoryLow=NoSchedule".to_owned()))
 }
 
-fn told_types(status: &Value) -> Vec<String> {
+fn condition_types(status: &Value) -> Vec<String> {
     let conditions = status["conditions"].as_array().unwrap();
     let type_ = |c: &Value| c["type"].as_str().unwrap().to_owned();
     conditions.iter().map(type_).collect()

@@ -12,11 +12,11 @@ use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 
 use crate::{
-    Cause, LOOK, MEMORY_TAINT, NODE, SHORT, Sim, TRANSITION, cluster, grant, kubelets_node, lines,
-    patches, says_only_its_own, taint_keys, tainting, theirs,
+    Cause, MEMORY_TAINT, NODE, SAMPLE_INTERVAL, SHORT, Sim, TRANSITION, cluster, grant,
+    kubelets_node, lines, patches, taint_keys, tainting, theirs, writes_only_nodepulse_fields,
 };
 
-/// Somebody who writes to the Node all the time: a condition, a label and a taint of their own.
+/// A client that writes to the Node all the time: its condition, label and taint.
 async fn scribble(api: Arc<ApiServer>) {
     for n in 0_u64.. {
         pass(Duration::from_millis(50)).await;
@@ -37,7 +37,7 @@ async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let scribbler = tokio::spawn(scribble(Arc::clone(&api)));
-    // Two of our requests take longer than it takes somebody else to be quicker.
+    // Two of the agent's requests take longer than a write of another client.
     let slow = |request: &Recorded| request.method == "PATCH";
     let latency = Effect::Latency(Duration::from_millis(30));
     api.faults().push(Fault::when(slow, latency).always());
@@ -59,7 +59,7 @@ async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
     let conflicts = api.requests_where(|r| r.path == NODE && r.status == Some(409));
     assert!(
         !conflicts.is_empty(),
-        "nobody was quicker: {:#?}",
+        "no other client was quicker: {:#?}",
         lines(&api.requests())
     );
     let node = sim.view().node().unwrap();
@@ -75,7 +75,7 @@ async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
     expected["status"]["conditions"][4]["message"] = json!(message);
     assert_eq!(theirs(&node), theirs(&expected));
     assert!(8 <= patches(&api).len());
-    says_only_its_own(&api);
+    writes_only_nodepulse_fields(&api);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn a_condition_that_is_turned_off_is_removed_from_the_node_with_its_taint(
     pass(TRANSITION * 2).await;
     assert_eq!(sim.view().condition("MemoryLow"), Value::Null);
     let last = patches(&api).pop().unwrap().body.unwrap();
-    assert!(!last.to_string().contains("MemoryLow"), "said once: {last}");
+    assert!(!last.to_string().contains("MemoryLow"), "sent once: {last}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,9 @@ async fn nodepulse_conditions_can_be_removed_and_everything_else_is_unchanged() 
     let before = theirs(&api.object(NODE).unwrap());
     let sim = Sim::on(&api, tainting).await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     pass(Duration::from_millis(50)).await;
     sim.node.stop().await.unwrap();
 

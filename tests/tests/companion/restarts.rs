@@ -7,7 +7,7 @@ use nodepulse_tests::node::{Node, pass};
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};
 
-use crate::{Cause, LOOK, Sim, TRANSITION, calm, cluster, kubelets_node, types};
+use crate::{Cause, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, kubelets_node, types};
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
@@ -24,7 +24,7 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     ];
     for (type_, cause) in all {
         sim.begin(cause).await;
-        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.view().becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         pass(Duration::from_secs(11)).await;
     }
     for (_, cause) in all {
@@ -48,18 +48,21 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     let sim = Sim::on(&sim.api, |node| node).await;
     assert_eq!(words(sim.view()), before);
     pass(TRANSITION - Duration::from_secs(1)).await;
-    assert_eq!(words(sim.view()), before, "still held");
+    assert_eq!(words(sim.view()), before, "still True");
     for (type_, _) in all {
-        let (_, at) = sim.view().becomes(type_, "False", LOOK * 2).await;
-        let held = at - restarted;
-        assert!(held >= TRANSITION, "{type_} held for {held:?}");
+        let (_, at) = sim
+            .view()
+            .becomes(type_, "False", SAMPLE_INTERVAL * 2)
+            .await;
+        let lasted = at - restarted;
+        assert!(lasted >= TRANSITION, "{type_} lasted {lasted:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_however_late_the_server_is()
  {
-    let held = [
+    let kept_true = [
         "MemoryLow",
         "PIDsLow",
         "DiskIOPressure",
@@ -70,7 +73,7 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
         let api = cluster();
         let mut node = kubelets_node();
         let conditions = node["status"]["conditions"].as_array_mut().unwrap();
-        for type_ in held {
+        for type_ in kept_true {
             let long_ago = "2025-12-01T00:00:00Z";
             let stored = json!({ "type": type_, "status": "True", "lastTransitionTime": long_ago });
             conditions.insert(0, stored);
@@ -82,10 +85,10 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
         pass(Duration::from_mins(minutes)).await;
         node.reach();
         let view = View::of(&api, "worker-1");
-        for type_ in held {
+        for type_ in kept_true {
             let (_, at) = view.becomes(type_, "False", TRANSITION * 2).await;
             let late = Duration::from_mins(minutes) + Duration::from_secs(46);
-            let (least, most) = (TRANSITION, late.max(TRANSITION + LOOK));
+            let (least, most) = (TRANSITION, late.max(TRANSITION + SAMPLE_INTERVAL));
             let after = at - started;
             assert!(least <= after && after <= most, "{type_}: {after:?}");
         }
@@ -107,13 +110,13 @@ async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client()
     ];
     for (type_, cause) in all {
         sim.begin(cause).await;
-        sim.view().becomes(type_, "True", LOOK * 2).await;
+        sim.view().becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         sim.end(cause).await;
     }
     sim.begin(Cause::Kills).await;
     let killed = sim.api.now();
     sim.view()
-        .becomes("FrequentOOMKills", "True", LOOK * 2)
+        .becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2)
         .await;
     pass(Duration::from_secs(11)).await;
     let over = sim.api.now();
@@ -139,10 +142,10 @@ async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client()
     }
     for (type_, _) in all {
         let (_, at) = sim.view().becomes(type_, "False", TRANSITION).await;
-        let held = at - over;
+        let lasted = at - over;
         assert!(
-            held <= TRANSITION,
-            "{type_} held for {held:?} from the last"
+            lasted <= TRANSITION,
+            "{type_} lasted {lasted:?} from the last"
         );
     }
     let window = Duration::from_mins(10);
@@ -151,9 +154,9 @@ async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client()
         .view()
         .becomes("FrequentOOMKills", "False", longest)
         .await;
-    let held = at - killed;
+    let lasted = at - killed;
     assert!(
-        (longest..=longest + LOOK).contains(&held),
-        "held for {held:?}"
+        (longest..=longest + SAMPLE_INTERVAL).contains(&lasted),
+        "lasted {lasted:?}"
     );
 }

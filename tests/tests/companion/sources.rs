@@ -8,14 +8,14 @@ use nodepulse::record::ScopeSource;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, pass};
 
-use crate::{AT_ONCE, CONTAINER, LOOK, LOST, PLENTY, SHORT, Sim, calm, cluster, types};
+use crate::{AT_ONCE, CONTAINER, LOST, PLENTY, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
 
 #[tokio::test(start_paused = true)]
 async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
     let sim = Sim::start().await;
     let view = sim.view();
     sim.host.mem_working_set(SHORT);
-    view.becomes("MemoryLow", "True", LOOK * 2).await;
+    view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
     pass(Duration::from_secs(30)).await;
     sim.host
         .remove("sys/fs/cgroup/memory.stat")
@@ -37,11 +37,11 @@ async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
     let unknown = types().into_iter().filter(|t| view.status(t) == "Unknown");
     assert_eq!(unknown.count(), 3);
     sim.host.mem_working_set(PLENTY).tasks(200);
-    view.becomes("PIDsLow", "False", LOOK * 2).await;
+    view.becomes("PIDsLow", "False", SAMPLE_INTERVAL * 2).await;
 }
 
 /// A pod's container that no directory is left of.
-const GONE: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+const REMOVED: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      9c5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 
 /// Names that reach the top of the hierarchy are the whole path. Others a tenant may have chosen.
@@ -50,7 +50,7 @@ async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
     let pod = "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11";
     let rows = [
         (pod, "True"),
-        (GONE, "False"),
+        (REMOVED, "False"),
         ("system.slice/a.service/b/c", "False"),
     ];
     for (cgroup, status) in rows {
@@ -72,7 +72,7 @@ async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
 /// How many of all pods were killed.
 const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
 
-/// More kills than are few, as the counters tell them.
+/// More kills than the threshold, according to the counters.
 fn counted(host: &MadeUpHost) {
     host.pods_oom(0, 10).oom(CONTAINER, 0, 10);
 }
@@ -89,12 +89,12 @@ async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
     let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     counted(&sim.host);
-    view.becomes("FrequentOOMKills", "False", LOOK * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + AT_ONCE)
         .await;
     sim.host.remove(COUNTERS);
     view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     sim.host.pods_oom(0, 15);
-    view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
         .await;
 }
 
@@ -123,7 +123,7 @@ async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothin
             continue;
         }
         // Also of those of which the log had no record.
-        view.becomes("FrequentOOMKills", "True", LOOK * 2 + AT_ONCE)
+        view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
             .await;
     }
 }

@@ -9,8 +9,8 @@ use nodepulse_tests::node::pass;
 use serde_json::json;
 
 use crate::{
-    LOOK, LOST, MEMORY_TAINT, NODE, PLENTY, SHORT, STATUS, Sim, TRANSITION, cluster, grant,
-    taint_keys, tainting,
+    LOST, MEMORY_TAINT, NODE, PLENTY, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, cluster,
+    grant, taint_keys, tainting,
 };
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,9 @@ async fn a_taint_is_set_while_its_condition_is_true_and_removed_when_it_is_unkno
     grant(&api, "patch", "nodes");
     let sim = Sim::on(&api, tainting).await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     pass(Duration::from_millis(50)).await;
     assert_eq!(taint_keys(sim.view()), ["dedicated", MEMORY_TAINT]);
     let spec = &sim.view().node().unwrap()["spec"];
@@ -35,7 +37,9 @@ async fn a_taint_is_set_while_its_condition_is_true_and_removed_when_it_is_unkno
     assert_eq!(taint_keys(sim.view()), ["dedicated"]);
 
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     sim.host.mem_working_set(PLENTY);
     sim.view()
         .becomes("MemoryLow", "False", TRANSITION * 2)
@@ -57,9 +61,12 @@ async fn a_taint_that_cannot_be_written_now_is_written_later() {
     api.faults()
         .push(Fault::when(taint, Effect::Status(409)).times(10));
     sim.host.mem_working_set(SHORT);
-    let (_, at) = sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    let (_, at) = sim
+        .view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     let tainted = api
-        .wait_for(LOOK * 2, "the taint", |api| {
+        .wait_for(SAMPLE_INTERVAL * 2, "the taint", |api| {
             let written = api.requests_where(|r| taint(r) && r.status == Some(200));
             written.first().map(|request| request.at)
         })
@@ -73,7 +80,9 @@ async fn a_taint_that_cannot_be_written_now_is_written_later() {
 async fn without_permission_to_taint_the_conditions_are_still_written() {
     let sim = Sim::on(&cluster(), tainting).await;
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     pass(Duration::from_mins(20)).await;
     let refused = sim.api.requests_where(|r| r.status == Some(403)).len();
     assert!(
@@ -91,7 +100,9 @@ async fn without_permission_to_taint_the_conditions_are_still_written() {
 
     grant(&sim.api, "patch", "nodes");
     sim.host.mem_working_set(SHORT);
-    sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
+    sim.view()
+        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
+        .await;
     pass(Duration::from_millis(50)).await;
     assert_eq!(taint_keys(sim.view()), ["dedicated", MEMORY_TAINT]);
 }
@@ -120,7 +131,7 @@ async fn taints_follow_the_conditions_although_the_status_is_rejected_and_wait_f
     }
 }
 
-/// Whether somebody changes taints, and leaves one of ours on memory there.
+/// Whether the request changes taints, and keeps nodepulse's taint for memory.
 fn on_memory(request: &Recorded) -> bool {
     let body = request.body.clone().unwrap_or_default().to_string();
     request.path == NODE && request.method == "PATCH" && body.contains(MEMORY_TAINT)

@@ -30,16 +30,16 @@ async fn a_slow_disk_is_named_and_does_not_set_disk_pressure() {
     let (condition, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    let held = at - quick;
+    let lasted = at - quick;
     assert!(
-        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
-        "held for {held:?}"
+        TRANSITION <= lasted && lasted <= TRANSITION + AT_ONCE,
+        "lasted {lasted:?}"
     );
     assert_eq!(condition["reason"], "DisksResponsive");
     assert_eq!(view.condition("DiskPressure")["lastTransitionTime"], space);
     assert_eq!(view.status("DiskPressure"), "False");
 
-    // With I/O statistics off the kernel's start times are stale, and so is what it says.
+    // With I/O statistics off, the kernel's start times are outdated, and so are the records.
     sim.host.write("sys/block/sdb/queue/iostats", "0\n");
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     pass(Duration::from_secs(15)).await;
@@ -62,7 +62,7 @@ async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     sim.host.disk_counters("sda", [10, 10, 0, 0, 4]);
     sim.host.disk_counters("sdb", [7, 7, 0, 0, 2]);
     let hung = sim.api.now();
-    sim.node.kernel().tell(stalled(BootNanos(0))).await;
+    sim.node.kernel().send_record(stalled(BootNanos(0))).await;
     pass(Duration::from_millis(500)).await;
     sim.host.disk_counters("sda", [11, 900, 0, 0, 4]);
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
@@ -94,9 +94,12 @@ async fn a_disk_with_errors_is_named_until_its_errors_end() {
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    // Two looks at a disk without I/O, two seconds apart.
-    let held = at - failed - TRANSITION;
-    assert!(held <= Duration::from_secs(5), "{held:?} and the period");
+    // Two samples of a disk without I/O, two seconds apart.
+    let lasted = at - failed - TRANSITION;
+    assert!(
+        lasted <= Duration::from_secs(5),
+        "{lasted:?} and the period"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,10 +120,13 @@ async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     };
     sim.node.kernel().disk_state(numbers, Side::Over).await;
     pass(Duration::from_secs(15)).await;
-    assert_eq!(view.status("DiskIOPressure"), "False", "nobody knows it");
+    assert_eq!(view.status("DiskIOPressure"), "False", "it is unknown");
 
     // Announced before its files are there, as before Linux 5.17.
-    sim.node.kernel().tell(change(DiskAction::Added)).await;
+    sim.node
+        .kernel()
+        .send_record(change(DiskAction::Added))
+        .await;
     pass(Duration::from_millis(100)).await;
     sim.host.disk(sdc, "8:32");
     pass(Duration::from_millis(900)).await;
@@ -129,12 +135,15 @@ async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     assert_eq!(condition["message"], "slow disk: sdc");
 
     let pulled = sim.api.now();
-    sim.node.kernel().tell(change(DiskAction::Removed)).await;
+    sim.node
+        .kernel()
+        .send_record(change(DiskAction::Removed))
+        .await;
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    let held = at - pulled;
-    assert!(held <= TRANSITION + AT_ONCE, "held for {held:?}");
+    let lasted = at - pulled;
+    assert!(lasted <= TRANSITION + AT_ONCE, "lasted {lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,9 +155,9 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     let sim = Sim::on(&in_memory(), host, |node| node).await;
     let view = sim.view();
     let explained = async || -> Value {
-        let told = sim.node.get("/v1/explain").await.body;
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let mut all = told["conditions"].as_array().unwrap().iter();
+        let explained = sim.node.get("/v1/explain").await.body;
+        let explained: Value = serde_json::from_str(&explained).unwrap();
+        let mut all = explained["conditions"].as_array().unwrap().iter();
         all.find(|c| c["type"] == "DiskIOPressure").unwrap().clone()
     };
     pass(Duration::from_secs(33)).await;
@@ -162,7 +171,7 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     };
     statistics("sda", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "False", LOOK + AT_ONCE)
+        .becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + AT_ONCE)
         .await;
     assert_eq!(condition["reason"], "DisksResponsive");
     assert_eq!(explained().await["unwatched"], serde_json::json!(["sda"]));
@@ -177,7 +186,7 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
 
     statistics("sdb", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "Unknown", LOOK + AT_ONCE)
+        .becomes("DiskIOPressure", "Unknown", SAMPLE_INTERVAL + AT_ONCE)
         .await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     assert_eq!(
@@ -186,6 +195,6 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
          (/sys/block/sda/queue/iostats, /sys/block/sdb/queue/iostats)"
     );
     statistics("sdb", "1\n");
-    view.becomes("DiskIOPressure", "False", LOOK + AT_ONCE)
+    view.becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + AT_ONCE)
         .await;
 }

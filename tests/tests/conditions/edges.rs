@@ -38,7 +38,7 @@ async fn exceeding_the_pid_threshold_is_reported_at_once_and_ends_after_the_tran
         view.node().unwrap()["metadata"]["uid"]
     );
 
-    // Over again a minute later: no second edge, and the period starts anew.
+    // Exceeded again a minute later: no second transition, and the period starts again.
     sim.host.tasks(FEW);
     pass(Duration::from_mins(1)).await;
     let again = sim.api.now();
@@ -46,10 +46,10 @@ async fn exceeding_the_pid_threshold_is_reported_at_once_and_ends_after_the_tran
     pass(Duration::from_secs(1)).await;
     sim.host.tasks(FEW);
     let (condition, at) = view.becomes("PIDPressure", "False", TRANSITION * 2).await;
-    let held = at - again;
+    let lasted = at - again;
     assert!(
-        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
-        "held for {held:?}"
+        TRANSITION <= lasted && lasted <= TRANSITION + AT_ONCE,
+        "lasted {lasted:?}"
     );
     assert_eq!(condition["reason"], "KubeletHasSufficientPID");
     pass(AT_ONCE).await;

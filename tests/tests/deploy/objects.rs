@@ -1,4 +1,4 @@
-//! Objects are such as an API server takes, and ask for no more than they must.
+//! The objects are valid for an API server, and request no more privileges than necessary.
 
 use std::io;
 use std::path::Path;
@@ -88,13 +88,13 @@ fn no_container_has_more_privileges_than_it_needs() {
                 .iter()
                 .find(|mount| mount["name"] == volume["name"])
                 .unwrap();
-            let own = volume["hostPath"]["path"] == "/run/nodepulse";
-            assert_eq!(mount["readOnly"] == true, !own, "{mount}");
+            let writable = volume["hostPath"]["path"] == "/run/nodepulse";
+            assert_eq!(mount["readOnly"] == true, !writable, "{mount}");
         }
     }
 }
 
-/// What no rule of ours may give: it is more than conditions, taints and Events take.
+/// The permissions that conditions, taints and Events need.
 #[test]
 fn no_role_grants_more_than_it_must() {
     for role in all()

@@ -1,4 +1,4 @@
-//! Alerts and panels ask for series and labels that there are.
+//! Alerts and panels query existing series and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
 /// Names of series in an expression, with the labels that they are asked for.
 fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let ours = |word: &str| word.starts_with("nodepulse_") || word.starts_with("process_");
+    let is_series = |word: &str| word.starts_with("nodepulse_") || word.starts_with("process_");
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut rest = expression;
     while let Some(start) = rest.find(part) {
@@ -61,7 +61,7 @@ fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
         let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
         let word = &rest[..end];
         rest = &rest[end..];
-        if ours(word) {
+        if is_series(word) {
             let matchers = rest
                 .strip_prefix('{')
                 .and_then(|inside| inside.split_once('}'));
@@ -115,12 +115,12 @@ fn each_alert_queries_existing_series() {
     for rule in each(&rules, "groups").flat_map(|group| each(group, "rules")) {
         let (name, expression) = (&rule["alert"], rule["expr"].as_str().unwrap());
         check(&name.to_string(), expression, &series);
-        // What is said must still be there once the expression has grouped.
-        for said in rule["annotations"].as_object().unwrap().values() {
-            for label in said.as_str().unwrap().split("$labels.").skip(1) {
+        // A label in an annotation must still exist after the expression has grouped.
+        for annotation in rule["annotations"].as_object().unwrap().values() {
+            for label in annotation.as_str().unwrap().split("$labels.").skip(1) {
                 let label = label.split(|c: char| !c.is_alphanumeric()).next().unwrap();
                 let kept = grouped(expression).contains(&label) || label == "node";
-                assert!(kept, "{name} says {label}");
+                assert!(kept, "{name} uses {label}");
             }
         }
         count += 1;

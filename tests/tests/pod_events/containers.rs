@@ -9,8 +9,8 @@ use nodepulse_tests::pod::Pod;
 use serde_json::json;
 
 use crate::{
-    AT_ONCE, CONTAINER, HASH, ID, OTHER_ID, POD, UID, cart, host, kill, message, of_node, started,
-    told,
+    AT_ONCE, CONTAINER, HASH, ID, OTHER_ID, POD, UID, cart, host, kill, message, of_node, reported,
+    started,
 };
 
 #[tokio::test(start_paused = true)]
@@ -29,7 +29,7 @@ async fn a_kill_in_a_static_pod_is_an_event_on_its_mirror_pod() {
         ..kill(5, Limit::Of(&cgroup))
     };
     node.kernel().oom_kill(kill).await;
-    let (events, _) = told(&api, &mirror, 1, api.now()).await;
+    let (events, _) = reported(&api, &mirror, 1, api.now()).await;
     assert!(
         message(&events[0]).contains(" in container etcd: "),
         "{events:?}"
@@ -76,7 +76,7 @@ async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
                 .oom_kill(kill(pid, Limit::Of(CONTAINER)))
                 .await;
         }
-        let (events, late) = told(&api, &pod, 3, killed).await;
+        let (events, late) = reported(&api, &pod, 3, killed).await;
         assert!(late <= latest, "{name}: {late:?} late");
         for event in &events {
             let whereabouts = format!(" in container {expected}: ");
@@ -86,7 +86,7 @@ async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
         }
         pass(Duration::from_secs(20)).await;
         node.kernel().oom_kill(kill(4, Limit::Of(CONTAINER))).await;
-        told(&api, &pod, 4, killed).await;
+        reported(&api, &pod, 4, killed).await;
         let path = pod.path();
         let asked = api.requests_where(|r| r.method == "GET" && r.path == path);
         let again = usize::from(name == "is broken");
@@ -97,7 +97,7 @@ async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_container_unknown_to_the_api_server_is_named_by_its_id() {
-    //  the pod, and what is said of the container
+    //  the pod, and the expected name of the container
     let rows = [
         (
             Pod::new("shop", "a", UID).new_container("web"),
@@ -127,7 +127,7 @@ async fn a_container_unknown_to_the_api_server_is_named_by_its_id() {
         node.kernel()
             .oom_kill(kill(4321, Limit::Of(CONTAINER)))
             .await;
-        let (events, _) = told(&api, &pod, 1, api.now()).await;
+        let (events, _) = reported(&api, &pod, 1, api.now()).await;
         assert!(message(&events[0]).contains(expected), "{events:?}");
         node.stop().await.unwrap();
     }
@@ -148,20 +148,20 @@ async fn the_name_of_a_restarted_container_is_requested_again() {
         ..kill(3, Limit::Of(POD))
     };
     node.kernel().oom_kill(kill(1, Limit::Of(POD))).await;
-    told(&api, &pod, 1, api.now()).await;
+    reported(&api, &pod, 1, api.now()).await;
     pass(Duration::from_secs(2)).await;
-    // Not heard of yet: it may be the same container again, or a debugger's.
+    // Not reported yet: it may be the same container again, or a debugger's.
     node.kernel()
         .oom_kill(Kill {
             victim: ("stress", 2),
             ..again
         })
         .await;
-    told(&api, &pod, 2, api.now()).await;
+    reported(&api, &pod, 2, api.now()).await;
     only(OTHER_ID).put(&api);
     pass(Duration::from_secs(2)).await;
     node.kernel().oom_kill(again).await;
-    let (events, _) = told(&api, &pod, 3, api.now()).await;
+    let (events, _) = reported(&api, &pod, 3, api.now()).await;
     for (pid, called) in [(1, "web"), (2, "8d0f1e2a4b6c"), (3, "web")] {
         let naming = format!("Killed process {pid} (stress) of uid 1000 in container {called}: ");
         let named = events
@@ -195,9 +195,9 @@ async fn hostile_names_reach_no_message_and_no_path() {
     };
     node.kernel().oom_kill(kill).await;
     pass(Duration::from_secs(3)).await;
-    let told = of_node(&api);
-    assert_eq!(told.len(), 1, "no such pod: {told:?}");
-    assert!(!told[0].1.contains(['\u{1b}', '\n']), "{told:?}");
+    let events = of_node(&api);
+    assert_eq!(events.len(), 1, "no such pod: {events:?}");
+    assert!(!events[0].1.contains(['\u{1b}', '\n']), "{events:?}");
     let asked = api.requests_where(|r| r.path.contains("/pods/"));
     assert_eq!(asked, []);
     node.stop().await.unwrap();

@@ -13,12 +13,12 @@ use serde_json::json;
 
 use crate::{
     AT_ONCE, CONTAINER, ID, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node,
-    started, told,
+    reported, started,
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
-    //  what was short, and how the message says it
+    //  the exhausted resource, and its name in the message
     let rows = [
         (
             Limit::Of(CONTAINER),
@@ -42,7 +42,7 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
         node.kernel()
             .oom_kill_by(kill(4321, limit), ("init", 4300))
             .await;
-        let (events, late) = told(&api, &pod, 1, killed).await;
+        let (events, late) = reported(&api, &pod, 1, killed).await;
         assert!(late <= AT_ONCE, "{expected}: {late:?} late");
         assert_eq!(
             message(&events[0]),
@@ -88,7 +88,7 @@ async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
         ..kill(4321, Limit::Machine)
     };
     node.kernel().oom_kill(kill).await;
-    let (events, _) = told(&api, &pod, 1, api.now()).await;
+    let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
         message(&events[0]).contains(" in container web: the node was out of memory; "),
         "{events:?}"
@@ -121,20 +121,20 @@ async fn kills_outside_pods_are_events_on_the_node_unless_turned_off() {
         node.kernel().oom_kill(kill).await;
         node.kernel().oom_kill(self::kill(78, Limit::Machine)).await;
         pass(Duration::from_secs(5)).await;
-        let told = of_node(&api);
+        let reported = of_node(&api);
         assert_eq!(
-            told.len(),
+            reported.len(),
             if expected { 2 } else { 0 },
-            "{setting}: {told:?}"
+            "{setting}: {reported:?}"
         );
         assert!(
-            told.iter().all(|(reason, _)| reason == "SystemOOM"),
-            "{told:?}"
+            reported.iter().all(|(reason, _)| reason == "SystemOOM"),
+            "{reported:?}"
         );
         assert_eq!(
             cart().events(&api).len(),
             1,
-            "{setting}: the pod's own is told anyway"
+            "{setting}: the pod's is reported anyway"
         );
         node.stop().await.unwrap();
     }
@@ -163,7 +163,7 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
         node.kernel().oom_kill_by(group, ("stress", 9)).await;
     }
     for (pod, first) in [(&cart, 1), (&other, 101)] {
-        let (events, _) = told(&api, pod, 1, api.now()).await;
+        let (events, _) = reported(&api, pod, 1, api.now()).await;
         let start = format!(
             "Killed 30 processes together in container web: all pods on the node together were at \
              the memory limit (64.0Mi of 64.0Mi), triggered by process 9 (stress); pids {first} \
@@ -208,7 +208,7 @@ async fn every_process_of_a_group_counts_in_a_combined_event() {
     }
     pass(Duration::from_millis(100)).await;
     alone(13).await;
-    let (events, _) = told(&api, &pod, 10, api.now()).await;
+    let (events, _) = reported(&api, &pod, 10, api.now()).await;
     let mut combined = events.iter();
     let combined = combined
         .find(|event| message(event).starts_with("(combined"))
@@ -225,7 +225,7 @@ async fn every_process_of_a_group_counts_in_a_combined_event() {
 async fn a_kill_in_a_cgroup_with_a_forged_pod_name_is_an_event_on_the_node() {
     let api = in_memory();
     cart().put(&api);
-    // Whoever may make cgroups below its own can call three of them as it likes.
+    // A process that may create cgroups below its cgroup can choose the names of three of them.
     let claimed = format!("elsewhere/kubepods/pod{UID}/{ID}");
     let node = started(&api, Node::named("worker-1").host(host())).await;
     let kill = Kill {
@@ -234,8 +234,11 @@ async fn a_kill_in_a_cgroup_with_a_forged_pod_name_is_an_event_on_the_node() {
     };
     node.kernel().oom_kill(kill).await;
     pass(Duration::from_secs(3)).await;
-    let told = of_node(&api);
-    assert!(told.len() == 1 && told[0].0 == "OOMKilled", "{told:?}");
+    let reported = of_node(&api);
+    assert!(
+        reported.len() == 1 && reported[0].0 == "OOMKilled",
+        "{reported:?}"
+    );
     assert_eq!(cart().events(&api), [json!(null); 0]);
     node.stop().await.unwrap();
 }
@@ -251,19 +254,19 @@ async fn kills_from_counters_are_reported_on_their_pod() {
     pass(Duration::from_secs(20)).await;
     host.oom(POD, 4, 4).pods_oom(0, 4);
     pass(Duration::from_mins(1)).await;
-    let told = |start: &str| -> Vec<_> {
+    let counts = |start: &str| -> Vec<_> {
         let events = pod.events(&api).into_iter();
         let events = events.filter(|event| message(event).starts_with(start));
         events.map(|event| event["count"].as_u64()).collect()
     };
-    assert_eq!(told("OOM-killed processes: victims not known"), [Some(2)]);
+    assert_eq!(counts("OOM-killed processes: victims not known"), [Some(2)]);
     node.stop().await.unwrap();
 
     host.oom(POD, 5, 5).pods_oom(0, 5);
     let files = Node::named("worker-1").host(Arc::clone(&host)).on_files();
     let node = started(&api, files).await;
     pass(Duration::from_mins(1)).await;
-    let down = told("OOM-killed processes while the agent was down or could not report it: ");
+    let down = counts("OOM-killed processes while the agent was down or could not report it: ");
     assert_eq!(down, [Some(1)]);
     assert_eq!(of_node(&api), []);
     node.stop().await.unwrap();
@@ -287,8 +290,10 @@ async fn forks_rejected_at_a_pods_limit_are_an_event_on_the_pod() {
     let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
     file(CONTAINER, "pids.events", "max 7\n");
     let at = BootNanos(0);
-    node.kernel().tell(Record::CgroupsChanged { at }).await;
-    let (events, _) = told(&api, &pod, 1, api.now()).await;
+    node.kernel()
+        .send_record(Record::CgroupsChanged { at })
+        .await;
+    let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert_eq!(events[0]["reason"], "PIDLimitReached");
     assert_eq!(
         message(&events[0]),
@@ -313,7 +318,7 @@ async fn metrics_name_no_pod_unless_configured() {
         node.kernel()
             .oom_kill(kill(4321, Limit::Of(CONTAINER)))
             .await;
-        told(&api, &pod, 1, api.now()).await;
+        reported(&api, &pod, 1, api.now()).await;
         let metrics = node.get("/metrics").await.body;
         for name in ["shop", "cart-0"] {
             assert_eq!(metrics.contains(name), expected, "{file:?}: {name}");

@@ -1,9 +1,9 @@
-//! What happens in a pod is told of that Pod; of the Node only where nobody knows the pod.
+//! What happens in a pod is an Event on that Pod, and on the Node only if the pod is not known.
 
 /// What a container is called.
 mod containers;
 /// Pods that are deleted, or not known yet.
-mod gone;
+mod deleted;
 /// Which object an Event is about.
 mod kills;
 /// The watch on pods.
@@ -30,7 +30,7 @@ const OTHER_ID: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a
 const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 const WATCHED: &str = "/api/v1/pods";
 
-/// More than a look at the API server takes, and less than anything that is waited for.
+/// More than a read from the API server takes, and less than anything that is waited for.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
 fn cart() -> Pod {
@@ -67,7 +67,12 @@ async fn started(api: &Arc<ApiServer>, node: Node) -> Running {
 }
 
 /// Waits for this many Events about the pod; gives them, and how long after `from` that was.
-async fn told(api: &ApiServer, pod: &Pod, count: usize, from: Duration) -> (Vec<Value>, Duration) {
+async fn reported(
+    api: &ApiServer,
+    pod: &Pod,
+    count: usize,
+    from: Duration,
+) -> (Vec<Value>, Duration) {
     api.wait_for(SOON, "events of the pod", |api| {
         let events = pod.events(api);
         (events.len() == count).then(|| (events, api.now() - from))
@@ -77,7 +82,7 @@ async fn told(api: &ApiServer, pod: &Pod, count: usize, from: Duration) -> (Vec<
 
 /// Messages of Events on the Node that are about kills.
 fn of_node(api: &ApiServer) -> Vec<(String, String)> {
-    let mut told: Vec<_> = api
+    let mut reported: Vec<_> = api
         .list(EVENTS)
         .into_iter()
         .filter(|event| event["involvedObject"]["kind"] == "Node")
@@ -87,8 +92,8 @@ fn of_node(api: &ApiServer) -> Vec<(String, String)> {
         })
         .filter(|(reason, _)| reason.contains("OOM") || reason == "PIDLimitReached")
         .collect();
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 fn message(event: &Value) -> &str {

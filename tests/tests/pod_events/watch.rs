@@ -7,7 +7,7 @@ use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 
-use crate::{AT_ONCE, CONTAINER, UID, WATCHED, cart, host, kill, of_node, started, told};
+use crate::{AT_ONCE, CONTAINER, UID, WATCHED, cart, host, kill, of_node, reported, started};
 
 #[tokio::test(start_paused = true)]
 async fn without_permission_to_watch_events_are_on_the_node_and_the_watch_is_retried_rarely() {
@@ -21,16 +21,16 @@ async fn without_permission_to_watch_events_are_on_the_node_and_the_watch_is_ret
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
-    let (told_of_node, at) = api
+    let (on_node, at) = api
         .wait_for(SOON, "an event of the node", |api| {
-            let told = of_node(api);
-            (!told.is_empty()).then(|| (told, api.now()))
+            let events = of_node(api);
+            (!events.is_empty()).then(|| (events, api.now()))
         })
         .await;
     assert!(at - killed <= AT_ONCE, "{:?} late", at - killed);
     assert!(
-        told_of_node[0].1.contains(&format!(" of pod {UID}: ")),
-        "{told_of_node:?}"
+        on_node[0].1.contains(&format!(" of pod {UID}: ")),
+        "{on_node:?}"
     );
     pass(Duration::from_hours(1)).await;
     let tries = api.requests_where(|r| r.path == WATCHED).len();
@@ -41,7 +41,7 @@ async fn without_permission_to_watch_events_are_on_the_node_and_the_watch_is_ret
     node.kernel()
         .oom_kill(kill(4322, Limit::Of(CONTAINER)))
         .await;
-    told(&api, &pod, 1, api.now()).await;
+    reported(&api, &pod, 1, api.now()).await;
     node.stop().await.unwrap();
 }
 
@@ -82,7 +82,7 @@ async fn the_watch_is_reopened_whatever_ends_it() {
             };
             let killed = api.now();
             node.kernel().oom_kill(kill).await;
-            let (_, late) = told(&api, pod, 1, killed).await;
+            let (_, late) = reported(&api, pod, 1, killed).await;
             assert!(late <= AT_ONCE, "{name}: {late:?} late");
         }
         let lists = api.requests_where(|r| r.path == WATCHED && !r.query.starts_with("watch"));

@@ -10,7 +10,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
 
-/// Where the program is in the image, and what is started.
+/// The path of the program in the image, and its entry point.
 const PROGRAM: &str = "nodepulse";
 
 /// What is written next to the program.

@@ -133,7 +133,7 @@ fn attempt(apt_get: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Its first error; before that, the key that was missing where that is the reason.
+/// Its first error; before that, the missing key, if that is the reason.
 fn complaint(printed: &str) -> String {
     let key = printed.lines().find(|line| line.contains("NO_PUBKEY"));
     let error = printed.lines().find(|line| line.starts_with("E: "));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Where nothing is configured, as on another distribution.
+/// If nothing is configured, as on another distribution.
 const MAIN: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
@@ -67,7 +67,7 @@ pub fn configured() -> Mirrors {
     chosen(&found)
 }
 
-/// Where suites go that have left the mirrors.
+/// The archive of suites that have left the mirrors.
 pub fn archive() -> Mirrors {
     Mirrors {
         main: ARCHIVE.to_owned(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-/// How a test that needs the feature says so.
+/// The attribute of a test that needs the feature.
 const MARKER: &str = "cfg_attr(feature = \"kernel\",";
 
 /// Names of the targets below `tests/tests`, sorted: read from the source, so that no list can miss one.

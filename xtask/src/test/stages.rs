@@ -16,7 +16,7 @@ use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 /// Names a kubeconfig of an administrator of a real API server.
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
 
-/// Its tests load the release build, for as long as the stage `hostile` says.
+/// Its tests load the release build, for the duration of the stage `hostile`.
 const HOSTILE_MACHINE: &str = "hostile_machine";
 
 pub struct Stage {
@@ -139,7 +139,7 @@ fn build(repo: &Repo) -> Result<Outcome> {
 }
 
 fn test(repo: &Repo) -> Result<Outcome> {
-    // Scenarios of `cluster` run on the embedded server here, whoever has named a real one.
+    // Scenarios of `cluster` run on the embedded server here, even if a real one is configured.
     let mut test = workspace(repo, "test");
     libtest::run(test.arg("--no-fail-fast").env_remove(ADMIN))
 }
@@ -272,9 +272,9 @@ mod tests {
             ("00000000a80425fb", false, "root of an ordinary container"),
             ("", false, "not to be read"),
         ];
-        for (mask, expected, who) in table {
+        for (mask, expected, user) in table {
             let status = format!("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t{mask}\n");
-            assert_eq!(may_load(&status), expected, "{who}");
+            assert_eq!(may_load(&status), expected, "{user}");
         }
     }
 }

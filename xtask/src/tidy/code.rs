@@ -133,7 +133,7 @@ pub fn product_code(text: &str) -> String {
     code
 }
 
-/// Where the item that begins at `start` ends: behind its `;`, or behind the brace that closes it.
+/// The end of the item that begins at `start`: after its `;`, or after the brace that closes it.
 fn item_end(code: &str, start: usize) -> usize {
     let (mut braces, mut others) = (0_usize, 0_usize);
     for (at, c) in code[start..].char_indices() {
@@ -158,7 +158,7 @@ pub fn code_lines(code: &str) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     pub name: &'a str,
-    /// Where `fn` stands, from 1.
+    /// The line of `fn`, from 1.
     pub line: usize,
     /// Lines with code on them, signature and closing brace included.
     pub code_lines: usize,
@@ -185,7 +185,7 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     functions
 }
 
-/// A path such as `crate::api::Client`, spelt out where it stands in the braces of a `use`.
+/// A path such as `crate::api::Client`, complete even if it is in the braces of a `use`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamedPath {
     pub line: usize,

@@ -110,6 +110,11 @@ const ROOMS: &[Room] = &[
         Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
         &["aya"],
     ),
+    room(
+        "reporting",
+        Rooms::Not(&["app", "cli", "kernel", "os", "pressure", "subjects"]),
+        &["aya"],
+    ),
     // Pure.
     room(
         "record",

@@ -27,6 +27,20 @@ pub struct Allowed {
 struct Token {
     line: usize,
     text: String,
+    /// As in the name of a type: `Gone`, not `gone` or `GONE`.
+    is_capitalised: bool,
+}
+
+impl Token {
+    fn new(line: usize, text: &str) -> Self {
+        let mut chars = text.chars();
+        let first = chars.next().is_some_and(char::is_uppercase);
+        Self {
+            line,
+            text: text.to_lowercase(),
+            is_capitalised: first && !chars.any(char::is_uppercase),
+        }
+    }
 }
 
 /// One rejected word.
@@ -120,16 +134,14 @@ fn tokens(text: &str, line: usize) -> Vec<Token> {
             let after_small = before.is_some_and(|b: char| !b.is_uppercase());
             let before_small = chars.peek().is_some_and(|next| next.is_lowercase());
             if c.is_uppercase() && (after_small || before_small) && !token.is_empty() {
-                tokens.push(Token {
-                    line,
-                    text: std::mem::take(&mut token),
-                });
+                tokens.push(Token::new(line, &token));
+                token.clear();
             }
-            token.extend(c.to_lowercase());
+            token.push(c);
             before = Some(c);
         }
         if !token.is_empty() {
-            tokens.push(Token { line, text: token });
+            tokens.push(Token::new(line, &token));
         }
     }
     tokens
@@ -138,28 +150,42 @@ fn tokens(text: &str, line: usize) -> Vec<Token> {
 /// Words and phrases that are rejected in `place`; a phrase may continue on the next line.
 fn find(tokens: &[Token], place: Place) -> Vec<Hit> {
     let mut hits = Vec::new();
-    for at in 0..tokens.len() {
-        let begins = |phrase: &str| {
-            let rest = tokens[at..].iter().map(|token| token.text.as_str());
-            let mut words = phrase.split(' ');
-            rest.zip(words.by_ref()).all(|(token, word)| token == word) && words.next().is_none()
-        };
-        if STANDARD.iter().any(|phrase| begins(phrase)) {
+    for (at, token) in tokens.iter().enumerate() {
+        if is_standard(tokens, at) {
             continue;
         }
         for entry in REJECTED {
-            if entry.place != Place::Anywhere && entry.place != place {
-                continue;
-            }
-            let found = entry.words.iter().filter(|phrase| begins(phrase));
-            hits.extend(found.map(|word| Hit {
-                line: tokens[at].line,
+            let applies = match entry.place {
+                Place::Anywhere => true,
+                Place::Type => place == Place::Name && token.is_capitalised,
+                other => other == place,
+            };
+            let found = entry
+                .words
+                .iter()
+                .filter(|phrase| begins(tokens, at, phrase));
+            hits.extend(found.filter(|_| applies).map(|word| Hit {
+                line: token.line,
                 word,
                 instead: entry.instead,
             }));
         }
     }
     hits
+}
+
+fn begins(tokens: &[Token], at: usize, phrase: &str) -> bool {
+    let words: Vec<&str> = phrase.split(' ').collect();
+    let found = tokens.iter().skip(at).take(words.len());
+    found.map(|token| &*token.text).eq(words)
+}
+
+/// Whether the token is a part of a phrase that is a standard term.
+fn is_standard(tokens: &[Token], at: usize) -> bool {
+    STANDARD.iter().any(|phrase| {
+        let len = phrase.split(' ').count();
+        (at.saturating_sub(len - 1)..=at).any(|first| begins(tokens, first, phrase))
+    })
 }
 
 #[cfg(test)]
@@ -189,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_word_is_rejected_in_its_place_only() {
-        let table: [(&str, &str, &[(usize, &str)]); 12] = [
+        let table: [(&str, &str, &[(usize, &str)]); 14] = [
             ("a.rs", "fn told() {}", &[(1, "told")]),
             ("a.rs", "\n// It says so.", &[(2, "says")]),
             ("a.rs", "f(\"it says {x}\")", &[(1, "says")]),
@@ -203,7 +229,13 @@ mod tests {
             ("a.md", "a thread\nof its\nown", &[(2, "of its own")]),
             ("a.rs", "/// a thread of\n/// its own", &[(1, "of its own")]),
             ("a.rs", "fn look_up() {} // a look-up", &[]),
-            ("a.rs", "let stay = 1; // and stay", &[(1, "stay")]),
+            (
+                "a.rs",
+                "enum Stay { Gone } // Gone",
+                &[(1, "stay"), (1, "gone")],
+            ),
+            ("a.rs", "let gone = GONE; // so they stay", &[]),
+            ("a.rs", "ScmRights(rights)", &[(1, "rights")]),
             ("a/own.rs", "", &[(1, "own")]),
             ("a.rs", "let x = to_owned(OwnedFd, household);", &[]),
         ];

@@ -1,5 +1,5 @@
 //! One virtual machine from start to end: flags, disks, console, timeout. Emulated in software, so
-//! that it runs where there is no KVM, and the same everywhere.
+//! that it runs without KVM, and the same everywhere.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -93,7 +93,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nothing to do where it has ended and was waited for.
+        // Fails if it has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

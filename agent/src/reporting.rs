@@ -1,5 +1,7 @@
-//! What is said to the API server, and when: one status writer, one lease keeper, one recorder of
-//! Events, each a task of its own, so that none waits for another.
+//! EDGE: what is sent to the API server, and when: a status writer, a lease keeper and a recorder of
+//! Events, each a separate task, so that none waits for another.
+
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +10,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
-use super::tasks::{log_event, log_sync};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
@@ -25,8 +26,15 @@ use crate::node_status::{Condition, Facts, StoredNode};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
 
+mod companion;
+mod node_writer;
+mod start;
+mod writer;
+
+use start::{log_event, log_sync};
+
 /// Longest that periodic work may come early to share a wake-up with other work.
-pub(super) const ALIGN: Duration = Duration::from_millis(400);
+pub const ALIGN: Duration = Duration::from_millis(400);
 
 /// A period is stretched by up to this share, so that nodes that started together drift apart: the
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
@@ -37,7 +45,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 /// Why a status sync is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Why {
+pub enum Why {
     /// It is time to compute it again.
     Tick,
     /// A condition changed.
@@ -46,7 +54,7 @@ pub(super) enum Why {
 
 /// When the status is to be looked at again, if nothing happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
+pub enum Wait {
     /// As often as a status is computed.
     Short,
     /// As often as an unchanged status is sent.
@@ -58,16 +66,16 @@ pub(super) enum Wait {
 /// A status sync to do. One at a time: the loop knows whether the writer is busy, so the channel of
 /// one place is never full.
 #[derive(Debug)]
-pub(super) struct SyncRequest {
+struct SyncRequest {
     /// What asked for it.
-    pub(super) why: Why,
+    why: Why,
     /// What the conditions that changed since the last request were caused by.
-    pub(super) stamps: BTreeMap<Resource, Stamp>,
+    stamps: BTreeMap<Resource, Stamp>,
 }
 
 /// What a request came to.
 #[derive(Debug)]
-pub(super) enum Report {
+pub enum Report {
     /// Somebody else keeps the Node alive. Nothing was written.
     Held(Holder),
     /// The Node exists. Nothing is sent before the loop has taken note of that.
@@ -99,30 +107,30 @@ pub(super) enum Report {
 }
 
 /// What is said, and the way out.
-pub(super) struct Outlet {
+pub struct Outlet {
     /// The API server.
-    pub(super) client: Client,
+    pub client: Client,
     /// Spreads requests in time.
-    pub(super) jitter: Jitter,
+    pub jitter: Jitter,
     /// What a status is made of.
-    pub(super) setters: Setters,
+    pub setters: Setters,
 }
 
 /// Channels from the loop to the tasks.
-pub(super) struct Channels {
+struct Channels {
     /// The newest facts: only the last value matters, so a slow API server builds no queue.
-    pub(super) facts: watch::Receiver<Facts>,
+    facts: watch::Receiver<Facts>,
     /// See [`SyncRequest`].
-    pub(super) syncs: mpsc::Receiver<SyncRequest>,
+    syncs: mpsc::Receiver<SyncRequest>,
     /// Renew, with the Node's UID where it is known. One at a time, as with syncs. Companion mode
     /// asks for none.
-    pub(super) leases: mpsc::Receiver<Option<String>>,
+    leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
-    pub(super) reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<Report>,
 }
 
 /// The loop's side.
-pub(super) struct Reporting {
+pub struct Reporting {
     facts: watch::Sender<Facts>,
     syncs: mpsc::Sender<SyncRequest>,
     leases: mpsc::Sender<Option<String>>,
@@ -181,7 +189,8 @@ impl Lease {
 const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
-    pub(super) fn start(
+    /// Starts the tasks. Must be called in a runtime.
+    pub fn start(
         config: &Config,
         outlet: Outlet,
         clock: Clock,
@@ -200,7 +209,7 @@ impl Reporting {
             reports: send_reports,
         };
         let jitter = outlet.jitter.clone();
-        let (events, recorder) = super::tasks::start(config, outlet, clock, channels, tasks);
+        let (events, recorder) = start::start(config, outlet, clock, channels, tasks);
         Self {
             facts,
             syncs,
@@ -226,7 +235,8 @@ impl Reporting {
         }
     }
 
-    pub(super) fn set_facts(&self, facts: &Facts) {
+    /// What the next status is computed from.
+    pub fn set_facts(&self, facts: &Facts) {
         self.facts.send_if_modified(|known| {
             let news = known != facts;
             if news {
@@ -237,18 +247,18 @@ impl Reporting {
     }
 
     /// The next moment at which something of ours is due.
-    pub(super) fn due(&self) -> BootNanos {
+    pub fn due(&self) -> BootNanos {
         let edge = self.writer.edge_due.unwrap_or(NEVER);
         self.writer.due.min(self.lease.due).min(edge)
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
-    pub(super) fn status_due(&self, now: BootNanos) -> bool {
+    pub fn status_due(&self, now: BootNanos) -> bool {
         self.writer.due <= now
     }
 
     /// Does what else is due.
-    pub(super) fn on_time(&mut self, now: BootNanos) {
+    pub fn on_time(&mut self, now: BootNanos) {
         if self.lease.due <= now && !self.lease.busy {
             self.lease.busy = true;
             self.lease.due = NEVER;
@@ -263,12 +273,12 @@ impl Reporting {
     }
 
     /// What a change of `resource` was caused by. The oldest cause that was not yet told counts.
-    pub(super) fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
+    pub fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
         self.writer.stamps.entry(resource).or_insert(stamp);
     }
 
     /// A condition changed: sync as soon as the budget allows.
-    pub(super) fn edge(&mut self, now: BootNanos) {
+    pub fn edge(&mut self, now: BootNanos) {
         if self.writer.edge_due.is_some() {
             return; // It goes with the one that waits.
         }
@@ -281,7 +291,8 @@ impl Reporting {
         }
     }
 
-    pub(super) fn sync(&mut self, why: Why) {
+    /// Has the status computed and, if it is due or differs, sent.
+    pub fn sync(&mut self, why: Why) {
         if self.writer.busy {
             self.writer.again = self.writer.again.max(Some(why));
             return;
@@ -298,30 +309,32 @@ impl Reporting {
     }
 
     /// Whether a status sync is under way, or waits for one that is.
-    pub(super) fn is_syncing(&self) -> bool {
+    pub fn is_syncing(&self) -> bool {
         self.writer.busy
     }
 
-    pub(super) fn record(&mut self, event: Draft) {
+    /// Records an Event.
+    pub fn record(&mut self, event: Draft) {
         self.events.record(event);
     }
 
     /// What became of kills since the last call.
-    pub(super) fn kill_outcomes(&self) -> KillOutcomes {
+    pub fn kill_outcomes(&self) -> KillOutcomes {
         self.events.kill_outcomes()
     }
 
     /// The same, for when this is gone.
-    pub(super) fn sink(&self) -> EventSink {
+    pub fn sink(&self) -> EventSink {
         self.events.clone()
     }
 
     /// What became of the Events recorded so far.
-    pub(super) fn events(&self) -> EventCounts {
+    pub fn events(&self) -> EventCounts {
         self.events.counts()
     }
 
-    pub(super) fn took(&mut self, report: Report, now: BootNanos) {
+    /// Takes note of what a request came to.
+    pub fn took(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::Registered { stored, noted } => {
                 if noted.send(()).is_err() {
@@ -449,7 +462,7 @@ impl Reporting {
     }
 
     /// Gives queued Events a moment, and leaves everything else as it is.
-    pub(super) async fn finish(self, tasks: &mut Tasks) {
+    pub async fn finish(self, tasks: &mut Tasks) {
         let Self {
             events,
             recorder,
@@ -481,7 +494,7 @@ impl Reporting {
 }
 
 /// The next report; never, without an API server.
-pub(super) async fn next(reporting: Option<&mut Reporting>) -> Report {
+pub async fn next(reporting: Option<&mut Reporting>) -> Report {
     let report = match reporting {
         Some(reporting) => reporting.reports.recv().await,
         None => None,

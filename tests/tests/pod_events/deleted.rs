@@ -8,13 +8,13 @@ use nodepulse_tests::node::{Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 
 use crate::{
-    AT_ONCE, CONTAINER, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node, started,
-    told,
+    AT_ONCE, CONTAINER, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node, reported,
+    started,
 };
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
-    //  when the pod is told of
+    //  when the pod is reported
     for (after, of_pod) in [(Some(1), true), (None, false)] {
         let api = in_memory();
         let pod = cart();
@@ -27,28 +27,28 @@ async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
             pass(Duration::from_secs(after)).await;
             assert_eq!(of_node(&api), []);
             pod.put(&api);
-            let (events, late) = told(&api, &pod, 1, killed).await;
+            let (events, late) = reported(&api, &pod, 1, killed).await;
             assert!(late <= Duration::from_secs(after) + AT_ONCE, "{late:?}");
             assert_eq!(events[0]["firstTimestamp"], "2026-01-01T00:00:03Z");
         }
-        let node_told = api
+        let on_node = api
             .wait_for(SOON, "an event", |api| {
-                let told = of_node(api);
-                (of_pod || !told.is_empty()).then(|| (told, api.now() - killed))
+                let events = of_node(api);
+                (of_pod || !events.is_empty()).then(|| (events, api.now() - killed))
             })
             .await;
         if !of_pod {
-            let (told, late) = node_told;
+            let (events, late) = on_node;
             let within = Duration::from_secs(2)..=Duration::from_secs(2) + AT_ONCE;
             assert!(within.contains(&late), "{late:?}");
             let expected = format!(
                 "Killed process 4321 (stress) of uid 1000 in cgroup /{CONTAINER} of pod {UID}: "
             );
-            assert!(told[0].1.starts_with(&expected), "{told:?}");
-            assert_eq!(told[0].0, "OOMKilled");
+            assert!(events[0].1.starts_with(&expected), "{events:?}");
+            assert_eq!(events[0].0, "OOMKilled");
         }
         pass(Duration::from_mins(1)).await;
-        assert_eq!(of_node(&api).len(), usize::from(!of_pod), "told once");
+        assert_eq!(of_node(&api).len(), usize::from(!of_pod), "reported once");
         node.stop().await.unwrap();
     }
 }
@@ -77,7 +77,7 @@ async fn a_deleted_pod_is_still_reported_by_its_name() {
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
-    let (events, _) = told(&api, &pod, 1, api.now()).await;
+    let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
         message(&events[0]).contains(" in container 3b5c8d0f1e2a: "),
         "{events:?}"
@@ -104,7 +104,7 @@ async fn a_kill_in_a_removed_cgroup_is_reported_and_counted() {
     node.kernel()
         .oom_kill_with(kill(4321, Limit::Of(CONTAINER)), went)
         .await;
-    let (events, _) = told(&api, &pod, 1, api.now()).await;
+    let (events, _) = reported(&api, &pod, 1, api.now()).await;
     let expected =
         "Killed process 4321 (stress) of uid 1000 in container web: the container was at";
     assert!(message(&events[0]).starts_with(expected), "{events:?}");
@@ -131,7 +131,7 @@ async fn deleted_pods_are_forgotten_even_if_no_watch_lasts_until_a_bookmark() {
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
-    told(&api, &pod, 1, api.now()).await;
+    reported(&api, &pod, 1, api.now()).await;
     let cut = async |going: &Pod| {
         // The first bookmark comes after a minute.
         pass(Duration::from_secs(25)).await;
@@ -160,8 +160,8 @@ async fn a_pod_in_a_slow_list_is_not_taken_for_deleted() {
     node.kernel()
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
-    told(&api, &pod, 1, api.now()).await;
-    // Before the first bookmark, so that all pods are told of anew.
+    reported(&api, &pod, 1, api.now()).await;
+    // Before the first bookmark, so that all pods are reported again.
     pass(Duration::from_secs(25)).await;
     pod.delete(&api);
     api.reset_connections();
@@ -190,9 +190,12 @@ async fn a_kill_in_a_pod_deleted_with_its_namespace_is_an_event_on_the_node() {
         .oom_kill(kill(4321, Limit::Of(CONTAINER)))
         .await;
     pass(Duration::from_secs(1)).await;
-    let told = of_node(&api);
+    let events = of_node(&api);
     let start =
         "Pod shop/cart-0: Killed process 4321 (stress) of uid 1000 in container 3b5c8d0f1e2a: ";
-    assert!(told.len() == 1 && told[0].1.starts_with(start), "{told:?}");
+    assert!(
+        events.len() == 1 && events[0].1.starts_with(start),
+        "{events:?}"
+    );
     node.stop().await.unwrap();
 }

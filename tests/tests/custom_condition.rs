@@ -1,4 +1,4 @@
-//! Who embeds the agent can add a condition of their own: the example does.
+//! A program that embeds the agent can add a condition: the example does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{in_memory, pass};
 
-#[path = "../../agent/examples/own_condition.rs"]
+#[path = "../../agent/examples/custom_condition.rs"]
 #[expect(
     dead_code,
     reason = "its own `main` starts it against a real API server"
@@ -36,7 +36,7 @@ async fn a_condition_of_an_embedding_program_is_written_with_the_agents() {
         assert_eq!(condition["status"], status, "{swap_kib} KiB");
         assert_eq!(condition["reason"], reason, "{swap_kib} KiB");
 
-        // Somebody writes nonsense: it is put right, and told as an edge of ours.
+        // Another client writes an invalid status: it is corrected, and recorded as a change.
         pass(Duration::from_mins(1)).await;
         let mut node = view.node().unwrap();
         node["status"]["conditions"][4]["status"] = "Unknown".into();

@@ -8,8 +8,8 @@ use tracing::{debug, info};
 
 use super::companion::Companion;
 use super::node_writer::NodeWriter;
-use super::reporting::{Channels, Outlet, Report, SyncRequest, Why};
 use super::writer::{Line, Writer};
+use super::{Channels, Outlet, Report, SyncRequest, Why};
 use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;

@@ -1,7 +1,7 @@
 //! An agent with one condition more: `SwapOn`, for those who want to know of nodes with swap.
 //!
 //! A setter in this file and a line in [`setters`] are all it takes. Try it beside no kubelet:
-//! `cargo run --example own_condition -- <kubeconfig> <node name>`.
+//! `cargo run --example custom_condition -- <kubeconfig> <node name>`.
 
 use std::error::Error;
 use std::path::Path;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::reporting::{Report, SyncRequest, Wait};
 use super::writer::{Gone, Synced, Writer, log_unknown};
+use super::{Report, SyncRequest, Wait};
 use crate::api::backoff::Backoff;
 use crate::api::status::Sent;
 use crate::api::taints::{NodepulseTaints, TaintOutcome};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use super::reporting::{Report, SyncRequest, Wait};
 use super::writer::{Gone, Synced, Writer, log_unknown};
+use super::{Report, SyncRequest, Wait};
 use crate::api::holder::{self, Holder};
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::register::{DeviceCheckpoint, Registered, Registrar};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
-use super::reporting::Report;
-use super::tasks::{events, log_failed};
+use super::Report;
+use super::start::{events, log_failed};
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};

@@ -1,8 +1,8 @@
-//! The programs in the hands of somebody who may do little: loaded by a user with two capabilities,
+//! The programs with few privileges: loaded by a user with two capabilities,
 //! then read by the same user with none.
 //!
-//! That user is a process of its own, this program started again. It says on standard output what it
-//! found, one line each; standard input tells it of kills that it should have seen.
+//! That user is a separate process, this program started again. It prints on standard output what it
+//! found, one line each; its standard input lists kills that it should have received.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Lines, Write as _};
@@ -24,19 +24,19 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
 /// First argument of this program when it is to be that user.
-pub const NOBODY: &str = "nobody";
+pub const UNPRIVILEGED: &str = "unprivileged";
 /// The second, for one who may also open cgroups by their id.
 const HANDLES: &str = "handles";
 
-const NOBODYS_ID: u32 = 65534;
+const UNPRIVILEGED_ID: u32 = 65534;
 const MIB: u64 = 1 << 20;
 
-/// What the user found is the detail: which maps can be read without rights differs by kernel.
+/// The user's findings are the detail: which maps can be read without capabilities differs by kernel.
 pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
-    // Before 5.11 maps count as locked memory, and raising the limit is a right of its own.
+    // Before 5.11 maps count as locked memory, and raising the limit needs another capability.
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
     let mut user = User::start(handles)?;
-    let mut tree = CgroupTree::new("few-rights")?;
+    let mut tree = CgroupTree::new("few-capabilities")?;
     tree.add("container")?;
     tree.limit("container", 16 * MIB)?;
     let kill = || {
@@ -45,9 +45,9 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
             .map(|(pid, _)| pid)
     };
 
-    let loaded = user.says("loaded")?;
-    user.hears(kill()?)?;
-    let path = user.says("path")?;
+    let loaded = user.read("loaded")?;
+    user.send(kill()?)?;
+    let path = user.read("path")?;
     let expected = if handles {
         tree.path("container")
     } else {
@@ -55,14 +55,14 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
         io::Error::from_raw_os_error(nix::errno::Errno::EPERM as i32).to_string()
     };
     assert_eq!(path, expected);
-    let maps = user.says("maps")?;
+    let maps = user.read("maps")?;
     assert_eq!(
         maps == "reading ok, writing ok",
-        maps_stay_open()?,
+        maps_remain_usable()?,
         "{maps}"
     );
-    user.hears(kill()?)?;
-    user.says("seen")?;
+    user.send(kill()?)?;
+    user.read("seen")?;
     let status = user.process.wait()?;
     assert!(status.success(), "{status}");
     Ok(format!(
@@ -70,12 +70,12 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     ))
 }
 
-/// From 5.19 on who holds a map may use it. Before, each use takes the capability again, where
-/// Debian's default of `kernel.unprivileged_bpf_disabled` holds; only the rings, which are mapped, go
+/// From 5.19 on, a process with a map's descriptor may use it. Before, each use needs the capability
+/// again, if `kernel.unprivileged_bpf_disabled` has Debian's default; only the rings, which are mapped, go
 /// on.
 ///
 /// <https://github.com/torvalds/linux/commit/c8644cd0efe719608ddcb341bcf087d4bc0bf6b8>
-fn maps_stay_open() -> io::Result<bool> {
+fn maps_remain_usable() -> io::Result<bool> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split('.').map_while(|n| n.parse::<u32>().ok());
     Ok((numbers.next(), numbers.next()) >= (Some(5), Some(19)))
@@ -90,7 +90,7 @@ struct User {
 impl User {
     fn start(handles: bool) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg(NOBODY).args(handles.then_some(HANDLES));
+        command.arg(UNPRIVILEGED).args(handles.then_some(HANDLES));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
         let none = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -102,7 +102,7 @@ impl User {
     }
 
     /// The next line, which must begin with this word.
-    fn says(&mut self, word: &str) -> io::Result<String> {
+    fn read(&mut self, word: &str) -> io::Result<String> {
         let line = self
             .from
             .next()
@@ -111,17 +111,17 @@ impl User {
         found.ok_or_else(|| io::Error::other(format!("instead of {word:?}: {line}")))
     }
 
-    fn hears(&mut self, pid: u32) -> io::Result<()> {
+    fn send(&mut self, pid: u32) -> io::Result<()> {
         writeln!(self.to, "{pid}")
     }
 }
 
-/// Is that user, to the end.
+/// Runs as that user.
 ///
 /// # Errors
 ///
-/// When a right is missing that it should have, or something is not seen.
-pub fn nobody(more: Option<&str>) -> io::Result<()> {
+/// If a capability is missing that it should have, or a record is not received.
+pub fn run_unprivileged(more: Option<&str>) -> io::Result<()> {
     std::panic::set_hook(Box::new(|info| println!("panic: {info}")));
     keep_only(more == Some(HANDLES))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -137,8 +137,8 @@ pub fn nobody(more: Option<&str>) -> io::Result<()> {
 fn keep_only(handles: bool) -> io::Result<()> {
     set_keepcaps(true)?;
     setgroups(&[])?;
-    setgid(Gid::from_raw(NOBODYS_ID))?;
-    setuid(Uid::from_raw(NOBODYS_ID))?;
+    setgid(Gid::from_raw(UNPRIVILEGED_ID))?;
+    setuid(Uid::from_raw(UNPRIVILEGED_ID))?;
     let mut kept = CapsHashSet::from([Capability::CAP_BPF, Capability::CAP_PERFMON]);
     if handles {
         kept.insert(Capability::CAP_DAC_READ_SEARCH);
@@ -180,11 +180,11 @@ async fn next(loaded: &mut Loaded) -> io::Result<OomKill> {
 }
 
 fn maps(loaded: &mut Loaded) -> String {
-    let told = |done: Result<(), String>| done.map_or_else(|why| why, |()| "ok".to_owned());
+    let result = |done: Result<(), String>| done.map_or_else(|why| why, |()| "ok".to_owned());
     let counters = loaded.kernel.losses().map(drop).map_err(|e| e.to_string());
     let settings = loaded
         .kernel
         .set_pid_settings(PidSettings::default())
         .map_err(|err| err.to_string());
-    format!("reading {}, writing {}", told(counters), told(settings))
+    format!("reading {}, writing {}", result(counters), result(settings))
 }

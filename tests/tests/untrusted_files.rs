@@ -1,4 +1,4 @@
-//! Files that are no files, or far too large, wherever the program reads one: it says so, and
+//! Special files, or far too large ones, wherever the program reads one: it reports them, and
 //! neither waits for them nor takes their size in memory.
 
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A file that nobody ever writes to.
+/// A FIFO without a writer.
 fn fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
 }
@@ -37,7 +37,7 @@ fn sparse(path: &Path) {
 /// Makes a file that is not to be read.
 type Make = fn(&Path);
 
-/// What the command says on stderr, which must end by itself with this code.
+/// The stderr of the command, which must end with this code.
 async fn refused(args: &[String], code: i32) -> String {
     let mut command = Command::new("sh");
     command
@@ -181,9 +181,9 @@ async fn a_special_or_too_large_file_is_refused_wherever_it_is_named() {
         ];
         for (make, expected) in rows {
             make(&file);
-            let said = refused(&args, 2).await;
-            assert!(said.contains(&text(&file)), "{name}: {said}");
-            assert!(said.contains(expected), "{name}: {said}");
+            let stderr = refused(&args, 2).await;
+            assert!(stderr.contains(&text(&file)), "{name}: {stderr}");
+            assert!(stderr.contains(expected), "{name}: {stderr}");
             fs::remove_file(&file).unwrap();
         }
     }
@@ -212,11 +212,11 @@ async fn a_file_that_becomes_a_fifo_is_refused_at_the_next_reload_until_it_is_a_
 
     fifo(&part);
     agent.hang_up();
-    agent.says("it is a FIFO", SOON).await;
+    agent.wait_for_line("it is a FIFO", SOON).await;
     fs::remove_file(&part).unwrap();
     fs::write(&part, format!("{HEAD}maxPods: 17\n")).unwrap();
     agent.hang_up();
-    agent.says("configuration read again", SOON).await;
+    agent.wait_for_line("configuration read again", SOON).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
 }
