@@ -1,4 +1,4 @@
-//! One node as the API server has it, and what its agent asked for.
+//! One Node of the API server, and the requests of its agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

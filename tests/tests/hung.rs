@@ -1,5 +1,5 @@
-//! File systems that do not answer, under the real program and under simulated time: one purpose does
-//! without, every other goes on, and nothing needs a restart. As root.
+//! File systems that do not respond, with the real program and with simulated time: one purpose is
+//! unavailable, every other continues, and no restart is needed. As root.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The real program without eBPF programs: kills from the log, and from counters.
 //!
-//! Always compiled; run with the feature `kernel`, as root. What is done stands in
+//! Always compiled; run with the feature `kernel`, as root. The steps are in
 //! `nodepulse_tests::logged`.
 
 use nodepulse_tests::SOON;

@@ -1,4 +1,4 @@
-//! Proof of life: renewed, lost, regained.
+//! The Lease: renewed, lost, restored.
 
 use std::sync::Arc;
 use std::time::Duration;

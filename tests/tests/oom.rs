@@ -1,4 +1,4 @@
-//! A kill in, an Event out; and `MemoryPressure` if the node itself was out of memory.
+//! A kill becomes an Event, and `MemoryPressure` if the node itself was out of memory.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The real program at its start: what it refuses, and whom it adopts.
+//! The start of the real program: invalid configurations, and the Node that it adopts.
 
 use std::fs;
 use std::path::Path;
