@@ -22,19 +22,18 @@ use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::Subjects;
+use crate::subjects::{Input as SubjectInput, KillCounterInput, KillInput, Subjects};
 
 mod answers;
 mod blocking;
+mod cgroups;
 mod companion;
 mod control;
-mod counts;
 mod disks;
 mod exceeded;
 mod execute;
 mod facts;
 mod kernel_records;
-mod kills;
 mod lanes;
 mod leaving;
 mod metering;
@@ -63,10 +62,9 @@ pub use spot::status_now;
 pub use stalls::{files as stall_files, triggers};
 
 use blocking::{Answer, Blocking, Memory, Question};
+use cgroups::Cgroups;
 use control::{Beside, Heartbeat};
-use counts::Counts;
 use exceeded::Keeper;
-use kills::Kills;
 use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
@@ -192,8 +190,7 @@ struct App {
     probes: Probes,
     subjects: Subjects,
     stalls: Stalls,
-    kills: Kills,
-    counts: Counts,
+    cgroups: Cgroups,
     exceeded: Keeper,
     pod_pids: PodPids,
     pod_events: PodEvents,
@@ -234,6 +231,8 @@ impl App {
         let blocking = Blocking::new(&config, pods.clone(), memory, read, metering.lanes());
         let mut probes = Probes::start(&config, doors.kernel.take(), &doors.support);
         probes.has_triggers(&doors.stalls);
+        let base = exceeded::base(&config, doors.kills, &doors.support);
+        let cgroups = Cgroups::new(pods.clone());
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -241,9 +240,6 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
-            kills: Kills::new(pods.clone()),
-            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
-            exceeded: Keeper::default(),
             pod_pids: PodPids::new(pods, now),
             pod_events: PodEvents::new(&config, outlet.as_ref()),
             own: Own::new(&config, metering.setters),
@@ -251,7 +247,9 @@ impl App {
             clock,
             observe,
             probes,
-            subjects: Subjects::default(),
+            subjects: cgroups.subjects(doors.kills, base.is_some(), now),
+            cgroups,
+            exceeded: Keeper::new(base),
             facts,
             blocking,
             reporting: None,
@@ -262,6 +260,7 @@ impl App {
             once: None,
             power,
         };
+        app.read_cgroups(clock.now());
         app.look_at_kills(clock.now());
         app.first_look().await;
         // Only now: what was found at first is no news.
@@ -341,7 +340,10 @@ impl App {
                     if self.kernel_records(received, &mut events, now) {
                         // What was told is written before memory and counters are looked at.
                         tokio::task::yield_now().await;
-                        self.kills.catch_up(self.clock.now().boot);
+                        self.feed(
+                            SubjectInput::Kill(KillInput::BatchReported),
+                            self.clock.now(),
+                        );
                     }
                 }
                 Input::Host(answer) => self.answered(answer, now),
@@ -370,7 +372,6 @@ impl App {
             self.probes.look_at(),
             self.stalls.wake_at(),
             self.pod_events.due(),
-            self.counts.save_at(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
             self.heartbeat.due(),
@@ -395,7 +396,7 @@ impl App {
         self.ask_disks(now);
         self.look_at_stalls(now);
         self.tell_waiting(now);
-        self.kills_settled(now.boot);
+        self.kills_settled(now);
         self.look_at_kills(now);
         self.keep_exceeded(now);
         self.heartbeat.beat(now.boot, soon);
@@ -407,9 +408,11 @@ impl App {
             if self.config.mode == Mode::Node {
                 self.observe.refresh(&mut self.facts);
             }
-            let simulated = self.metering.simulated();
-            if self.probes.log_losses(simulated.as_ref()) {
-                self.counts.lost();
+            if self.probes.log_losses(self.metering.simulated().as_ref()) {
+                self.feed(
+                    SubjectInput::KillCounter(KillCounterInput::RecordsLost),
+                    now,
+                );
             }
             self.sync(Why::Tick);
         }
@@ -429,11 +432,8 @@ impl App {
         self.pids_sampled(now);
         self.name_largest(&changes);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
-        self.kills_settled(now.boot);
-        let questions: Vec<_> = self.counts.sampled(now.boot).collect();
-        for question in questions {
-            self.ask_for_counts(question, now.boot);
-        }
+        self.kills_settled(now);
+        self.feed(SubjectInput::KillCounter(KillCounterInput::Sampled), now);
         self.tell_refused(now);
     }
 

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
+
 mod containers;
 mod index;
 mod last_names;
@@ -19,7 +21,7 @@ pub use recent_pods::RecentPods;
 use names::Names;
 
 /// What a cgroup is for, by its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupKind {
     /// The cgroup that holds all pods.
     Pods,
@@ -40,7 +42,7 @@ pub enum CgroupKind {
 }
 
 /// What the name of a pod's cgroup says of the pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodId {
     /// `metadata.uid`.
     Uid(String),

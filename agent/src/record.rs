@@ -111,7 +111,7 @@ pub enum Side {
 }
 
 /// The memory cgroup that was at its limit, as a program recorded it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemcgLimit {
     /// Its id.
     pub limiting: CgroupId,
@@ -124,7 +124,7 @@ pub struct MemcgLimit {
 }
 
 /// By which way a kill was learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Via {
     /// The tracepoint handed out the task.
     Task,
@@ -135,7 +135,7 @@ pub enum Via {
 }
 
 /// One process that the kernel killed for want of memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomKill {
     /// When it was chosen.
     pub at: BootNanos,

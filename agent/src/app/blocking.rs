@@ -24,7 +24,8 @@ use crate::pressure::sample::Sample;
 use crate::reading::Signal;
 use crate::record::DiskChange;
 use crate::state::State;
-use crate::units::{Bytes, CgroupId, DeviceNumber};
+use crate::subjects::kill_counters::{CgroupKills, CountedKills};
+use crate::units::{Bytes, DeviceNumber};
 
 mod nodefs;
 
@@ -97,13 +98,13 @@ pub(super) enum Answer {
     /// To [`Question::Statistics`]: whether the disks are to be listed again.
     Statistics(bool),
     /// To [`Question::Kills`]; `None`: not read.
-    Kills(Option<Vec<PodKills>>),
+    Kills(Option<CountedKills>),
     /// To [`Question::Recall`].
     Recalled {
         /// Of this boot or another; `None`: nothing, or nothing that can be used.
         state: Option<Box<State>>,
         /// As [`Answer::Kills`].
-        kills: Option<Vec<PodKills>>,
+        kills: Option<CountedKills>,
     },
     /// To [`Question::Remember`].
     Remembered,
@@ -133,14 +134,6 @@ pub(super) enum Found {
     Gone,
     /// It cannot be read.
     Unread,
-}
-
-/// Kills in one pod, or in all pods, since its cgroup was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PodKills {
-    pub(super) id: CgroupId,
-    pub(super) cgroup: String,
-    pub(super) kills: u64,
 }
 
 /// Whether anything is remembered from one start to the next.
@@ -398,7 +391,7 @@ impl Place {
     }
 
     /// At the pods cgroup and at each pod.
-    fn kills(&self) -> Option<Vec<PodKills>> {
+    fn kills(&self) -> Option<CountedKills> {
         let all = self.pods.path();
         let of = |path: &str| {
             let is = |path: &str| classify(path, all);
@@ -413,17 +406,21 @@ impl Place {
             above.find(counts).map(str::to_owned)
         };
         let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
+        let counted = |cgroups| CountedKills {
+            pods: all.to_owned(),
+            cgroups,
+        };
         match found {
             Ok(found) => {
                 let found = found.into_iter();
-                let found = found.map(|(id, cgroup, kills)| PodKills { id, cgroup, kills });
-                let found: Vec<PodKills> = found.collect();
-                // Whoever cannot read that of all pods cannot tell how many were killed.
-                let of_all = |pod: &PodKills| pod.cgroup == all;
-                found.iter().any(of_all).then_some(found)
+                let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
+                let cgroups: Vec<CgroupKills> = found.collect();
+                // Without that of all pods it is not known how many were killed.
+                let of_all = |one: &CgroupKills| one.cgroup == all;
+                cgroups.iter().any(of_all).then_some(counted(cgroups))
             }
             // No pods yet.
-            Err(err) if err.is_absent() => Some(Vec::new()),
+            Err(err) if err.is_absent() => Some(counted(Vec::new())),
             Err(err) => {
                 debug!(err = &err as &dyn std::error::Error, "kills not counted");
                 None

@@ -4,23 +4,33 @@ use std::collections::VecDeque;
 use std::error::Error;
 
 use agent_common::PidSettings;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::App;
+use super::blocking::Question;
 use crate::clock::Now;
 use crate::kernel::Kernel;
 use crate::kernel::loader::KernelError;
+use crate::kube_event::Finding;
+use crate::pressure::oom::RemainingMemory;
 use crate::pressure::pids::PidLevels;
-use crate::reading::Resource;
+use crate::reading::{Resource, Signal};
 use crate::record::Side;
-use crate::subjects::{Decision, Effect, Input, MapUpdate, PidInput};
+use crate::subjects::{
+    Decision, Effect, Input, KillCounterInput, KillInput, MapUpdate, PidInput, Query,
+};
 
 impl App {
-    /// Passes an input to its subject, and performs what follows until nothing is left.
+    /// Passes an input to its subject, and performs what follows until nothing is left. What follows
+    /// from an answer precedes what was to follow the question.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         while let Some(effect) = effects.pop_front() {
-            self.execute(effect);
+            if let Some(input) = self.execute(effect, now) {
+                for effect in self.subjects.on(input, now).into_iter().rev() {
+                    effects.push_front(effect);
+                }
+            }
         }
     }
 
@@ -42,11 +52,59 @@ impl App {
         self.feed(Input::Pid(sampled), now);
     }
 
-    fn execute(&mut self, effect: Effect) {
+    /// Returns the input that follows at once, if any.
+    fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
         match effect {
             Effect::Map(update) => self.probes.write(update),
-            Effect::Log(decision) => log(decision),
+            Effect::Query(query) => return self.query(query, now),
+            Effect::Input(input) => return Some(*input),
+            Effect::Report(incidents) => self.report(incidents, now),
+            Effect::ForcePressure {
+                resource,
+                why,
+                at,
+                stamp,
+            } => {
+                let changes = self.evaluator.force(resource, why, at);
+                self.changed(&changes, Some((resource, stamp)), now);
+            }
+            Effect::CountKills { kills, at } => self.pods_killed(kills, at, now),
+            Effect::SampleSoon => self.hot.hint(now.boot),
+            Effect::SaveKills(kills) => self.save_kills(kills, now.boot),
+            Effect::Log(decision) => {
+                if let Decision::KillFound(finding) = &decision {
+                    self.metering.killed(&finding.scope);
+                }
+                log(decision);
+            }
         }
+        None
+    }
+
+    /// Answers at once if that cannot wait for a disk.
+    fn query(&mut self, query: Query, now: Now) -> Option<Input> {
+        let question = match query {
+            Query::CgroupPaths(ids) => {
+                return Some(Input::Kill(self.cgroups.paths_of(&ids, now.boot)));
+            }
+            Query::LimitHits(cgroup) => return Some(Input::Kill(self.cgroups.limit_hits(&cgroup))),
+            Query::LiveLimitHits => return Some(Input::Kill(self.cgroups.live_limit_hits())),
+            Query::RemainingMemory => {
+                let left = RemainingMemory {
+                    memory: self.observe.memory(),
+                    threshold: self.config.policy.threshold(Signal::MemoryAvailable),
+                };
+                return Some(Input::Kill(KillInput::RemainingMemory(left)));
+            }
+            Query::PodsKillCounter => {
+                let counter = KillCounterInput::PodsCounter(self.cgroups.pods_counter());
+                return Some(Input::KillCounter(counter));
+            }
+            Query::KillCounters => Question::Kills,
+            Query::RecallKills => Question::Recall,
+        };
+        self.blocking.ask(question);
+        None
     }
 }
 
@@ -84,5 +142,35 @@ fn log(decision: Decision) {
             let over = side == Side::Over;
             debug!(ids, tasks, over, "pid level crossed");
         }
+        Decision::KillFound(finding) => log_kill(&finding),
+        Decision::KillsReportedByNumber { cgroup, kills } => {
+            info!(
+                cgroup,
+                kills, "OOM kills without a record, reported by number"
+            );
+        }
+        Decision::KillLogEnded => warn!(
+            "the kernel's log has ended; OOM kills are reported by the counters of the cgroups from \
+             now on, without their victims"
+        ),
+        Decision::KillCountersFailed => {
+            warn!("the cgroups' counters of OOM kills cannot be read");
+        }
+        Decision::StateOfOtherBoot => {
+            info!("the state file is of another boot, and is not used");
+        }
     }
+}
+
+fn log_kill(finding: &Finding) {
+    let (effect, reason) = finding.verdict.as_strs();
+    info!(
+        victim = finding.victim.0,
+        comm = finding.comm,
+        cgroup = finding.cgroup.as_deref(),
+        limiting = finding.limiting(),
+        effect,
+        reason,
+        "process OOM-killed"
+    );
 }

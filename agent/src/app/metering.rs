@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
-use super::outside::KillSource;
+use super::outside::tier;
 use super::reporting::{Report, Why};
 use super::{App, Input};
 use crate::api::lease::Cycle;
@@ -29,6 +29,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
+use crate::subjects::KillSource;
 
 mod scrape;
 
@@ -110,7 +111,7 @@ impl Metering {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
         let lanes = sources.lanes.all().into();
         let (server, queries) = Server::start(sources.sites, seen, lanes);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), tier(kills, support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),

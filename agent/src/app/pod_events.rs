@@ -19,6 +19,7 @@ use crate::kube_event::{
     ContainerLabel, Draft, Incident, Involved, KillOutcomes, NodeEvents, PodRef, ReportedKills,
 };
 use crate::pods::{Containers, Pod, PodIndex};
+use crate::subjects::{Input, KillCounterInput};
 
 /// How long a pod is waited for that the watch has not told of: whoever runs it may have heard of it
 /// first, and the mirror of a static pod comes after it.
@@ -360,24 +361,24 @@ impl Told {
 }
 
 impl App {
-    /// Tells what happened, at once or when it is known of what pod.
-    pub(super) fn tell(&mut self, incidents: impl IntoIterator<Item = Incident>, now: Now) {
-        if self.reporting.is_none() {
-            for incident in incidents {
+    /// Reports incidents by Events: at once, or when it is known in which pod they were.
+    pub(super) fn report(&mut self, incidents: Vec<Incident>, now: Now) {
+        for incident in incidents {
+            if self.reporting.is_none() {
                 self.pod_events.unwanted.add_all(incident.kills); // They are in the log.
-            }
-        } else {
-            for incident in incidents {
+            } else {
                 let told = self.pod_events.tell(incident, now.boot);
                 self.record_told(told);
             }
         }
         let acknowledged = std::mem::take(&mut self.pod_events.unwanted);
-        let outcomes = KillOutcomes {
-            acknowledged,
-            ..KillOutcomes::default()
-        };
-        self.counts.settle(outcomes, now.boot);
+        if !acknowledged.is_empty() {
+            let outcomes = KillOutcomes {
+                acknowledged,
+                ..KillOutcomes::default()
+            };
+            self.feed(Input::KillCounter(KillCounterInput::Settled(outcomes)), now);
+        }
     }
 
     pub(super) fn pods_changed(&mut self, news: News, now: Now) {

@@ -14,6 +14,7 @@ use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::LONGEST;
 use crate::pressure::refusals::{Refusals, Refused};
 use crate::reading::Resource;
+use crate::subjects::{Input, KillInput};
 use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
@@ -171,16 +172,15 @@ impl PodPids {
 impl App {
     /// Cgroups below the pods' came, went, or met a limit.
     pub(super) fn cgroups_changed(&mut self, now: Now) {
-        for (id, path) in self.pod_pids.memory_cgroups() {
-            self.kills.remember(id, &path);
-        }
+        let seen = KillInput::CgroupsSeen(self.pod_pids.memory_cgroups());
+        self.feed(Input::Kill(seen), now);
         self.pod_pids.count(now.boot);
         self.tell_refused(now);
     }
 
     pub(super) fn tell_refused(&mut self, now: Now) {
         let incidents = self.pod_pids.due(now);
-        self.tell(incidents, now);
+        self.report(incidents, now);
     }
 
     /// Says who has most tasks, where they have run short.

@@ -1,5 +1,7 @@
 //! What is known about one OOM kill, and the wording of Events about kills.
 
+use serde::{Deserialize, Serialize};
+
 use super::{KillOwner, PodRef, Words};
 use crate::clock::Stamp;
 use crate::pods::CgroupKind;
@@ -17,7 +19,7 @@ const NO_LIMIT: &str = "no limit is known";
 pub(super) const IN_POD: &str = "OOMKilled";
 
 /// What is known about one OOM kill. All text in it is escaped. What is unknown is `None`, never zero.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// When the kernel recorded it, and when the agent read the record.
     pub stamp: Stamp,
@@ -44,7 +46,7 @@ pub struct Finding {
 }
 
 /// The cgroup that was at its limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limiting {
     /// What it is for.
     pub owner: LimitOwner,
@@ -58,7 +60,7 @@ pub struct Limiting {
 }
 
 /// The pod of a victim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VictimOwner {
     /// This pod.
     Pod(PodRef),
@@ -93,7 +95,7 @@ impl VictimOwner {
 
 /// Who records Events on the Node for kills outside pods, and for kills because the node is out of
 /// memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeEvents {
     /// This agent, in a kubelet's words.
     Kubelet,

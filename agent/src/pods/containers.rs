@@ -1,5 +1,7 @@
 //! The containers of one pod, by the ids that their cgroups are called by.
 
+use serde::{Deserialize, Serialize};
+
 use super::fits;
 
 /// Longest name of a container: a DNS label.
@@ -10,7 +12,7 @@ const LONGEST_ID: usize = 128;
 const MOST_IDS: usize = 256;
 
 /// One container of a pod's specification.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// Where it stands.
     pub list: List,
@@ -19,7 +21,7 @@ pub struct Container {
 }
 
 /// The lists of containers that a pod's specification has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum List {
     /// `spec.containers`.
     Containers,
@@ -52,7 +54,7 @@ impl Container {
 }
 
 /// What is known of a pod's containers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
 }

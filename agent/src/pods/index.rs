@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Container, Containers, PodId, fits};
 
 /// Pods that are kept: far more than a kubelet runs. Beyond them a new one takes the place of one that
@@ -21,7 +23,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_UID: usize = 64;
 
 /// What is kept of a pod. None of it ever changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.namespace`.
     pub namespace: Box<str>,

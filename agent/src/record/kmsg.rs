@@ -8,6 +8,8 @@
 //! with its first two records held back. And in a process name with `,task=` in it, what belongs to
 //! the name and what to the last name of the cgroup's path.
 
+use serde::{Deserialize, Serialize};
+
 use super::{OomConstraint, OomScope};
 use crate::clock::BootNanos;
 use crate::units::{Bytes, Pid};
@@ -21,7 +23,7 @@ const MOST: usize = 256;
 
 /// One process that the kernel killed for want of memory, as its log tells. All text is raw bytes
 /// that a tenant may have chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedKill {
     /// When it was written.
     pub at: BootNanos,

@@ -248,7 +248,7 @@ mod tests {
                 Some(levels.map_or("off".to_owned(), |levels| levels.high.to_string()))
             }
             Effect::Map(MapUpdate::EndPidState) => Some("arm".to_owned()),
-            Effect::Log(_) => None,
+            _ => None,
         };
         effects.iter().filter_map(write).collect()
     }

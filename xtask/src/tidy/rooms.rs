@@ -126,6 +126,8 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&[
             "clock",
             "config",
+            "escape",
+            "kube_event",
             "node_status",
             "pods",
             "pressure",

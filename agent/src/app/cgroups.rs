@@ -1,0 +1,162 @@
+//! Reads of cgroups that cannot wait for a disk, for the subjects that ask for them.
+
+use std::error::Error;
+use std::io;
+
+use nix::unistd::{SysconfVar, sysconf};
+use tracing::{debug, warn};
+
+use super::App;
+use crate::clock::{BootNanos, Now};
+use crate::host::cgroup::paths::CgroupPaths;
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{self, Layout, Version, oom};
+use crate::os::cgroup_handle::CgroupMount;
+use crate::pods::{CgroupKind, classify};
+use crate::subjects::kill_counters::{Counting, PodsCounter};
+use crate::subjects::{Input, KillCounterSetup, KillInput, KillSource, Subjects};
+use crate::units::CgroupId;
+
+/// Page size if the kernel does not report one.
+const USUAL_PAGE: u64 = 4096;
+
+/// Bytes in a page of memory.
+fn page_size() -> u64 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(USUAL_PAGE)
+}
+
+/// The cgroups of this node.
+pub(super) struct Cgroups {
+    pods: PodsPath,
+    /// `None`: handles cannot be used.
+    mount: Option<CgroupMount>,
+    paths: CgroupPaths,
+}
+
+impl Cgroups {
+    pub(super) fn new(pods: PodsPath) -> Self {
+        let mount = pods.layout().and_then(|layout| {
+            CgroupMount::open(&layout.memory.mount)
+                .inspect_err(|err| {
+                    let err = err as &dyn Error;
+                    warn!(err, "cgroups cannot be opened by id, and are searched for");
+                })
+                .ok()
+        });
+        Self {
+            pods,
+            mount,
+            paths: CgroupPaths::default(),
+        }
+    }
+
+    /// Path of the cgroup of all pods.
+    pub(super) fn pods(&self) -> String {
+        self.pods.path().to_owned()
+    }
+
+    /// The subjects of a node with these cgroups.
+    pub(super) fn subjects(
+        &self,
+        source: KillSource,
+        boot_known: bool,
+        now: BootNanos,
+    ) -> Subjects {
+        let layout = self.pods.layout();
+        let counting = layout.map(|layout| match layout.memory.version {
+            Version::V1 => Counting::Flat,
+            Version::V2 => Counting::Nested,
+        });
+        let counters = KillCounterSetup {
+            source,
+            counting,
+            boot_known,
+        };
+        Subjects::new(page_size(), counters, now)
+    }
+
+    /// Walks all cgroups, at start.
+    fn read_all(&self) -> KillInput {
+        let mut pods = Vec::new();
+        let see = |id, path: &str| {
+            if classify(path, self.pods.path()) != CgroupKind::Other {
+                pods.push((id, path.to_owned()));
+            }
+        };
+        let counted = self.pods.layout().map(|on| oom::limit_hits(on, see));
+        let counted = counted.transpose().unwrap_or_else(|err| {
+            warn!(err = &err as &dyn Error, "limits of cgroups not read");
+            None
+        });
+        let limit_hits = counted.unwrap_or_default().into_iter().collect();
+        KillInput::CgroupsRead { pods, limit_hits }
+    }
+
+    pub(super) fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
+        let paths = ids.iter().map(|id| self.path_of(*id, now));
+        KillInput::CgroupPaths(paths.collect())
+    }
+
+    /// By its handle, in constant time; if that is not possible, by a walk.
+    fn path_of(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let found = match &self.mount {
+            None => return self.walk_for(id, now),
+            Some(mount) => mount.path(id),
+        };
+        match found {
+            Ok(path) => Some(path),
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => self.walk_for(id, now),
+            Err(err) => {
+                debug!(cgroup = id.0, err = &err as &dyn Error, "cgroup is removed");
+                None
+            }
+        }
+    }
+
+    fn walk_for(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let memory = &self.pods.layout()?.memory;
+        let found = self.paths.find(memory, id, now).inspect_err(|err| {
+            debug!(err = err as &dyn Error, "cgroups not walked");
+        });
+        found.ok().flatten().map(str::to_owned)
+    }
+
+    /// Of `victim` and everything above it but the top, which has no limit.
+    pub(super) fn limit_hits(&self, victim: &str) -> KillInput {
+        let counted = self.pods.layout().map(|layout| {
+            let above = cgroup::ancestors(victim).filter(|path| *path != "/");
+            let hits = |path: &str| oom::limit_hits_of_path(&layout.memory, path).ok().flatten();
+            above.map(hits).collect()
+        });
+        KillInput::LimitHits(counted)
+    }
+
+    pub(super) fn live_limit_hits(&self) -> KillInput {
+        let counted = |on: &Layout| oom::limit_hits(on, |_, _| ()).unwrap_or_default();
+        let live = self.pods.layout().map(counted).unwrap_or_default();
+        KillInput::LiveLimitHits(live.into_keys().collect())
+    }
+
+    pub(super) fn pods_counter(&self) -> PodsCounter {
+        let Some(layout) = self.pods.layout() else {
+            return PodsCounter::NoPods;
+        };
+        match oom::counters(&layout.memory, self.pods.path(), &mut Vec::new()) {
+            Ok(Some(counters)) => {
+                PodsCounter::Counted(counters.with_descendants.map(|tree| tree.kills))
+            }
+            Ok(None) => PodsCounter::NoPods,
+            Err(_) => PodsCounter::Failed,
+        }
+    }
+}
+
+impl App {
+    /// Passes every cgroup to the subjects that want to know them, at start.
+    pub(super) fn read_cgroups(&mut self, now: Now) {
+        let read = self.cgroups.read_all();
+        self.feed(Input::Kill(read), now);
+    }
+}
