@@ -22,7 +22,9 @@ use crate::pressure::evaluate::Evaluator;
 use crate::reading::{Resource, Signal};
 use crate::record::Received;
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{Input as SubjectInput, KillCounterInput, KillInput, Subjects};
+use crate::subjects::{
+    IncidentInput, Input as SubjectInput, KillCounterInput, KillInput, Subjects,
+};
 
 mod answers;
 mod blocking;
@@ -42,8 +44,7 @@ mod observe;
 mod once;
 mod outside;
 mod own;
-mod pod_events;
-mod pod_pids;
+mod pod_updates;
 mod power;
 mod probes;
 mod reload;
@@ -71,8 +72,7 @@ use observe::Observe;
 use once::Once;
 use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
-use pod_events::PodEvents;
-use pod_pids::PodPids;
+use pod_updates::PodUpdates;
 use power::Power;
 use probes::Probes;
 use reload::{Reloading, asked};
@@ -99,7 +99,7 @@ enum Input {
     /// What a request came to.
     Api(Report),
     /// What is heard of pods.
-    Pods(pod_events::News),
+    Pods(IncidentInput),
     /// Somebody wants to know something.
     Query(Query),
     /// The configuration may have changed.
@@ -192,8 +192,7 @@ struct App {
     stalls: Stalls,
     cgroups: Cgroups,
     exceeded: Keeper,
-    pod_pids: PodPids,
-    pod_events: PodEvents,
+    pod_updates: PodUpdates,
     /// `None` in node mode.
     own: Option<Own>,
     facts: Facts,
@@ -233,6 +232,7 @@ impl App {
         probes.has_triggers(&doors.stalls);
         let base = exceeded::base(&config, doors.kills, &doors.support);
         let cgroups = Cgroups::new(pods.clone());
+        let subjects = cgroups.subjects(&config, doors.kills, base.is_some(), now);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -240,14 +240,13 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
-            pod_pids: PodPids::new(pods, now),
-            pod_events: PodEvents::new(&config, outlet.as_ref()),
+            pod_updates: PodUpdates::new(&config, outlet.as_ref()),
             own: Own::new(&config, metering.setters),
             config,
             clock,
             observe,
             probes,
-            subjects: cgroups.subjects(doors.kills, base.is_some(), now),
+            subjects,
             cgroups,
             exceeded: Keeper::new(base),
             facts,
@@ -270,6 +269,7 @@ impl App {
             reporting
         });
         let reports = app.reporting.is_some();
+        app.reporting_started(clock.now());
         let now = clock.now();
         app.metering.evaluated(&app.facts, reports, now);
         app.conditions(now);
@@ -321,7 +321,7 @@ impl App {
                 () = &mut shutdown => Input::Shutdown,
                 report = reporting::next(self.reporting.as_mut()) => Input::Api(report?),
                 answer = self.blocking.answer() => Input::Host(answer),
-                news = self.pod_events.news() => Input::Pods(news),
+                update = self.pod_updates.next() => Input::Pods(update),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
@@ -349,7 +349,7 @@ impl App {
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
-                Input::Pods(news) => self.pods_changed(news, now),
+                Input::Pods(update) => self.pods_updated(update, now),
                 Input::Query(query) => self.queried(query, now),
                 Input::Reload => self.reload(),
                 Input::Power(word) => self.power(word, now),
@@ -371,7 +371,6 @@ impl App {
             self.subjects.due(),
             self.probes.look_at(),
             self.stalls.wake_at(),
-            self.pod_events.due(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
             self.heartbeat.due(),
@@ -395,7 +394,7 @@ impl App {
         }
         self.ask_disks(now);
         self.look_at_stalls(now);
-        self.tell_waiting(now);
+        self.feed(SubjectInput::Incident(IncidentInput::Due), now);
         self.kills_settled(now);
         self.look_at_kills(now);
         self.keep_exceeded(now);
@@ -430,11 +429,10 @@ impl App {
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
         self.pids_sampled(now);
-        self.name_largest(&changes);
+        self.name_largest(&changes, now);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
         self.kills_settled(now);
-        self.feed(SubjectInput::KillCounter(KillCounterInput::Sampled), now);
-        self.tell_refused(now);
+        self.sampled(now);
     }
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.

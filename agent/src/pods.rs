@@ -7,12 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
+mod change;
 mod containers;
 mod index;
 mod last_names;
 mod names;
 mod recent_pods;
 
+pub use change::PodChange;
 pub use containers::{Container, Containers, List};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};

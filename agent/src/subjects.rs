@@ -12,20 +12,25 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::kube_event::{Finding, Incident};
+use crate::kube_event::{Draft, Finding, NodeEvents};
+use crate::pods::Pod;
 use crate::pressure::oom::Grounds;
 use crate::pressure::pids::PidLevels;
 use crate::reading::Resource;
 use crate::record::Side;
 use crate::units::CgroupId;
 
+pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
 pub mod pids;
+pub mod pod_pids;
 
+pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
 pub use pids::{PidInput, Pids};
+pub use pod_pids::{Announced, PodPidInput, PodPids};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +41,10 @@ pub enum Input {
     Kill(KillInput),
     /// To the kernel's counters of kills.
     KillCounter(KillCounterInput),
+    /// To the incidents that become Events.
+    Incident(IncidentInput),
+    /// To the pids of pods.
+    PodPid(PodPidInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -47,8 +56,8 @@ pub enum Effect {
     Query(Query),
     /// Pass this on to another subject.
     Input(Box<Input>),
-    /// Report these by Kubernetes Events.
-    Report(Vec<Incident>),
+    /// Record a Kubernetes Event.
+    Event(Draft),
     /// Set a pressure, whatever its thresholds say.
     ForcePressure {
         /// Of what.
@@ -92,6 +101,14 @@ pub enum Query {
     KillCounters,
     /// The same, and what the previous agent saved, later: [`KillCounterInput::Recalled`].
     RecallKills,
+    /// The containers of this pod, later: [`IncidentInput::Containers`].
+    Containers(Pod),
+    /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].
+    RefusedForks,
+    /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
+    PidLimits(String),
+    /// The tasks of each pod: [`PodPidInput::TasksCounted`].
+    PodTasks,
 }
 
 /// A write to a map of the BPF programs. Without programs there is nothing to write to.
@@ -130,6 +147,35 @@ pub enum Decision {
     KillCountersFailed,
     /// What the previous agent saved is of another boot.
     StateOfOtherBoot,
+    /// Kills in a pod of this node are reported; for its metric.
+    PodKilled {
+        /// Its namespace.
+        namespace: Box<str>,
+        /// Its name.
+        name: Box<str>,
+        /// How many.
+        kills: u64,
+    },
+    /// A pod is removed, and so is its metric.
+    PodRemoved {
+        /// Its namespace.
+        namespace: Box<str>,
+        /// Its name.
+        name: Box<str>,
+    },
+    /// The API server does not permit reading pods, so containers are named by their ids.
+    ContainersForbidden,
+    /// Forks were refused.
+    ForksRefused {
+        /// Path of the cgroup that counted them, escaped.
+        cgroup: String,
+        /// How many.
+        forks: u64,
+        /// Which limit refused them.
+        limit: String,
+    },
+    /// The pods with most tasks, by uid.
+    LargestPods(Vec<(String, u64)>),
 }
 
 /// All subjects.
@@ -141,16 +187,35 @@ pub struct Subjects {
     pub kills: Kills,
     /// The kernel's counters of kills.
     pub kill_counters: KillCounters,
+    /// The incidents that become Events.
+    pub incidents: Incidents,
+    /// The pids of pods.
+    pub pod_pids: PodPids,
+}
+
+/// What the subjects need to know of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeSetup {
+    /// Bytes in a page of memory.
+    pub page: u64,
+    /// How kills are counted.
+    pub counters: KillCounterSetup,
+    /// Who records Events on the Node.
+    pub node_events: NodeEvents,
+    /// Whether the kernel announces refused forks.
+    pub refused_forks: Announced,
 }
 
 impl Subjects {
-    /// Nothing has happened yet. `page`: bytes in a page of memory.
+    /// Nothing has happened yet.
     #[must_use]
-    pub fn new(page: u64, counters: KillCounterSetup, now: BootNanos) -> Self {
+    pub fn new(node: NodeSetup, now: BootNanos) -> Self {
         Self {
             pids: Pids::default(),
-            kills: Kills::new(page),
-            kill_counters: KillCounters::new(counters, now),
+            kills: Kills::new(node.page),
+            kill_counters: KillCounters::new(node.counters, now),
+            incidents: Incidents::new(node.node_events),
+            pod_pids: PodPids::new(node.refused_forks, now),
         }
     }
 
@@ -160,13 +225,19 @@ impl Subjects {
             Input::Pid(input) => self.pids.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => self.kill_counters.on(input, now),
+            Input::Incident(input) => self.incidents.on(input, now),
+            Input::PodPid(input) => self.pod_pids.on(input, now),
         }
     }
 
     /// The next moment at which one of them needs to be called although nothing happened.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
-        let all = [self.pids.due(), self.kill_counters.due()];
+        let all = [
+            self.pids.due(),
+            self.kill_counters.due(),
+            self.incidents.due(),
+        ];
         all.into_iter().flatten().min()
     }
 }

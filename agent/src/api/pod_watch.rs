@@ -13,7 +13,7 @@ use super::backoff::Jitter;
 use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
-use crate::pods::Pod;
+use crate::pods::{Pod, PodChange};
 
 /// Metadata alone; whole objects from a server that does not know that form.
 const ACCEPT: &str =
@@ -32,21 +32,6 @@ const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 /// those in one go. Where bookmarks come they say so for certain; a proxy may cut every watch before its
 /// first, which comes after a minute.
 const ALL_TOLD: Duration = Duration::from_secs(10);
-
-/// What happened to our pods.
-#[derive(Debug, PartialEq, Eq)]
-pub enum PodChange {
-    /// From here on all pods are told of anew.
-    Relisting,
-    /// A pod is there.
-    Present(Pod),
-    /// The pod of this uid is gone.
-    Removed(String),
-    /// All were told of, once or twice. What was not is gone.
-    Listed,
-    /// We may not look at pods. It is tried again after minutes.
-    Refused,
-}
 
 /// Watches the pods of node `node`, until nobody listens.
 ///

@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use super::App;
 use super::blocking::Question;
 use crate::clock::Now;
+use crate::escape::escape;
 use crate::kernel::Kernel;
 use crate::kernel::loader::KernelError;
 use crate::kube_event::Finding;
@@ -17,7 +18,7 @@ use crate::pressure::pids::PidLevels;
 use crate::reading::{Resource, Signal};
 use crate::record::Side;
 use crate::subjects::{
-    Decision, Effect, Input, KillCounterInput, KillInput, MapUpdate, PidInput, Query,
+    Decision, Effect, Input, KillCounterInput, KillInput, MapUpdate, PidInput, PodPidInput, Query,
 };
 
 impl App {
@@ -52,13 +53,19 @@ impl App {
         self.feed(Input::Pid(sampled), now);
     }
 
+    /// Memory and pids were sampled.
+    pub(super) fn sampled(&mut self, now: Now) {
+        self.feed(Input::KillCounter(KillCounterInput::Sampled), now);
+        self.feed(Input::PodPid(PodPidInput::Sampled), now);
+    }
+
     /// Returns the input that follows at once, if any.
     fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
         match effect {
             Effect::Map(update) => self.probes.write(update),
             Effect::Query(query) => return self.query(query, now),
             Effect::Input(input) => return Some(*input),
-            Effect::Report(incidents) => self.report(incidents, now),
+            Effect::Event(draft) => self.record_all(vec![draft]),
             Effect::ForcePressure {
                 resource,
                 why,
@@ -72,9 +79,7 @@ impl App {
             Effect::SampleSoon => self.hot.hint(now.boot),
             Effect::SaveKills(kills) => self.save_kills(kills, now.boot),
             Effect::Log(decision) => {
-                if let Decision::KillFound(finding) = &decision {
-                    self.metering.killed(&finding.scope);
-                }
+                self.metering.decided(&decision);
                 log(decision);
             }
         }
@@ -99,6 +104,15 @@ impl App {
             Query::PodsKillCounter => {
                 let counter = KillCounterInput::PodsCounter(self.cgroups.pods_counter());
                 return Some(Input::KillCounter(counter));
+            }
+            Query::RefusedForks => return Some(Input::PodPid(self.cgroups.refused_forks())),
+            Query::PidLimits(cgroup) => {
+                return Some(Input::PodPid(self.cgroups.pid_limits(&cgroup)));
+            }
+            Query::PodTasks => return Some(Input::PodPid(self.cgroups.pod_tasks())),
+            Query::Containers(pod) => {
+                self.pod_updates.read_containers(pod);
+                return None;
             }
             Query::KillCounters => Question::Kills,
             Query::RecallKills => Question::Recall,
@@ -143,6 +157,21 @@ fn log(decision: Decision) {
             debug!(ids, tasks, over, "pid level crossed");
         }
         Decision::KillFound(finding) => log_kill(&finding),
+        // They have metrics.
+        Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
+        Decision::ContainersForbidden => {
+            warn!("Events name containers by their ids; allow this identity to get pods");
+        }
+        Decision::ForksRefused {
+            cgroup,
+            forks,
+            limit,
+        } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
+        Decision::LargestPods(pods) => {
+            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
+            let pods: Vec<String> = pods.iter().map(text).collect();
+            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        }
         Decision::KillsReportedByNumber { cgroup, kills } => {
             info!(
                 cgroup,

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::App;
 use super::outside::Doors;
 use crate::record::Received;
-use crate::subjects::{Input, KillCounterInput};
+use crate::subjects::{IncidentInput, Input, KillCounterInput};
 
 /// Records that are there when we are asked to stop get so long, which is enough for full rings. A
 /// storm that goes on is not waited out.
@@ -20,7 +20,7 @@ impl App {
     pub(super) async fn leave(mut self, events: mpsc::Receiver<Received>, doors: Doors) {
         self.last_events(events, doors).await;
         self.last_counts().await;
-        self.tell_all_waiting();
+        self.feed(Input::Incident(IncidentInput::Stopping), self.clock.now());
         if let Some(reporting) = self.reporting.take() {
             let events = reporting.sink();
             reporting.finish().await;

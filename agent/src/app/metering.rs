@@ -29,7 +29,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
-use crate::subjects::KillSource;
+use crate::subjects::{Decision, KillSource};
 
 mod scrape;
 
@@ -195,7 +195,7 @@ impl Metering {
     }
 
     /// An OOM kill, and whose memory ran out.
-    pub(super) fn killed(&self, scope: &OomScope<Limiting>) {
+    fn killed(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
             OomScope::Unknown => "unknown",
             OomScope::Global => "global",
@@ -209,8 +209,22 @@ impl Metering {
         self.metrics.node.oom_kills.of([scope]).inc();
     }
 
+    /// What was decided, if there is a metric of it.
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        match decision {
+            Decision::KillFound(finding) => self.killed(&finding.scope),
+            Decision::PodKilled {
+                namespace,
+                name,
+                kills,
+            } => self.pod_killed(namespace, name, *kills),
+            Decision::PodRemoved { namespace, name } => self.pod_gone(namespace, name),
+            _ => {}
+        }
+    }
+
     /// Processes of a pod that is there were killed.
-    pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+    fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
         }
@@ -236,7 +250,7 @@ impl Metering {
     }
 
     /// A pod is gone, and what was counted of it goes too.
-    pub(super) fn pod_gone(&mut self, namespace: &str, pod: &str) {
+    fn pod_gone(&mut self, namespace: &str, pod: &str) {
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.remove(&labels) {
             self.metrics.node.pod_oom_kills.remove(labels);

@@ -128,8 +128,12 @@ pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Word
 pub(super) fn in_cgroup(group: &[Finding], of_pod: &str) -> String {
     match group {
         [one] => {
-            let cgroup = one.cgroup.as_deref().unwrap_or("not known");
-            one.message(&format!(" in cgroup {cgroup}{of_pod}"), &one.limit())
+            let cgroup = one.cgroup.as_deref();
+            let cgroup = cgroup.map_or_else(
+                || " in an unknown cgroup".to_owned(),
+                |cgroup| format!(" in cgroup {cgroup}"),
+            );
+            one.message(&format!("{cgroup}{of_pod}"), &one.limit())
         }
         many => group_message(many, of_pod, Finding::limit),
     }
@@ -231,7 +235,7 @@ impl Finding {
         let text = match self.verdict {
             KillVerdict::NodePressure { .. } => "the node was out of memory",
             KillVerdict::EventOnly { why } => match why {
-                Doubt::Sysrq => "somebody asked for it (sysrq)",
+                Doubt::Sysrq => "it was requested by SysRq",
                 Doubt::Cpuset => "the memory nodes of its cpuset were full",
                 Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
                 Doubt::LocalLimit(_)
@@ -429,7 +433,7 @@ mod tests {
         let rows = [
             (&global, Kubelet, Some((none, kubelet))),
             (&global, Companion, Some((own, "the node was out of memory"))),
-            (&of(Doubt::Sysrq), Companion, Some((own, "somebody asked for it (sysrq)"))),
+            (&of(Doubt::Sysrq), Companion, Some((own, "it was requested by SysRq"))),
             (&of(Doubt::Cpuset), Companion, Some((own, "the memory nodes of its cpuset were full"))),
             (&of(Doubt::MemoryLeft), Companion, Some((own, "no cgroup is known to have been"))),
             (&outside, Kubelet, Some((none, "/a was at its limit"))),
@@ -452,7 +456,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_reported_as_unknown() {
-        let expected = "Killed process 7 (p7) in cgroup not known: no limit is known; how much \
+        let expected = "Killed process 7 (p7) in an unknown cgroup: no limit is known; how much \
                         memory the process had is not known; what triggered it is not known";
         assert_eq!(messages(&[finding(7, None, None)]), [expected]);
     }

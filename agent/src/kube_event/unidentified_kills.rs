@@ -36,8 +36,8 @@ impl UnidentifiedKills {
         Words {
             reason: "OOMKilled",
             message: format!(
-                "OOM-killed processes{whereabouts}{when}: victims not known, the count of this Event is \
-                 their number"
+                "OOM kills{whereabouts}{when}: the victims are unknown, and the count of this Event is the \
+                 number of kills"
             ),
         }
     }

@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use super::{Decision, Effect, Query};
 use crate::clock::{BootNanos, Now};
-use crate::escape::escape;
 use crate::kube_event::{
     Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills,
     UnidentifiedKills, incidents,
 };
 use crate::pods::classify;
 
+mod effects;
 mod input;
 mod ledger;
 mod states;
 #[cfg(test)]
 mod tests;
 
+use effects::{log_reported, report};
 pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
@@ -91,29 +92,29 @@ impl KillCounters {
 
     /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: KillCounterInput, now: Now) -> Vec<Effect> {
-        use KillCounterInput as Input;
+        use KillCounterInput as In;
         match input {
-            Input::Found(findings) => self.found(findings, now),
-            Input::RecordsLost => {
+            In::Found(findings) => self.found(findings, now),
+            In::RecordsLost => {
                 self.reading.want();
                 Vec::new()
             }
-            Input::LogEnded => self.log_ended(now.boot),
-            Input::Settled(outcomes) => {
+            In::LogEnded => self.log_ended(now.boot),
+            In::Settled(outcomes) => {
                 self.settle(outcomes, now.boot);
                 Vec::new()
             }
-            Input::Sampled => self.sampled(now.boot),
-            Input::PodsCounter(counter) => self.pods_counted(counter, now.boot),
-            Input::Recalled { previous, counted } => self.recalled(&previous, counted, now.boot),
-            Input::Counted(counted) => self.counted(counted, now),
-            Input::Saved => {
+            In::Sampled => self.sampled(now.boot),
+            In::PodsCounter(counter) => self.pods_counted(counter, now.boot),
+            In::Recalled { previous, counted } => self.recalled(&previous, counted, now.boot),
+            In::Counted(counted) => self.counted(counted, now),
+            In::Saved => {
                 self.saving.saved();
                 Vec::new()
             }
-            Input::Due => self.save_if_due(now.boot),
-            Input::Stopping => self.stopping(now.boot),
-            Input::Stopped => self.save(now.boot),
+            In::Due => self.save_if_due(now.boot),
+            In::Stopping => self.stopping(now.boot),
+            In::Stopped => self.save(now.boot),
         }
     }
 
@@ -152,7 +153,7 @@ impl KillCounters {
         if findings.is_empty() {
             return Vec::new();
         }
-        vec![Effect::Report(incidents(findings, now))]
+        vec![report(incidents(findings, now))]
     }
 
     fn is_new(&mut self, owner: &KillOwner, at: BootNanos) -> bool {
@@ -339,7 +340,7 @@ impl KillCounters {
         }
         let mut effects = log_reported(&incidents);
         if !incidents.is_empty() {
-            effects.push(Effect::Report(incidents));
+            effects.push(report(incidents));
         }
         if new > 0 {
             effects.push(Effect::CountKills {
@@ -449,17 +450,4 @@ impl KillCounters {
         (self.saving, self.saved_at) = (Saving::Writing, now);
         vec![Effect::SaveKills(self.ledger.acknowledged())]
     }
-}
-
-fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
-    let log = |incident: &Incident| match &incident.occurrence {
-        Occurrence::UnidentifiedKills(counted) => {
-            Some(Effect::Log(Decision::KillsReportedByNumber {
-                cgroup: escape(&counted.cgroup),
-                kills: counted.kills,
-            }))
-        }
-        Occurrence::Kills(_) | Occurrence::RefusedForks(_) => None,
-    };
-    incidents.iter().filter_map(log).collect()
 }

@@ -6,6 +6,7 @@ use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
+use crate::subjects::{IncidentInput, Input};
 use crate::units::{CgroupId, Pid};
 
 use KillCounterInput as In;
@@ -88,16 +89,10 @@ fn acknowledged(kills: u64) -> In {
 fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(query) => format!("{query:?}"),
-        Effect::Report(incidents) => {
-            let all = incidents.iter().map(|incident| match &incident.occurrence {
-                Occurrence::Kills(kills) => format!("report {}", kills.len()),
-                Occurrence::UnidentifiedKills(counted) => {
-                    format!("report {} by number, {:?}", counted.kills, counted.period)
-                }
-                Occurrence::RefusedForks(_) => "forks".to_owned(),
-            });
-            all.collect::<Vec<_>>().join(", ")
-        }
+        Effect::Input(input) => match &**input {
+            Input::Incident(IncidentInput::Happened(incidents)) => reported(incidents),
+            other => panic!("unexpected: {other:?}"),
+        },
         Effect::CountKills { kills, .. } => format!("count {kills}"),
         Effect::SaveKills(kills) => {
             let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
@@ -110,6 +105,17 @@ fn short(effects: &[Effect]) -> Vec<String> {
         other => panic!("unexpected: {other:?}"),
     };
     effects.iter().map(text).collect()
+}
+
+fn reported(incidents: &[Incident]) -> String {
+    let all = incidents.iter().map(|incident| match &incident.occurrence {
+        Occurrence::Kills(kills) => format!("report {}", kills.len()),
+        Occurrence::UnidentifiedKills(counted) => {
+            format!("report {} by number, {:?}", counted.kills, counted.period)
+        }
+        Occurrence::RefusedForks(_) => "forks".to_owned(),
+    });
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// Seconds, input, what follows, state of the reading.
@@ -234,12 +240,9 @@ fn nothing_is_saved_before_the_counters_are_known_or_if_the_boot_is_not() {
 
 #[test]
 fn inputs_and_effects_can_be_recorded() {
-    let input = super::super::Input::KillCounter(record(3));
+    let input = Input::KillCounter(record(3));
     let text = serde_json::to_string(&input).unwrap();
-    assert_eq!(
-        serde_json::from_str::<super::super::Input>(&text).unwrap(),
-        input
-    );
+    assert_eq!(serde_json::from_str::<Input>(&text).unwrap(), input);
     let effects = counters(KillSource::Program).on(record(3), at(3));
     let text = serde_json::to_string(&effects).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Effect>>(&text).unwrap(), effects);
