@@ -23,18 +23,17 @@ use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, Outlet, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{self, DiskInput, Subjects};
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
 
 mod answers;
 mod blocking;
+mod cgroups;
 mod control;
-mod counts;
 mod exceeded;
 mod execute;
 mod facts;
 mod kernel_records;
-mod kills;
 mod lanes;
 mod leaving;
 mod metering;
@@ -42,8 +41,7 @@ mod observe;
 mod once;
 mod outside;
 mod own;
-mod pod_events;
-mod pod_pids;
+mod pod_updates;
 mod power;
 mod pressure_files;
 mod probes;
@@ -60,18 +58,16 @@ pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
 
 use blocking::{Answer, Blocking, Memory, Question};
+use cgroups::Cgroups;
 use control::{Beside, Heartbeat};
-use counts::Counts;
 use exceeded::Keeper;
-use kills::Kills;
 use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
 use once::Once;
 use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
-use pod_events::PodEvents;
-use pod_pids::PodPids;
+use pod_updates::PodUpdates;
 use power::Power;
 use pressure_files::Stalls;
 use probes::Probes;
@@ -97,7 +93,7 @@ enum Input {
     /// What a request came to.
     Api(Report),
     /// What is heard of pods.
-    Pods(pod_events::News),
+    Pods(IncidentInput),
     /// Somebody wants to know something.
     Query(Query),
     /// The configuration may have changed.
@@ -186,11 +182,9 @@ struct App {
     probes: Probes,
     subjects: Subjects,
     stalls: Stalls,
-    kills: Kills,
-    counts: Counts,
+    cgroups: Cgroups,
     exceeded: Keeper,
-    pod_pids: PodPids,
-    pod_events: PodEvents,
+    pod_updates: PodUpdates,
     /// `None` in node mode.
     own: Option<Own>,
     facts: Facts,
@@ -230,7 +224,14 @@ impl App {
         let lanes = metering.lanes();
         let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
         let probes = Probes::start(doors.kernel.take(), &doors.support);
-        let subjects = execute::subjects(&config, &probes, &doors.stalls, now);
+        let base = exceeded::base(&config, doors.kills, &doors.support);
+        let cgroups = Cgroups::new(pods.clone());
+        let node = cgroups.node(&config, doors.kills, base.is_some());
+        let subjects = Subjects::new(
+            node,
+            execute::disks(&config, &probes, &doors.stalls, now),
+            now,
+        );
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -238,17 +239,15 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
-            kills: Kills::new(pods.clone()),
-            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
-            exceeded: Keeper::default(),
-            pod_pids: PodPids::new(pods, now),
-            pod_events: PodEvents::new(&config, outlet.as_ref(), &mut tasks),
+            pod_updates: PodUpdates::new(&config, outlet.as_ref(), &mut tasks),
             own: Own::new(&config, metering.setters),
             config,
             clock,
             observe,
             probes,
             subjects,
+            cgroups,
+            exceeded: Keeper::new(base),
             facts,
             blocking,
             reporting: None,
@@ -260,6 +259,7 @@ impl App {
             power,
             tasks,
         };
+        app.read_cgroups(clock.now());
         app.look_at_kills(clock.now());
         app.list_disks(clock.now());
         app.first_look().await;
@@ -271,6 +271,7 @@ impl App {
             reporting
         });
         let reports = app.reporting.is_some();
+        app.reporting_started(clock.now());
         let now = clock.now();
         app.metering.evaluated(&app.facts, reports, now);
         app.conditions(now);
@@ -297,7 +298,7 @@ impl App {
             self.answered(answer, self.clock.now());
         }
         let now = self.clock.now();
-        self.feed(subjects::Input::Disk(DiskInput::Started), now);
+        self.feed(SubjectInput::Disk(DiskInput::Started), now);
         self.look_at_stalls(now);
         self.sample(now, None);
         self.configure_pids(now);
@@ -344,7 +345,7 @@ impl App {
                 // After the reports: a task may have sent one before it ended.
                 name = self.tasks.ended() => return Err(AppError::EndedEarly(name)),
                 answer = self.blocking.answer() => Input::Host(answer),
-                news = self.pod_events.news() => Input::Pods(news),
+                update = self.pod_updates.next() => Input::Pods(update),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
@@ -365,13 +366,16 @@ impl App {
                     if self.kernel_records(received, events, now) {
                         // What was told is written before memory and counters are looked at.
                         tokio::task::yield_now().await;
-                        self.kills.catch_up(self.clock.now().boot);
+                        self.feed(
+                            SubjectInput::Kill(KillInput::BatchReported),
+                            self.clock.now(),
+                        );
                     }
                 }
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
-                Input::Pods(news) => self.pods_changed(news, now),
+                Input::Pods(update) => self.pods_updated(update, now),
                 Input::Query(query) => self.queried(query, now),
                 Input::Reload => self.reload(),
                 Input::Power(word) => self.power(word, now),

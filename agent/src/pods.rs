@@ -5,12 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
+
+mod change;
 mod containers;
 mod index;
 mod last_names;
 mod names;
 mod recent_pods;
 
+pub use change::PodChange;
 pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};
@@ -19,7 +23,7 @@ pub use recent_pods::RecentPods;
 use names::CgroupNames;
 
 /// What a cgroup contains, according to its path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupKind {
     /// All pods.
     Pods,
@@ -40,7 +44,7 @@ pub enum CgroupKind {
 }
 
 /// What the name of a pod's cgroup identifies.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodId {
     /// `metadata.uid`.
     Uid(String),

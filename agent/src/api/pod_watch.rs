@@ -13,7 +13,7 @@ use super::backoff::Jitter;
 use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
-use crate::pods::Pod;
+use crate::pods::{Pod, PodChange};
 
 /// Only metadata; whole objects from a server that does not support this form.
 const ACCEPT: &str =
@@ -32,21 +32,6 @@ const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 /// them without a pause. A bookmark confirms it; but a proxy may cut every watch before the first
 /// one, which is sent after a minute.
 const LISTED_AFTER: Duration = Duration::from_secs(10);
-
-/// A change of this node's pods.
-#[derive(Debug, PartialEq, Eq)]
-pub enum PodChange {
-    /// A new listing of all pods begins.
-    Relisting,
-    /// A pod exists.
-    Present(Pod),
-    /// The pod with this uid was deleted.
-    Removed(String),
-    /// All existing pods were listed, some of them twice. The others were deleted.
-    Listed,
-    /// The client may not watch pods. It is tried again after minutes.
-    Refused,
-}
 
 /// Watches the pods of node `node`, until the receiver is dropped.
 ///

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
-use super::outside::KillSource;
+use super::outside::tier;
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -29,6 +29,7 @@ use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
+use crate::subjects::{Decision, KillSource};
 
 mod scrape;
 
@@ -110,7 +111,7 @@ impl Metering {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
         let lanes = sources.lanes.all().into();
         let (server, queries) = Server::start(sources.sites, seen, lanes);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), tier(kills, support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
@@ -197,7 +198,7 @@ impl Metering {
     }
 
     /// An OOM kill, and whose memory ran out.
-    pub(super) fn killed(&self, scope: &OomScope<Limiting>) {
+    fn killed(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
             OomScope::Unknown => "unknown",
             OomScope::Global => "global",
@@ -211,8 +212,22 @@ impl Metering {
         self.metrics.node.oom_kills.of([scope]).inc();
     }
 
+    /// What was decided, if there is a metric of it.
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        match decision {
+            Decision::KillFound(finding) => self.killed(&finding.scope),
+            Decision::PodKilled {
+                namespace,
+                name,
+                kills,
+            } => self.pod_killed(namespace, name, *kills),
+            Decision::PodRemoved { namespace, name } => self.pod_gone(namespace, name),
+            _ => {}
+        }
+    }
+
     /// Processes of a pod that is there were killed.
-    pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+    fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
         }
@@ -238,7 +253,7 @@ impl Metering {
     }
 
     /// A pod is gone, and what was counted of it goes too.
-    pub(super) fn pod_gone(&mut self, namespace: &str, pod: &str) {
+    fn pod_gone(&mut self, namespace: &str, pod: &str) {
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.remove(&labels) {
             self.metrics.node.pod_oom_kills.remove(labels);

@@ -9,13 +9,13 @@ use super::App;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
-use crate::kube_event::VictimOwner;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{CompanionFacts, Condition, Facts, Status, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
+use crate::subjects::{Input, KillCounterInput};
 
 type Lost = BTreeMap<Resource, Vec<Signal>>;
 
@@ -118,14 +118,6 @@ impl App {
         }
     }
 
-    /// A process was killed. Names that only claim to be a pod's are nothing to act on.
-    pub(super) fn pod_killed(&mut self, owner: &VictimOwner, at: BootNanos, now: Now) {
-        match owner {
-            VictimOwner::Pod(_) => self.pods_killed(1, at, now),
-            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
-        }
-    }
-
     /// So many processes of pods were killed.
     pub(super) fn pods_killed(&mut self, count: u64, at: BootNanos, now: Now) {
         self.with_kills(now, |kills| kills.record_kills(at, count, now.boot));
@@ -134,7 +126,7 @@ impl App {
     /// Lets go of what has been held for long enough, and of everything where nothing tells of kills
     /// any more.
     pub(super) fn look_at_kills(&mut self, now: Now) {
-        let blind = self.counts.is_blind();
+        let blind = self.subjects.kill_counters.is_unavailable();
         self.with_kills(now, |kills| {
             if blind {
                 kills.source_failed(now.boot);
@@ -147,9 +139,7 @@ impl App {
 
     /// From here on the cgroups' counters tell of kills.
     pub(super) fn log_ended(&mut self, now: Now) {
-        if let Some(question) = self.counts.without_log(now.boot) {
-            self.blocking.ask(question);
-        }
+        self.feed(Input::KillCounter(KillCounterInput::LogEnded), now);
         self.look_at_kills(now);
     }
 

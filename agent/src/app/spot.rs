@@ -8,7 +8,7 @@ use super::control::Beside;
 use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
 use super::observe::pods_path;
-use super::outside::{Doors, KillSource, Stay, setters_of};
+use super::outside::{Doors, Stay, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -16,6 +16,7 @@ use crate::kernel::Support;
 use crate::kernel::support::Missing;
 use crate::node_status::NodeStatus;
 use crate::notify::Notify;
+use crate::subjects::KillSource;
 
 /// The status that an agent of this configuration would begin with. Must be called in a runtime.
 ///

@@ -5,6 +5,7 @@
 
 pub mod memory;
 pub mod oom;
+pub mod paths;
 pub mod pids;
 pub mod pods;
 pub mod walk;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
@@ -87,7 +89,7 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 }
 
 /// `type` of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventType {
     /// For information.
     Normal,

@@ -1,5 +1,7 @@
 //! The containers of one pod, by the ids in their cgroups' names.
 
+use serde::{Deserialize, Serialize};
+
 use super::is_valid;
 
 /// Longest name of a container: a DNS label.
@@ -10,7 +12,7 @@ const LONGEST_ID: usize = 128;
 const MAX_IDS: usize = 256;
 
 /// One container of a pod's specification.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// The list that contains it.
     pub list: ContainerList,
@@ -19,7 +21,7 @@ pub struct Container {
 }
 
 /// The lists of containers in a pod's specification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerList {
     /// `spec.containers`.
     Containers,
@@ -52,7 +54,7 @@ impl Container {
 }
 
 /// The known containers of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
 }

@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Container, Containers, PodId, is_valid};
 
 /// Maximum number of pods: far more than a kubelet runs. Beyond it, a new pod replaces a removed
@@ -21,7 +23,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_UID: usize = 64;
 
 /// The stored part of a pod, which never changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.namespace`.
     pub namespace: Box<str>,
