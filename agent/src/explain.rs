@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
+use crate::node_status::{Condition, Disks, NodeStatus, Status, setters};
 use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::evaluate::Evaluator;
@@ -38,10 +38,6 @@ pub struct Journal {
     /// The last look at each signal, and when it was.
     looks: BTreeMap<Signal, (Sample, BootNanos)>,
     changes: VecDeque<Entry>,
-    /// The conditions as they should be at the API server, with the moments since when.
-    known: StoredNode,
-    /// As the API server has them, by the last answer; `None` before the first.
-    on_node: Option<Vec<Condition>>,
 }
 
 #[derive(Debug)]
@@ -62,6 +58,8 @@ pub struct CurrentState<'a> {
     pub evaluator: &'a Evaluator,
     /// States of the stalls.
     pub stalls: &'a BTreeMap<Stall, Pressure>,
+    /// The conditions of the Node by the last answer; `None` before the first.
+    pub on_node: Option<&'a [Condition]>,
     /// The disks that are not well, and those that nobody watches.
     pub disks: &'a Disks,
     /// `evictionPressureTransitionPeriod`.
@@ -129,21 +127,10 @@ impl Journal {
         });
     }
 
-    /// The API server has these.
-    pub fn record_stored(&mut self, conditions: &[Condition]) {
-        self.known.conditions = conditions.to_vec();
-        self.record_on_node(conditions);
-    }
-
-    /// The API server has these by now, whatever they should be.
-    pub fn record_on_node(&mut self, conditions: &[Condition]) {
-        self.on_node = Some(conditions.to_vec());
-    }
-
     /// What the Node says of a condition, where that is not what it should say: nothing, where it does
     /// not have it.
-    fn otherwise(&self, condition: &Condition, present: CurrentState<'_>) -> Option<Value> {
-        let all = self.on_node.as_ref()?;
+    fn otherwise(condition: &Condition, present: CurrentState<'_>) -> Option<Value> {
+        let all = present.on_node?;
         let there = all.iter().find(|there| there.type_ == condition.type_);
         let said = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
         if there.map(said) == Some(said(condition)) {
@@ -157,17 +144,6 @@ impl Journal {
                 "since": (present.time)(there.last_transition_time),
             })
         }))
-    }
-
-    /// The conditions with the moments since when, to compute a status from.
-    #[must_use]
-    pub fn known(&self) -> &StoredNode {
-        &self.known
-    }
-
-    /// Takes note of what each condition is now.
-    pub fn record_status(&mut self, status: &NodeStatus) {
-        self.known.conditions.clone_from(&status.conditions);
     }
 
     /// Every condition of `status`, and why it is so.
@@ -198,7 +174,7 @@ impl Journal {
             "since",
             json!((present.time)(condition.last_transition_time)),
         );
-        if let Some(otherwise) = self.otherwise(condition, present) {
+        if let Some(otherwise) = Self::otherwise(condition, present) {
             tell("onNode", otherwise);
         }
         let thresholds = present.evaluator.thresholds();
@@ -408,6 +384,7 @@ mod tests {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
+            on_node: None,
             disks: &Disks::default(),
             transition_period: PERIOD,
             blocked: &["nodefs"],

@@ -61,7 +61,7 @@ impl App {
             if self.probes.log_losses(simulated.as_ref()) {
                 self.counts.lost();
             }
-            self.sync(Why::Tick);
+            self.sync(Why::Tick, now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.on_time(now.boot);

@@ -5,7 +5,7 @@
 
 use super::{Context, SetterError, disk_io as disks};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::kills::{FREQUENT, WITHIN};
 use crate::pressure::oom::Grounds;
@@ -296,8 +296,7 @@ fn say(
             reason: saying.reason,
             message: &saying.message,
         };
-        let condition = stamp(verdict, saying.same, context.stored, context.now);
-        status.conditions.push(condition);
+        status.push(verdict, saying.same);
     }
     Ok(())
 }
@@ -306,8 +305,9 @@ fn say(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
+    use crate::node_status::sample::compute;
     use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{COMPANION, compute};
+    use crate::node_status::setters::COMPANION;
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::pressure::threshold::ThresholdValue;
     use crate::reading::Stall;
