@@ -17,6 +17,7 @@ macro_rules! domain {
 
 // What every room speaks.
 pub mod clock;
+pub mod escape;
 pub mod fd;
 pub mod file;
 pub mod lane;
@@ -46,6 +47,8 @@ pub mod pressure;
 pub mod subjects;
 
 pub mod node_status;
+
+pub mod kube_event;
 
 // The edge that reports.
 pub mod api;

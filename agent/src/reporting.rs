@@ -14,12 +14,13 @@ use tracing::{debug, info, warn};
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::api::lease::Cycle;
-use crate::api::recorder::{Delivered, EventCounts, EventInput, EventSink, KillOutcomes};
+use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
+use crate::kube_event::{Draft, KillOutcomes};
 use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::ledger::Computed;
 use crate::node_status::{Condition, StoredNode};
@@ -310,7 +311,7 @@ impl Reporting {
     }
 
     /// Records an Event.
-    pub fn record(&mut self, event: EventInput) {
+    pub fn record(&mut self, event: Draft) {
         self.events.record(event);
     }
 

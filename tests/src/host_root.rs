@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_its_tasks_and_its_disks() {
+    fn check_reports_the_machine_its_tasks_and_its_disks() {
         let host = MadeUpHost::calm();
         host.tasks(900)
             .pid_max(1000)
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_can_be_taken_away_twice() {
+    fn a_file_can_be_removed_twice() {
         let host = MadeUpHost::calm();
         host.remove("proc/meminfo")
             .remove("proc/meminfo")

@@ -32,11 +32,14 @@ pub mod pod;
 pub mod pod_kills;
 pub mod process;
 pub mod provoke;
+pub mod skipped;
 pub mod view;
 pub mod vm;
 
 use std::fmt::Debug;
 use std::time::Duration;
+
+pub use skipped::skip;
 
 /// How long to wait for something that happens at once on a working build.
 pub const SOON: Duration = Duration::from_secs(10);

@@ -233,7 +233,7 @@ mod tests {
         # HELP c C.\n# TYPE c info\nc_info{v=\"1\"} 1\n# HELP d D.\n# TYPE d gauge\nd -1.5e3\n# EOF\n";
 
     #[test]
-    fn what_the_specification_allows_is_read() {
+    fn valid_openmetrics_is_parsed() {
         let read = Exposition::parse(GOOD).unwrap();
         assert_eq!(read.value("a_total", &[("x", "1")]), Some(2.0));
         assert_eq!(read.value("a_total", &[("x", "q\"\\\n")]), Some(0.0));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_forbids_is_refused() {
+    fn forbidden_operations_are_denied() {
         //  what of the good text, replaced by what
         let rows = [
             ("# EOF\n", ""),

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn every_check_has_a_name_of_its_own() {
+    fn every_check_has_a_different_name() {
         let mut names = Check::ALL.map(Check::name).to_vec();
         names.sort_unstable();
         names.dedup();

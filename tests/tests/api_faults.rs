@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
+async fn a_server_that_is_down_at_start_gets_the_whole_status_when_it_returns() {
     let api = in_memory();
     let host = nodepulse_tests::host_root::MadeUpHost::calm();
     host.pid_max(10_000);
@@ -54,7 +54,7 @@ async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_is_given_up_after_ten_seconds() {
+async fn an_unresponsive_connection_is_closed_after_ten_seconds() {
     //  a way to be silent
     type Silence = fn(&nodepulse_tests::api_server::ApiServer);
     let rows: [(&str, Silence); 3] = [
@@ -95,7 +95,7 @@ async fn a_silent_connection_is_given_up_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_waits_for_a_request_that_hangs_elsewhere() {
+async fn nothing_waits_for_an_unrelated_request_without_a_response() {
     //  what never answers
     let rows = [("status", "PATCH", STATUS), ("events", "POST", EVENTS)];
     for (name, method, path) in rows {
@@ -139,7 +139,7 @@ fn told(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and_status() {
+async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_status() {
     const KILLS: u32 = 500;
 
     let api = in_memory();
@@ -206,7 +206,7 @@ async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_asked_at_once_goes_over_one_connection() {
+async fn concurrent_requests_use_one_connection() {
     let api = in_memory();
     let slow = Effect::Latency(Duration::from_secs(4));
     api.faults().push(Fault::on("*", "/", slow).always());

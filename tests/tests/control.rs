@@ -55,7 +55,7 @@ async fn get(address: &str, path: &str) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn the_control_socket_is_ours_alone_and_one_daemon_has_it() {
+async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     let dir = tempdir().unwrap();
     let state = dir.path().join("state");
     let own = text(&state);
@@ -103,7 +103,7 @@ fn conditions(status: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn status_is_a_daemons_or_computed_on_the_spot_and_only_a_daemon_explains() {
+async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() {
     let agent = alone(&["--eviction-hard", "pid.available<99.9%"]);
     agent.says("kernel line", SOON).await;
     let json = ["status", "-o", "json"];
@@ -156,7 +156,7 @@ fn configuration(log: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_signal_has_the_file_read_again_and_a_bad_one_is_refused_in_one_line() {
+async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     fs::write(&file, configuration("info", "")).unwrap();
@@ -183,7 +183,7 @@ async fn a_signal_has_the_file_read_again_and_a_bad_one_is_refused_in_one_line()
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_read_without_a_signal_and_so_is_a_mounted_one() {
+async fn a_changed_file_is_read_without_a_signal_and_so_is_a_mounted_config_map() {
     let dir = tempdir().unwrap();
     let config = dir.path().join("config.yaml");
     // As a kubelet mounts a ConfigMap.
@@ -254,7 +254,7 @@ impl Manager {
 }
 
 #[tokio::test]
-async fn the_service_manager_hears_ready_reloading_watchdog_and_stopping() {
+async fn the_service_manager_receives_ready_reloading_watchdog_and_stopping() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -297,7 +297,7 @@ async fn the_service_manager_hears_ready_reloading_watchdog_and_stopping() {
 }
 
 #[tokio::test]
-async fn a_watchdog_that_makes_no_sense_is_refused() {
+async fn an_invalid_watchdog_interval_is_refused() {
     for bad in ["0", "1000000", "soon"] {
         let agent = Process::start_in(&[("WATCHDOG_USEC", bad)], &ALONE);
         let ended = agent.ends(SOON).await;
@@ -310,7 +310,7 @@ async fn a_watchdog_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn once_is_one_sync_and_its_exit_code_says_what_came_of_it() {
+async fn run_once_synchronizes_once_and_its_exit_code_is_the_result() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -340,7 +340,7 @@ fn printed(stdout: &str) -> Vec<(String, String, Value)> {
 }
 
 #[tokio::test]
-async fn a_dry_run_prints_what_would_be_sent_and_only_reads() {
+async fn a_dry_run_prints_each_request_and_only_reads() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -389,7 +389,7 @@ async fn a_dry_run_prints_what_would_be_sent_and_only_reads() {
 }
 
 #[tokio::test]
-async fn beside_a_kubelet_one_patch_is_printed_and_its_conditions_are_the_status() {
+async fn in_companion_mode_one_patch_is_printed_and_its_conditions_are_the_status() {
     let flags = ["--mode", "companion"];
     let run = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
     let dry = [&run[..], &flags, &["--once", "--dry-run"]].concat();
@@ -469,7 +469,7 @@ async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
 
 /// A Node that may be cleaned later is named though the list of the others fails.
 #[tokio::test]
-async fn cleanup_names_what_failed_though_the_list_fails_too() {
+async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     for n in 0..60 {

@@ -54,12 +54,12 @@ async fn two_capabilities_are_enough_for_every_probe_and_go_before_the_first_kil
         let effective = u64::from_str_radix(effective, 16).unwrap();
         // CAP_BPF is 39: kernels before 5.19 want it for maps.
         assert_eq!(effective & !(1 << 39), left, "{given:?}");
-        tells_of_a_kill(&agent).await;
+        reports_a_kill(&agent).await;
     }
 }
 
 /// Provokes a kill at the limit of a pod, and waits for the line that tells of it.
-async fn tells_of_a_kill(agent: &Process) {
+async fn reports_a_kill(agent: &Process) {
     let mut tree = CgroupTree::new(&format!("nodepulse-daemon-{}", std::process::id())).unwrap();
     tree.add("pod/container").unwrap();
     tree.limit("pod", 32 * MIB).unwrap();
@@ -78,7 +78,7 @@ async fn tells_of_a_kill(agent: &Process) {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn nothing_stays_in_the_kernel_however_it_ends() {
+async fn nothing_remains_in_the_kernel_however_the_agent_ends() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");

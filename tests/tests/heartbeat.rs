@@ -26,7 +26,7 @@ fn worked() -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_idle_minutes_cost_what_a_kubelet_spends_and_no_reads() {
+async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     let api = in_memory();
     let before = worked();
     let node = Node::named("worker-1").start(&api);
@@ -96,7 +96,7 @@ async fn the_lease_is_renewed_every_ten_seconds_and_up_to_a_twentyfifth_later() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_only_says_alive_touches_heartbeats_and_nothing_else() {
+async fn a_heartbeat_patch_changes_heartbeat_times_only() {
     let api = in_memory();
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");

@@ -70,7 +70,7 @@ fn is_harmless(event: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_one_short_line_whatever_a_cgroup_and_its_process_are_called() {
+async fn an_event_is_one_short_line_whatever_the_names_of_a_cgroup_and_its_process() {
     let (api, host) = (in_memory(), Arc::new(MadeUpHost::calm()));
     let top = host.path().join("sys/fs/cgroup");
     let mut names = cgroups().to_vec();

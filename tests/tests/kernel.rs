@@ -17,6 +17,7 @@ use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{DirectFile, Freezing, Loop, disk_of, disk_of_node};
+use nodepulse_tests::skip;
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
@@ -105,7 +106,7 @@ fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_whose_cgroup_is_removed_at_once_keeps_its_names() {
+fn a_kill_in_a_cgroup_that_is_removed_at_once_keeps_its_names() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);
         Ok(loaded)
@@ -129,7 +130,7 @@ fn each_of_two_hundred_kills_has_its_record() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_told_at_the_exit_names_victim_cgroup_and_limit() {
+fn a_kill_reported_at_the_exit_names_victim_cgroup_and_limit() {
     with_exit_rung(|mut loaded| async move {
         println!("{}", kills::by(&mut loaded, &provoke(), Via::Exit).await?);
         println!("{}", kills::storm(&mut loaded, &provoke(), FEW).await?);
@@ -171,7 +172,7 @@ fn only_what_is_wanted_is_loaded() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn forks_over_the_level_are_told_once_and_at_the_level() {
+fn forks_above_the_threshold_are_reported_once() {
     with_probes(|mut loaded| async move {
         println!("{}", pids::crossing(&mut loaded, &provoke(), CROWD).await?);
         Ok(loaded)
@@ -272,15 +273,11 @@ fn a_disk_that_cannot_read_is_failing_until_it_can() {
 )]
 fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let disk = match Freezing::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(disk) => disk,
-        Err(why) => {
-            println!("skipped: no disk that can be made to hang: {why}");
-            return;
-        }
+        Err(why) => return skip("no disk that can be made to hang", why),
     };
     let node = &disk.disk.node;
     let name = node.file_name().unwrap().to_str().unwrap();
@@ -312,8 +309,7 @@ fn the_counters_of_a_disk_move_with_what_is_written() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_a_disk() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let file = DirectFile::create(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     block_on(async { println!("{}", psi::io(file).await.unwrap()) });
@@ -326,8 +322,7 @@ fn a_trigger_fires_when_tasks_wait_for_a_disk() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_memory() {
     if let Some(why) = psi::missing(StallKind::Memory) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     block_on(async { println!("{}", psi::memory(&provoke(), dir).await.unwrap()) });
@@ -338,7 +333,7 @@ fn a_trigger_fires_when_tasks_wait_for_memory() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
+fn nothing_remains_in_the_kernel_when_the_handle_is_dropped() {
     let before = programs();
     let mut ours = Vec::new();
     with_probes(|loaded| async {

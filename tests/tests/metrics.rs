@@ -50,7 +50,7 @@ async fn kill(node: &Running, limit: Limit<'_>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_metric_is_moved_by_something() {
+async fn every_metric_is_updated() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0")
         .oom("kubepods/burstable/pod1/ctr", 0, 0);
@@ -115,7 +115,7 @@ fn check(read: &Exposition, rows: &[Row<'_>]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_kernel_counted_is_told_as_it_stands() {
+async fn the_kernels_counters_are_reported_unchanged() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0");
     let node = Node::named("worker-1").host(host).start(&in_memory());
@@ -169,7 +169,7 @@ async fn what_the_kernel_counted_is_told_as_it_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_counted_by_whose_limit_was_met() {
+async fn a_kill_is_counted_by_the_limit_that_was_reached() {
     let host = MadeUpHost::calm();
     let (pod, container) = (
         "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11",
@@ -198,7 +198,7 @@ async fn a_kill_is_counted_by_whose_limit_was_met() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
+async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0").tasks(100).pid_max(1000);
     let api = in_memory();
@@ -256,7 +256,7 @@ async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_api_server_refuses_is_counted_by_its_code() {
+async fn a_rejected_request_is_counted_by_its_code() {
     let api = in_memory();
     api.faults()
         .push(Fault::on("PUT", "/apis/coordination", Effect::Status(500)).always());

@@ -109,7 +109,7 @@ fn host() -> Arc<MadeUpHost> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_an_event_and_node_pressure_only_where_the_node_was_short() {
+async fn a_kill_is_an_event_and_node_pressure_only_if_the_node_was_out_of_memory() {
     for row in ROWS {
         let Row { name, .. } = row;
         let (api, host) = (in_memory(), host());
@@ -180,7 +180,7 @@ async fn pressure_by_a_kill_ends_after_the_transition_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_was_hit_long_ago_does_not_speak_against_a_global_kill() {
+async fn a_limit_that_was_reached_long_ago_does_not_exclude_a_global_kill() {
     let (api, host) = (in_memory(), host());
     let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
     let view = View::of(&api, "worker-1");
@@ -202,7 +202,7 @@ async fn a_limit_that_was_hit_long_ago_does_not_speak_against_a_global_kill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_victims_cgroup_may_be_gone() {
+async fn the_victims_cgroup_may_be_removed() {
     let (api, host) = (in_memory(), host());
     let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
     let view = View::of(&api, "worker-1");
@@ -261,7 +261,7 @@ type Expected = (u64, &'static str);
 type Change = fn(&MadeUpHost);
 
 #[tokio::test(start_paused = true)]
-async fn kills_while_the_agent_was_down_are_told_as_numbers() {
+async fn kills_while_the_agent_was_down_are_reported_by_number() {
     let other = "kubepods/pod00000000-0000-4000-8000-00000000000b";
     let new = "kubepods/pod00000000-0000-4000-8000-00000000000c";
     //  what becomes of the file, and what is told
@@ -348,7 +348,7 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_programs_and_log_the_counters_tell() {
+async fn without_programs_and_log_the_counters_report_kills() {
     for cgroups in [Cgroups::V2, Cgroups::V1, Cgroups::Hybrid] {
         let (api, host) = (in_memory(), Arc::new(MadeUpHost::with(cgroups)));
         host.oom(POD, 2, 2).oom(CONTAINER, 2, 0).pods_oom(0, 2);

@@ -167,7 +167,7 @@ fn of_credentials(api: &ApiServer, dir: &Path) -> Vec<Place> {
 }
 
 #[tokio::test]
-async fn what_is_no_regular_file_or_too_large_is_refused_wherever_it_is_named() {
+async fn a_special_or_too_large_file_is_refused_wherever_it_is_named() {
     let (dir, api) = (tempdir().unwrap(), ApiServer::start().await);
     let mut places = of_the_configuration(dir.path());
     places.extend(of_credentials(&api, dir.path()));
@@ -190,7 +190,8 @@ async fn what_is_no_regular_file_or_too_large_is_refused_wherever_it_is_named() 
 }
 
 #[tokio::test]
-async fn a_file_that_becomes_a_fifo_is_refused_at_the_next_reload_and_good_ones_are_taken_again() {
+async fn a_file_that_becomes_a_fifo_is_refused_at_the_next_reload_until_it_is_a_regular_file_again()
+{
     let (dir, api) = (tempdir().unwrap(), ApiServer::start().await);
     let config = dir.path().join("config.yaml");
     fs::write(&config, HEAD).unwrap();

@@ -16,7 +16,7 @@ use nodepulse_tests::node::{in_memory, pass};
 mod example;
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_from_outside_is_written_beside_the_agents_own() {
+async fn a_condition_of_an_embedding_program_is_written_with_the_agents() {
     for (swap_kib, status, reason) in [(0, "False", "SwapIsOff"), (2048, "True", "SwapIsOn")] {
         let host = Arc::new(MadeUpHost::calm());
         host.meminfo("SwapTotal", swap_kib);

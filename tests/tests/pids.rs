@@ -40,6 +40,9 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let _agent = Process::start(node_mode(&[
         "--kernel-tier",
         "files",
+        // Detection reads the memory hierarchy; on version 1 this test makes its pod in that of pids.
+        "--cgroup-driver",
+        "cgroupfs",
         "--cgroup-root",
         &root,
         "--kubeconfig",

@@ -37,7 +37,7 @@ async fn all_told(cluster: &Cluster, agent: Process, killed: &[Killed]) {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn a_hundred_kills_in_twenty_pods_are_told_of_the_right_container_and_limit() {
+async fn a_hundred_kills_in_twenty_pods_name_the_right_container_and_limit() {
     let (cluster, agent) = cluster("pods", 20).await;
     let (killed, _) = cluster.kill_one_by_one(100).await;
     for (pid, pod) in killed {
@@ -133,7 +133,7 @@ async fn storm_stop_restart(tier: &str, kills: usize) {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn more_kills_than_the_ring_holds_and_a_restart_are_all_reported() {
+async fn more_kills_than_fit_in_the_ring_are_all_reported_across_a_restart() {
     storm_stop_restart("auto", 600).await;
 }
 

@@ -317,12 +317,12 @@ fn stays_below_the_ceilings(mode: Mode) {
 }
 
 #[test]
-fn no_answer_makes_node_mode_ask_without_a_pause() {
+fn no_response_makes_node_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Node);
 }
 
 #[test]
-fn no_answer_makes_companion_mode_ask_without_a_pause() {
+fn no_response_makes_companion_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Companion);
 }
 

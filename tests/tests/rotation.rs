@@ -75,7 +75,7 @@ fn program(api: &ApiServer, dir: &Path, n: u32) {
 }
 
 #[tokio::test]
-async fn renewed_credentials_are_taken_when_the_old_ones_are_refused() {
+async fn renewed_credentials_are_used_when_the_old_ones_are_rejected() {
     let rows: [(&str, Issue); 4] = [
         ("a token in the kubeconfig", token_in_the_kubeconfig),
         ("a token's file", token_file),

@@ -24,7 +24,7 @@ const PROBE: Duration = Duration::from_secs(4);
 const ANSWERED: usize = 16;
 
 #[tokio::test(start_paused = true)]
-async fn each_page_answers_what_it_is_for() {
+async fn each_page_serves_its_content() {
     let api = in_memory();
     let node = Node::named("worker-1").start(&api);
     View::of(&api, "worker-1").settled(SOON).await;
@@ -68,7 +68,7 @@ async fn each_page_answers_what_it_is_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lives_without_the_api_server_and_is_ready_once_its_status_is_there() {
+async fn it_is_live_without_the_api_server_and_ready_once_its_status_is_stored() {
     let api = in_memory();
     let node = Node::named("worker-1").out_of_reach().start(&api);
     pass(Duration::from_mins(10)).await;
@@ -89,7 +89,7 @@ async fn it_lives_without_the_api_server_and_is_ready_once_its_status_is_there()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_say_what_it_wants_loses_the_connection() {
+async fn a_client_that_sends_no_request_is_disconnected() {
     let node = Node::named("worker-1").start(&in_memory());
     for (name, said) in [
         ("nothing", ""),
@@ -104,7 +104,7 @@ async fn who_does_not_say_what_it_wants_loses_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_read_loses_the_connection_and_holds_up_nobody() {
+async fn a_client_that_does_not_read_is_disconnected_and_delays_no_other() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
     // More than the pipe holds, and nobody takes it out.
@@ -138,7 +138,7 @@ fn body(answer: &[u8]) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_open_connections_make_room_for_a_probe_and_for_a_scrape() {
+async fn connections_without_a_request_are_closed_for_a_probe_and_for_a_scrape() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
     let began = Instant::now();
@@ -189,7 +189,7 @@ fn address(line: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_program_serves_where_it_is_told_to() {
+async fn the_program_serves_at_the_configured_address() {
     let agent = Process::start([
         "run",
         "--mode",
@@ -276,7 +276,7 @@ impl Drop for Strangers {
 }
 
 #[tokio::test]
-async fn probes_are_answered_while_strangers_keep_connections_half_open() {
+async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
     let agent = Process::start([
         "run",
         "--mode",
@@ -303,7 +303,7 @@ async fn probes_are_answered_while_strangers_keep_connections_half_open() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_one_warning_with_the_cure() {
+async fn a_port_in_use_is_one_warning_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let serve = format!("--serve-address={address}");

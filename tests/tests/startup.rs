@@ -15,7 +15,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
+async fn invalid_input_is_refused_in_one_line_before_any_request() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let good = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -212,7 +212,7 @@ async fn without_an_api_server_it_runs_and_opens_no_connection() {
 }
 
 #[tokio::test]
-async fn a_kubelets_file_is_followed_and_what_means_nothing_here_is_told_once() {
+async fn a_kubelets_file_is_read_and_its_other_keys_are_listed_once() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));

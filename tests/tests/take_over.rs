@@ -49,7 +49,7 @@ fn writes(api: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_lease_is_renewed_by_a_kubelet_is_left_alone() {
+async fn a_node_whose_lease_a_kubelet_renews_is_not_changed() {
     //  whose lease, after how long, --take-over, and whether that is somebody else
     let rows = [
         ("a kubelet's", "kubelet", 10, false, true),
@@ -85,7 +85,7 @@ async fn whose_lease_is_renewed_by_a_kubelet_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_told_apart_yet_is_asked_again_before_anything_is_written() {
+async fn an_ambiguous_lease_holder_is_read_again_before_anything_is_written() {
     let api = in_memory();
     api.put_object(lease("kubelet", START));
     let node = Node::named("worker-1").out_of_reach().start(&api);
@@ -123,7 +123,7 @@ async fn a_kubelets_port_is_found_before_any_request() {
 }
 
 #[tokio::test]
-async fn the_program_says_whom_it_found_and_ends_with_2() {
+async fn the_program_names_the_other_agent_and_exits_with_2() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");

@@ -1,4 +1,4 @@
-//! Records anew what the real strategic merge makes of each golden case.
+//! Records the results of the real strategic merge for the golden cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};

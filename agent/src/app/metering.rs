@@ -19,11 +19,12 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
+use crate::kube_event::Limiting;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
-use crate::pressure::oom::{LimitOwner, Scope};
 use crate::pressure::sample::Sample;
+use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
@@ -184,12 +185,12 @@ impl Metering {
         self.metrics.kernel.events_received.of([kind]).inc();
     }
 
-    /// A kill, and whose memory ran out; `None`: not told.
-    pub(super) fn killed(&self, scope: Option<Scope>) {
+    /// An OOM kill, and whose memory ran out.
+    pub(super) fn killed(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
-            None => "unknown",
-            Some(Scope::Global) => "global",
-            Some(Scope::Memcg { limiting_is }) => match limiting_is {
+            OomScope::Unknown => "unknown",
+            OomScope::Global => "global",
+            OomScope::Memcg(limiting) => match limiting.owner {
                 LimitOwner::Container => "container",
                 LimitOwner::Pod => "pod",
                 LimitOwner::PodsCgroup => "pods",

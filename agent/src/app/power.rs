@@ -4,8 +4,8 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use super::App;
-use crate::api::recorder::{EventInput, Involved, ReportedKills};
 use crate::clock::Now;
+use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::logind::{Lock, PowerMessage};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
@@ -60,7 +60,7 @@ impl App {
         };
         info!(?shutdown, "logind");
         self.facts.shutdown = shutdown;
-        self.record_all(vec![EventInput {
+        self.record_all(vec![Draft {
             object: Involved::Node,
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),

@@ -11,14 +11,13 @@ use super::node_writer::NodeWriter;
 use super::writer::{Line, Writer};
 use super::{Channels, Outlet, Report, SyncRequest, Why};
 use crate::api::lease::LeaseKeeper;
-use crate::api::recorder::{
-    Delivered, EventInput, EventSink, Involved, Recorder, ReportedKills, Reporter,
-};
+use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, Sent, StatusWriter};
 use crate::clock::{Clock, Now, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
+use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::report::ReportSchedule as Schedule;
 use crate::node_status::transition::Edge;
 use crate::node_status::{Registration, Runtime, StoredNode};
@@ -175,13 +174,13 @@ pub(super) fn events(
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = EventInput> {
+) -> impl Iterator<Item = Draft> {
     news.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))
             .copied();
-        EventInput {
+        Draft {
             object: Involved::Node,
             type_: edge.type_(),
             reason: edge.reason().to_owned(),

@@ -72,7 +72,7 @@ impl Writer {
             let status = computed.at(stored, now);
             // Those of all tries: one whose answer got lost may have been applied, and then the next
             // one finds nothing new.
-            let applied = untold.iter().filter(|edge| stored.shows(edge));
+            let applied = untold.iter().filter(|edge| stored.reflects(edge));
             for edge in applied.cloned().chain(edges(stored, &status)) {
                 if !news.contains(&edge) {
                     news.push(edge);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_every_old_revision_is_gone() {
+    fn after_a_restart_every_old_revision_is_compacted() {
         let mut store = Store::default();
         let before = put(&mut store, "a");
         store.compact();

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_a_median_goes_by_rank() {
+    fn the_interval_of_a_median_is_between_ranks() {
         let upto = |n: u32| (1..=n).rev().map(f64::from).collect();
         let rows = [
             (61, 31.0, 23.0, 39.0),

@@ -1,6 +1,6 @@
 //! Text from outside, as a person or a terminal gets to see it.
 
-use nodepulse::host::{ESCAPED_CHARS, escape as escaped, escape_to};
+use nodepulse::escape::{ESCAPED_CHARS, escape as escaped, escape_to};
 
 /// Names of processes, cgroups and devices: any bytes.
 ///

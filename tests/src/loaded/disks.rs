@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completions_are_told_apart_by_letters_and_length() {
+    fn requests_are_classified_by_operation_and_length() {
         let text = "\
 # entries-in-buffer/entries-written: 5/5   #P:1
      init-1  [000] d..2.  1.0: block_rq_complete: 259,2 RSM () 0 + 8 [0]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nodepulse::kernel::{KillHook, Wanted};
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
+use nodepulse::record::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
 use nodepulse::units::Pid;
 
 use super::Loaded;
@@ -48,12 +48,12 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert_eq!(kill.trigger_comm, b"provoke");
     assert_eq!(kill.names[0], b"container");
     assert_eq!(kill.names[1], b"pod");
-    let OomScope::Memcg {
+    let OomScope::Memcg(MemcgLimit {
         limiting,
         usage_pages,
         max_pages,
         ..
-    } = kill.scope
+    }) = kill.scope
     else {
         panic!("scope is {:?}", kill.scope);
     };

@@ -261,7 +261,7 @@ mod tests {
     use nodepulse::kernel::object;
 
     #[test]
-    fn the_object_that_is_shipped_has_no_programs_for_tests() {
+    fn the_shipped_object_has_no_test_programs() {
         let shipped = object::embedded().expect("the tests are built with the eBPF object");
         let names = |name: &str| {
             let name = format!("\0{name}\0");

@@ -149,6 +149,7 @@ impl Kernel {
             scope_source: match kill.source {
                 ScopeSource::Inferred => SOURCE_INFERRED,
                 ScopeSource::Exact => SOURCE_EXACT,
+                ScopeSource::Logged => panic!("no program records that"),
             },
             order: ORDER_UNKNOWN,
             comm: field::<COMM_LEN>(comm),

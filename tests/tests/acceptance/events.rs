@@ -44,7 +44,7 @@ pub fn writes(api: &ApiServer, from: Duration) -> Vec<Recorded> {
 /// Events of the node live in `default`, are about the Node by name, core/v1 and UID, and say who
 /// reports: nodepulse, where a kubelet names itself, and leaves the UID out.
 #[tokio::test(start_paused = true)]
-async fn a088_an_event_says_what_it_is_about_and_who_says_so() {
+async fn a088_an_event_names_its_object_and_its_source() {
     let stage = settled().await;
     crowd(&stage).await;
     stage.node.kernel().oom_kill(global(4321)).await;
@@ -77,7 +77,7 @@ async fn a088_an_event_says_what_it_is_about_and_who_says_so() {
 /// What a new node's start is told by: that it started, and its first conditions, each once and
 /// after the Node was created. A kubelet tells at every try. The next start adds one.
 #[tokio::test(start_paused = true)]
-async fn a088_what_a_start_is_told_by() {
+async fn a088_a_start_is_recorded_as_events() {
     let api = nodepulse_tests::node::in_memory();
     let create = |request: &Recorded| request.method == "POST" && request.path == "/api/v1/nodes";
     api.faults()
@@ -115,7 +115,7 @@ async fn a088_what_a_start_is_told_by() {
 
 /// An Event that says the same again is a patch that counts it up.
 #[tokio::test(start_paused = true)]
-async fn a089_the_same_again_is_counted() {
+async fn a089_a_repeated_event_is_counted() {
     let stage = Stage::open(|node| {
         node.config(|overrides| {
             overrides.eviction_pressure_transition_period = Some("1s".to_owned());
@@ -151,7 +151,7 @@ pub fn name_of(event: &Value) -> String {
 /// Of more than 25 Events of one type in a burst 25 are written, and then one in five minutes. What
 /// is held back is added to the count of the next, where a kubelet drops it.
 #[tokio::test(start_paused = true)]
-async fn a090_a_burst_is_cut_and_nothing_of_it_is_lost() {
+async fn a090_a_burst_is_limited_and_every_event_is_counted() {
     const KILLS: u32 = 40;
     let stage = settled().await;
     let from = stage.api.now();
@@ -184,7 +184,7 @@ async fn a090_a_burst_is_cut_and_nothing_of_it_is_lost() {
 
 /// What the server refuses with 403 is not tried again.
 #[tokio::test(start_paused = true)]
-async fn a091_a_refused_event_is_not_tried_again() {
+async fn a091_a_rejected_event_is_not_tried_again() {
     let stage = settled().await;
     let fault = Fault::on("POST", EVENTS, Effect::Status(403)).always();
     stage.api.faults().push(fault);
@@ -198,7 +198,7 @@ async fn a091_a_refused_event_is_not_tried_again() {
 /// The same line: what got no answer is tried again until it has one, but not at full
 /// speed; an outage is no fault of the Event.
 #[tokio::test(start_paused = true)]
-async fn a091_an_event_without_an_answer_is_tried_again() {
+async fn a091_an_event_without_a_response_is_tried_again() {
     let stage = settled().await;
     let fault = Fault::on("POST", EVENTS, Effect::Reset).times(6);
     stage.api.faults().push(fault);
@@ -242,7 +242,7 @@ async fn a092_a_blocked_sink_of_events_delays_nothing() {
 /// A kill for want of memory on the machine is one `SystemOOM` that names victim and pid; one at a
 /// cgroup's limit is none.
 #[tokio::test(start_paused = true)]
-async fn a093_only_the_machines_own_kills_are_system_oom() {
+async fn a093_only_kills_of_the_whole_node_are_system_oom() {
     let stage = settled().await;
     stage.host.oom(CONTAINER, 1, 1);
     let own_limit = Kill {
@@ -267,7 +267,7 @@ async fn a093_only_the_machines_own_kills_are_system_oom() {
 /// A shutdown that logind announces makes Ready False at once, and an Event; called off, Ready is
 /// True again at once, not at the next tick. The lease is renewed meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a094_a_machine_that_goes_down_says_so_at_once_and_takes_it_back() {
+async fn a094_a_shutdown_is_reported_at_once_and_so_is_its_cancellation() {
     let stage = settled().await;
     let view = stage.view();
     let before = stage.api.now();

@@ -152,7 +152,7 @@ async fn a083_ten_writes_and_one_read_are_the_most_of_a_cycle() {
 
 /// While the lease cannot be read the tries wait 200, 400, 800 ms and so on, and 7 s at most.
 #[tokio::test(start_paused = true)]
-async fn a084_reads_that_fail_wait_longer_and_longer() {
+async fn a084_failed_reads_are_repeated_after_longer_and_longer_delays() {
     let stage = settled(|node| node).await;
     let faults = stage.api.faults();
     faults.push(Fault::on("PUT", LEASES, Effect::Status(500)).times(5));
@@ -175,7 +175,7 @@ async fn a084_reads_that_fail_wait_longer_and_longer() {
 
 /// A deleted lease is made again in the next cycle while the Node is there.
 #[tokio::test(start_paused = true)]
-async fn a085_a_deleted_lease_comes_back() {
+async fn a085_a_deleted_lease_is_created_again() {
     let stage = settled(|node| node).await;
     stage.api.delete_object(&stage.view().lease_path()).unwrap();
     let from = stage.api.now();
@@ -187,7 +187,7 @@ async fn a085_a_deleted_lease_comes_back() {
 
 /// `nodeLeaseDurationSeconds: 20` is written so, and renewed every 5 s.
 #[tokio::test(start_paused = true)]
-async fn a086_the_duration_sets_the_pace() {
+async fn a086_the_duration_determines_the_interval() {
     let stage = settled(|node| {
         node.config(|overrides| overrides.node_lease_duration_seconds = Some("20".to_owned()))
     })

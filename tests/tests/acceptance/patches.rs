@@ -30,7 +30,7 @@ async fn a027_patches_are_strategic_merges_of_the_status() {
 
 /// No patch says anything of the spec, or of a version.
 #[tokio::test(start_paused = true)]
-async fn a028_patches_say_nothing_of_spec_or_version() {
+async fn a028_patches_contain_no_spec_and_no_version() {
     for body in bodies(&busy().await) {
         assert_eq!(body.get("spec"), None, "{body}");
         assert_eq!(body["metadata"].get("resourceVersion"), None, "{body}");
@@ -39,7 +39,7 @@ async fn a028_patches_say_nothing_of_spec_or_version() {
 
 /// A patch of conditions lists the types of all, in their order.
 #[tokio::test(start_paused = true)]
-async fn a029_the_order_of_all_conditions_is_said() {
+async fn a029_patches_contain_the_order_of_all_conditions() {
     let stage = calm().await;
     change(&stage, |node| {
         let theirs = json!({"type": "KernelDeadlock", "status": "False"});
@@ -64,7 +64,7 @@ async fn a029_the_order_of_all_conditions_is_said() {
 
 /// Addresses that differ are replaced as a whole list.
 #[tokio::test(start_paused = true)]
-async fn a030_addresses_are_replaced_whole() {
+async fn a030_addresses_are_replaced_as_a_list() {
     let stage = calm().await;
     let view = stage.view();
     let whole = view.node().unwrap()["status"]["addresses"].clone();
@@ -85,7 +85,7 @@ async fn a030_addresses_are_replaced_whole() {
 
 /// Conditions of others are carried through, byte for byte, and are in no patch.
 #[tokio::test(start_paused = true)]
-async fn a031_conditions_of_others_are_untouched() {
+async fn a031_conditions_of_other_clients_are_not_changed() {
     let api = in_memory();
     let theirs = json!({
         "type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock",
@@ -132,7 +132,7 @@ async fn a033_one_heartbeat_for_all() {
 
 /// A transition time moves with the status, and with nothing else.
 #[tokio::test(start_paused = true)]
-async fn a034_transition_times_move_with_the_status_alone() {
+async fn a034_transition_times_change_with_the_status_only() {
     let stage = calm().await;
     let view = stage.view();
     let times = || OWN.map(|type_| view.condition(type_)["lastTransitionTime"].clone());
@@ -190,7 +190,7 @@ async fn a035_another_spelling_is_no_change() {
 
 /// An annotation that somebody edits is no reason to write.
 #[tokio::test(start_paused = true)]
-async fn a036_annotations_of_others_are_no_change() {
+async fn a036_annotations_of_other_clients_are_no_change() {
     let stage = calm().await;
     let before = stage.view().patches().len();
     change(&stage, |node| {
@@ -204,7 +204,7 @@ async fn a036_annotations_of_others_are_no_change() {
 
 /// A label for system or architecture that is taken away comes back within one tick.
 #[tokio::test(start_paused = true)]
-async fn a037_stable_labels_come_back() {
+async fn a037_deleted_stable_labels_are_restored() {
     for label in ["kubernetes.io/os", "kubernetes.io/arch"] {
         let stage = calm().await;
         let original = stage.view().node().unwrap()["metadata"]["labels"].clone();
@@ -220,7 +220,7 @@ async fn a037_stable_labels_come_back() {
 
 /// Conditions that the control plane has set to Unknown are put right within one tick, and told.
 #[tokio::test(start_paused = true)]
-async fn a038_unknown_conditions_are_put_right() {
+async fn a038_unknown_conditions_are_corrected() {
     let stage = calm().await;
     let view = stage.view();
     assert_eq!(

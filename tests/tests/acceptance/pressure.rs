@@ -65,7 +65,7 @@ pub fn since(stage: &Stage, type_: &str) -> Value {
 
 /// Exactly what the threshold wants is enough; one less is not.
 #[tokio::test(start_paused = true)]
-async fn a061_equality_is_not_met_and_one_less_is() {
+async fn a061_a_threshold_is_exceeded_below_it_and_not_at_it() {
     let stage = settled(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
     stage.host.mem_working_set("15Gi").tasks(9_500);
     pass(LOOK).await;
@@ -92,7 +92,7 @@ pub fn float(bytes: u64) -> f64 {
 /// A soft threshold raises the condition at once: its grace period delays eviction, and nobody
 /// evicts here.
 #[tokio::test(start_paused = true)]
-async fn a065_a_soft_threshold_raises_before_its_grace_period_is_over() {
+async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends() {
     let stage = settled(|node| {
         node.config(|overrides| {
             overrides.eviction_soft = Some("memory.available<2Gi".to_owned());
@@ -111,7 +111,7 @@ async fn a065_a_soft_threshold_raises_before_its_grace_period_is_over() {
 /// Once the signal has recovered the condition stays True for a full transition period after the
 /// last crossing, and then becomes False; also across restarts, where we differ from a kubelet.
 #[tokio::test(start_paused = true)]
-async fn a066_pressure_is_held_for_the_transition_period() {
+async fn a066_a_condition_remains_true_for_the_transition_period() {
     let stage = settled(|node| node).await;
     pass(Duration::from_secs(33)).await;
     let crossed = stage.api.now();
@@ -135,7 +135,7 @@ async fn a066_pressure_is_held_for_the_transition_period() {
 /// The same line across restarts, where we differ from a kubelet: what was True before a restart is
 /// neither taken back and raised again nor held for longer.
 #[tokio::test(start_paused = true)]
-async fn a066_pressure_stays_across_a_restart() {
+async fn a066_a_condition_remains_true_across_a_restart() {
     let stage = settled(|node| node).await;
     crowd(&stage).await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
@@ -163,7 +163,7 @@ async fn a066_pressure_stays_across_a_restart() {
 
 /// Crossing again within the period prolongs it, without another transition or Event.
 #[tokio::test(start_paused = true)]
-async fn a067_crossing_again_prolongs_and_is_no_news() {
+async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_transition() {
     let stage = settled(|node| node).await;
     crowd(&stage).await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
@@ -191,7 +191,7 @@ async fn a067_crossing_again_prolongs_and_is_no_news() {
 
 /// `0%` and `100%` turn a threshold off.
 #[tokio::test(start_paused = true)]
-async fn a068_nothing_and_everything_are_no_thresholds() {
+async fn a068_zero_and_one_hundred_percent_are_no_thresholds() {
     for off in ["0%", "100%"] {
         let thresholds = format!("memory.available<{off},pid.available<{off}");
         let stage = settled(|node| node.hard(&thresholds)).await;
@@ -218,7 +218,7 @@ pub async fn refused(further: &[&str]) -> String {
 
 /// An unknown signal, a zero quantity, or more than 100 % stops the process.
 #[tokio::test]
-async fn a068_a_threshold_that_makes_no_sense_stops_the_process() {
+async fn a068_an_invalid_threshold_stops_the_process() {
     for (threshold, named) in [
         ("memory.free<1Gi", "memory.free"),
         ("memory.available<0", "memory.available"),
@@ -245,7 +245,7 @@ async fn a069_a_soft_threshold_needs_a_grace_period() {
 /// Setting one hard threshold keeps the other defaults, where a kubelet drops them unless
 /// `mergeDefaultEvictionSettings` is true; here they go only where it is false.
 #[tokio::test(start_paused = true)]
-async fn a070_one_threshold_leaves_the_other_defaults_alone() {
+async fn a070_one_threshold_does_not_change_the_other_defaults() {
     let others = ["nodefs.available", "nodefs.inodesFree", "pid.available"];
     for (merge, kept) in [(None, true), (Some("true"), true), (Some("false"), false)] {
         let stage = settled(|node| {
@@ -266,7 +266,7 @@ async fn a070_one_threshold_leaves_the_other_defaults_alone() {
 /// The hard threshold on memory holds for the pods cgroup too, where `pods` is enforced and the
 /// cgroup has a limit.
 #[tokio::test(start_paused = true)]
-async fn a071_the_memory_threshold_holds_for_the_pods_cgroup() {
+async fn a071_the_memory_threshold_applies_to_the_pods_cgroup() {
     //  enforced, what the pods use of 15 GiB, then the condition is
     let rows = [
         (None, "14Gi", "False"),
@@ -289,7 +289,7 @@ async fn a071_the_memory_threshold_holds_for_the_pods_cgroup() {
 
 /// Once met, a threshold with a minimum reclaim stays met until that is there too.
 #[tokio::test(start_paused = true)]
-async fn a073_a_minimum_reclaim_keeps_a_met_threshold_met() {
+async fn a073_a_minimum_reclaim_raises_the_level_at_which_a_threshold_is_no_longer_exceeded() {
     let stage = settled(|node| {
         node.hard("memory.available<1Gi").config(|overrides| {
             overrides.eviction_minimum_reclaim = Some("memory.available=1Gi".to_owned());
@@ -321,7 +321,7 @@ async fn a073_a_minimum_reclaim_keeps_a_met_threshold_met() {
 
 /// A signal moves the condition of its own resource and no other.
 #[tokio::test(start_paused = true)]
-async fn a075_each_signal_has_its_own_condition() {
+async fn a075_each_signal_sets_one_condition() {
     type Change = fn(&MadeUpHost);
     let rows: [(&str, &str, Change); 3] = [
         ("MemoryPressure", "nodefs.available<0%", |host| {
@@ -350,7 +350,7 @@ async fn a075_each_signal_has_its_own_condition() {
 /// With every event source off, pressure is met within ten seconds by looking. The API server has
 /// it at once, where a kubelet waits for its next tick.
 #[tokio::test(start_paused = true)]
-async fn a076_without_events_pressure_is_seen_within_ten_seconds() {
+async fn a076_without_events_pressure_is_detected_within_ten_seconds() {
     // Some of them just after a look.
     for phase in [61_000, 64_900, 70_200, 73_400] {
         let stage = settled(Node::on_files).await;
@@ -368,7 +368,7 @@ async fn a076_without_events_pressure_is_seen_within_ten_seconds() {
 /// With events, True is at the API server in milliseconds; False is never there before a full
 /// transition period has passed since it was last seen over, which is a kubelet's rule too.
 #[tokio::test(start_paused = true)]
-async fn a077_events_hurry_true_and_never_false() {
+async fn a077_events_accelerate_true_and_never_false() {
     let stage = settled(|node| node).await;
     for phase in [700, 3_300, 8_100] {
         pass(Duration::from_millis(phase)).await;

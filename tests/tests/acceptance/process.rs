@@ -11,7 +11,7 @@ use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::view::View;
-use nodepulse_tests::{SOON, eventually};
+use nodepulse_tests::{SOON, eventually, skip};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -23,7 +23,7 @@ fn on_files(further: &[&str]) -> Vec<String> {
 
 /// On SIGTERM the lease stays, and so does Ready.
 #[tokio::test]
-async fn a095_the_end_of_the_process_is_no_end_of_the_node() {
+async fn a095_the_end_of_the_process_does_not_change_the_node() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME);
@@ -50,14 +50,14 @@ fn holder(lease: Value) -> (Value, Value) {
 }
 
 /// The program with these arguments in a network of its own, where only loopback is, and up.
-/// `None`, with a word on why, where this user may not make one.
+/// `None`, and the test is skipped, if this user may not create one.
 fn alone(args: &[String]) -> Option<Process> {
     const UP: &str = "ip link set lo up && ip route add default dev lo && exec \"$@\"";
     let may = Command::new("unshare")
         .args(["--net", "sh", "-c", UP, "sh", "true"])
         .status();
     if !may.is_ok_and(|status| status.success()) {
-        println!("skipped: no network of our own to be had (unshare --net, ip)");
+        skip("no network namespace", "`unshare --net` or `ip` failed");
         return None;
     }
     let agent = program().display().to_string();
@@ -121,7 +121,7 @@ fn dials(agent: &Process) -> u64 {
 
 /// The service manager hears once that we are ready, and at half of its patience that we turn.
 #[tokio::test(start_paused = true)]
-async fn a097_the_service_manager_hears_of_us_at_half_of_its_patience() {
+async fn a097_the_watchdog_is_notified_at_half_of_its_interval() {
     const HALF: Duration = Duration::from_secs(15);
     let dir = tempdir().unwrap();
     let address = dir.path().join("notify");
@@ -156,7 +156,7 @@ async fn a097_the_service_manager_hears_of_us_at_half_of_its_patience() {
 
 /// Without a kubeconfig no connection is attempted, to whomever; with one, there is by then.
 #[tokio::test]
-async fn a098_without_a_kubeconfig_nothing_is_dialled() {
+async fn a098_without_a_kubeconfig_no_connection_is_opened() {
     let Some(without) = alone(&on_files(&[])) else {
         return;
     };
@@ -176,7 +176,7 @@ async fn a098_without_a_kubeconfig_nothing_is_dialled() {
 /// Ten idle minutes cost at most 61 requests about the lease and 5 status patches, no Event and no
 /// read.
 #[tokio::test(start_paused = true)]
-async fn a099_an_idle_node_hardly_asks() {
+async fn a099_an_idle_node_sends_few_requests() {
     for seed in [1, 2, 3] {
         let stage = Stage::open(|node| node.seed(seed));
         stage.view().settled(SOON).await;
@@ -209,7 +209,7 @@ async fn a099_an_idle_node_hardly_asks() {
 /// Whatever happens to the node, every request of its agent is one that the rules for nodes allow
 /// (here those of our own API server; a real cluster has not been asked).
 #[tokio::test(start_paused = true)]
-async fn a100_no_request_is_one_that_a_node_may_not_make() {
+async fn a100_every_request_is_permitted_for_a_node() {
     let stage = settled().await;
     crowd(&stage).await;
     stage.node.kernel().oom_kill(global(4321)).await;

@@ -171,7 +171,7 @@ async fn a005_a_new_node_has_its_taints_in_order() {
 
 /// A new Node says that the control plane attaches its volumes, unless it is told otherwise.
 #[tokio::test(start_paused = true)]
-async fn a006_who_attaches_volumes() {
+async fn a006_volumes_are_attached_by_the_controller_unless_disabled() {
     let rows = [
         (None, Some(json!("true"))),
         (Some("true"), Some(json!("true"))),
@@ -204,7 +204,7 @@ async fn a007_the_provider_id_is_as_configured() {
 
 /// While a create fails, tries wait 0.1, 0.2, 0.4 … 6.4 and then 7 seconds.
 #[tokio::test(start_paused = true)]
-async fn a008_tries_to_create_wait_longer_and_longer() {
+async fn a008_attempts_to_create_are_delayed_longer_and_longer() {
     let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000, 7_000];
     let tries = waits.len();
     for code in [500, 503] {
@@ -250,7 +250,7 @@ async fn a009_a_node_that_exists_is_read_once() {
 
 /// A Node that is as it should be is adopted without a patch: the first is the first report.
 #[tokio::test(start_paused = true)]
-async fn a010_what_matches_is_not_patched() {
+async fn a010_a_matching_node_is_not_patched() {
     let api = left(|_| ()).await;
     let (_stage, requests) = adopting(&api, |node| node).await;
     assert_eq!(lines(&requests), "POST 409 GET 200 PATCH 200");
@@ -262,7 +262,7 @@ async fn a010_what_matches_is_not_patched() {
 
 /// A wrong architecture on the existing Node is put right by a patch of its status.
 #[tokio::test(start_paused = true)]
-async fn a011_wrong_default_labels_are_put_right() {
+async fn a011_wrong_default_labels_are_corrected() {
     for label in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
         let api = left(|node| node["metadata"]["labels"][label] = json!("s390x")).await;
         let (stage, requests) = adopting(&api, |node| node).await;
@@ -358,7 +358,7 @@ async fn a015_extended_resources_are_zeroed_on_a_new_machine() {
 
 /// Not allowed to create, but to read: it goes on as if it had been told that the Node exists.
 #[tokio::test(start_paused = true)]
-async fn a016_without_the_right_to_create_it_adopts() {
+async fn a016_without_permission_to_create_it_adopts() {
     let api = left(|_| ()).await;
     api.faults()
         .push(Fault::on("POST", NODES, Effect::Status(403)).always());
@@ -371,7 +371,7 @@ async fn a016_without_the_right_to_create_it_adopts() {
 
 /// A Node that is deleted while the agent runs is not created again; it is looked for once a tick.
 #[tokio::test(start_paused = true)]
-async fn a017_a_deleted_node_stays_deleted() {
+async fn a017_a_deleted_node_is_not_created_again() {
     let stage = Stage::open(|node| node);
     let view = stage.view();
     view.settled(SOON).await;
@@ -395,7 +395,7 @@ async fn a017_a_deleted_node_stays_deleted() {
 
 /// Told not to register, it never creates a Node, and keeps the status of one that is there.
 #[tokio::test(start_paused = true)]
-async fn a018_without_registering_it_keeps_the_status() {
+async fn a018_without_registration_it_maintains_the_status() {
     let stage = Stage::open(|node| {
         node.config(|overrides| overrides.register_node = Some("false".to_owned()))
     });

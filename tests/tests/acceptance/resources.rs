@@ -74,7 +74,7 @@ async fn a047_pods_by_node_and_by_processor() {
 
 /// By default all memory but 100Mi and all huge pages is handed out, and never less than nothing.
 #[tokio::test(start_paused = true)]
-async fn a048_memory_that_is_handed_out() {
+async fn a048_allocatable_memory() {
     let (small, large) = ("2048kB", "1048576kB");
     let pages = |size: &str| format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
     //  MiB of memory, huge pages of 2Mi and of 1Gi, MiB that are handed out
@@ -102,7 +102,7 @@ async fn a048_memory_that_is_handed_out() {
 
 /// By default all storage but a tenth, as a 32-bit float has it, is handed out.
 #[tokio::test(start_paused = true)]
-async fn a049_storage_that_is_handed_out() {
+async fn a049_allocatable_storage() {
     let thresholds = |overrides: &mut Overrides| overrides.eviction_hard = None;
     let status = status(|_| (), thresholds).await;
     let capacity = value(&status["capacity"]["ephemeral-storage"]);
@@ -113,7 +113,7 @@ async fn a049_storage_that_is_handed_out() {
 
 /// What is reserved for the system and for agents is handed out by neither; ids are not in it.
 #[tokio::test(start_paused = true)]
-async fn a050_reservations_are_taken_off() {
+async fn a050_reservations_are_subtracted() {
     let status = status(
         |_| (),
         |overrides| {

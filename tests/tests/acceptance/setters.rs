@@ -8,10 +8,10 @@ use nodepulse::config::Overrides;
 use nodepulse::host::addresses;
 use nodepulse::node_status::NodeStatus;
 use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
-use nodepulse_tests::SOON;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::{SOON, skip};
 use serde_json::{Value, json};
 
 /// Ticks are stretched by up to a twenty-fifth.
@@ -103,16 +103,14 @@ async fn a042_ready_is_the_last_condition() {
 #[tokio::test(start_paused = true)]
 async fn a043_addresses_in_their_order() {
     let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
-    let [Some(v4), v6] = own_addresses() else {
-        println!("skipped: this machine has no IPv4 address but its own");
-        return;
+    let [v4, v6] = own_addresses();
+    let Some(v4) = v4.map(|ip| ip.to_string()) else {
+        return skip("no further address", "IPv4");
     };
-    let one = status_of(v4.to_string()).await;
-    let v4 = v4.to_string();
+    let one = status_of(v4.clone()).await;
     assert_eq!(one["addresses"], json!([internal(&v4), hostname()]));
     let Some(v6) = v6.map(|ip| ip.to_string()) else {
-        println!("skipped: this machine has no IPv6 address but its own");
-        return;
+        return skip("no further address", "IPv6");
     };
     let both = status_of(format!("{v4},{v6}")).await;
     let expected = json!([internal(&v4), internal(&v6), hostname()]);
@@ -124,7 +122,7 @@ async fn a043_addresses_in_their_order() {
 
 /// An address that no interface has leaves the stored ones as they are, and the rest is written.
 #[tokio::test(start_paused = true)]
-async fn a044_a_foreign_address_leaves_the_stored_ones() {
+async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     let stored = json!([internal("198.51.100.7"), hostname()]);
     let stage = adopted(
         |node| {
@@ -175,7 +173,7 @@ async fn a051_ids_are_those_of_the_machine() {
 
 /// Another boot id than the stored one is one `Rebooted` in the life of a process, and is stored.
 #[tokio::test(start_paused = true)]
-async fn a052_a_reboot_is_told_once() {
+async fn a052_a_reboot_is_reported_once() {
     const OURS: &str = "00000000-0000-4000-8000-000000000003";
     let before = |node: &mut Value| node["status"]["nodeInfo"]["bootID"] = json!("before");
     let stage = adopted(before, |_| (), |node| node).await;
@@ -268,7 +266,7 @@ pub fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), Setter
 
 /// Several things in the way of Ready are told as a list, in the documented order.
 #[tokio::test(start_paused = true)]
-async fn a058_all_that_is_in_the_way() {
+async fn a058_every_reason_not_to_be_ready() {
     let no_runtime = "no container runtime configured";
     let no_storage = "missing node capacity for resources: ephemeral-storage";
     //  Ready without a runtime, storage, then in the message
@@ -298,7 +296,7 @@ async fn a058_all_that_is_in_the_way() {
 
 /// With nothing in the way Ready is True, in the kubelet's words.
 #[tokio::test(start_paused = true)]
-async fn a059_nothing_in_the_way() {
+async fn a059_no_reason_not_to_be_ready() {
     let stage = stage(|_| (), |_| ()).await;
     let ready = stage.view().condition("Ready");
     assert_eq!(ready["status"], "True");
@@ -347,7 +345,7 @@ async fn mounted_volumes_are_in_use_from_the_first_status_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_not_told_where_the_node_attaches_them() {
+async fn volumes_in_use_are_not_reported_if_the_node_attaches_them() {
     let theirs = json!(["kubernetes.io/csi/other^x"]);
     let stage = adopted(
         |node| node["status"]["volumesInUse"] = theirs.clone(),
@@ -367,7 +365,7 @@ async fn volumes_are_not_told_where_the_node_attaches_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cordons_are_told_and_one_that_is_found_counts() {
+async fn a_cordon_is_an_event_also_if_it_is_found_at_the_start() {
     let cordon = |node: &mut Value, on: bool| node["spec"]["unschedulable"] = json!(on);
     let stage = adopted(|node| cordon(node, true), |_| (), |node| node).await;
     let view = stage.view();

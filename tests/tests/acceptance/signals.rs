@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
-use nodepulse_tests::SOON;
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::pass;
+use nodepulse_tests::{SOON, skip};
 
 use super::pressure::{GI, LOOK, TRANSITION, float, settled, settled_on, signal};
 
 /// With cgroup version 2, `memory.available` is `MemTotal` less anonymous and file memory that is not
 /// inactive: what the kernel itself uses does not count.
 #[tokio::test(start_paused = true)]
-async fn a062_memory_of_version_2_is_total_less_anon_and_active_file() {
+async fn a062_on_cgroup_v2_available_memory_is_total_minus_anon_and_active_file() {
     let stage = settled(|node| node).await;
     //  anon, file, inactive_file, then what is used
     let rows = [
@@ -37,7 +37,7 @@ async fn a062_memory_of_version_2_is_total_less_anon_and_active_file() {
 
 /// The same line on version 1: the usage of the root less its inactive file memory, kernel and all.
 #[tokio::test(start_paused = true)]
-async fn a062_on_version_1_it_is_total_less_usage_but_for_inactive_file() {
+async fn a062_on_cgroup_v1_it_is_total_minus_usage_without_inactive_file() {
     for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
         let stage = settled_on(MadeUpHost::with(cgroups), |node| node).await;
         for (usage, inactive, used) in [(5 * GI, GI, 4 * GI), (GI, 2 * GI, 0)] {
@@ -60,7 +60,7 @@ async fn a062_on_version_1_it_is_total_less_usage_but_for_inactive_file() {
 
 /// `pid.available` is the lesser of the two limits, less all threads that `/proc/loadavg` counts.
 #[tokio::test(start_paused = true)]
-async fn a063_pids_are_the_lesser_limit_less_all_threads() {
+async fn a063_available_pids_are_the_smaller_limit_minus_all_threads() {
     let stage = settled(|node| node).await;
     //  pid_max, threads-max, then what is available beside 900 threads
     for (pid_max, threads_max, available) in [
@@ -79,7 +79,7 @@ async fn a063_pids_are_the_lesser_limit_less_all_threads() {
 
 /// `nodefs.available` is what a user other than root may still write.
 #[tokio::test(start_paused = true)]
-async fn a064_what_is_reserved_for_root_is_not_available() {
+async fn a064_space_reserved_for_root_is_not_available() {
     let stage = settled(|node| node).await;
     let found = statvfs(stage.host.path()).unwrap();
     let share = |blocks: u64| {
@@ -89,8 +89,10 @@ async fn a064_what_is_reserved_for_root_is_not_available() {
     let (available, free) = (share(found.blocks_available()), share(found.blocks_free()));
     // Other programs write to it meanwhile.
     if free - available < 100 {
-        println!("skipped: root has less than 1 % of this file system for itself");
-        return;
+        return skip(
+            "no reserved blocks",
+            "root has less than 1 % of the file system for itself",
+        );
     }
     let capacity = float(found.blocks() * found.fragment_size());
     let told = signal(&stage, "nodefs.available").await.unwrap() / capacity * 10_000.0;
@@ -103,7 +105,7 @@ async fn a064_what_is_reserved_for_root_is_not_available() {
 /// it is a threshold that is not met: after two sampling periods the condition is Unknown with the
 /// reason `SourceUnavailable`, never a guessed False or a stale True.
 #[tokio::test(start_paused = true)]
-async fn a072_a_source_that_cannot_be_read_is_unknown_and_one_that_is_not_there_is_none() {
+async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source() {
     type Source = (&'static str, &'static str, &'static str);
     let rows: [Source; 3] = [
         ("MemoryPressure", "sys/fs/cgroup/memory.stat", "Unknown"),
@@ -125,7 +127,7 @@ async fn a072_a_source_that_cannot_be_read_is_unknown_and_one_that_is_not_there_
 
 /// The same line: what a pods cgroup without a limit says.
 #[tokio::test(start_paused = true)]
-async fn a072_without_a_limit_the_pods_cgroup_says_nothing() {
+async fn a072_without_a_limit_the_pods_cgroup_is_no_source() {
     type Change = fn(&MadeUpHost);
     let rows: [(&str, Change); 2] = [
         ("no limit", |host| {

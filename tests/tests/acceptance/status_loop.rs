@@ -105,7 +105,7 @@ async fn a019_the_first_sync_always_sends() {
 /// An unchanged machine is not reported for two minutes, in which any change would have been seen
 /// at each tick.
 #[tokio::test(start_paused = true)]
-async fn a020_nothing_new_is_not_sent() {
+async fn a020_an_unchanged_status_is_not_sent() {
     let stage = calm().await;
     let before = stage.view().patches().len();
     pass(Duration::from_mins(2)).await;
@@ -145,7 +145,7 @@ pub async fn three_patches(seed: u64, existing: bool) -> Vec<Duration> {
 
 /// An unchanged status is sent again after 2.5 to 7.5 minutes, and from then on every 5.
 #[tokio::test(start_paused = true)]
-async fn a021_reports_come_after_a_drawn_time_and_then_every_five_minutes() {
+async fn a021_reports_are_sent_after_a_random_time_and_then_every_five_minutes() {
     let drawn = Duration::from_secs(150)..=Duration::from_secs(450) + TICK;
     let plain = Duration::from_mins(5)..=Duration::from_mins(5) + TICK;
     for seed in 1..=4 {
@@ -304,7 +304,7 @@ async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
 
 /// Where a kubelet waits for the next tick, an edge is sent at once.
 #[tokio::test(start_paused = true)]
-async fn a032_an_edge_does_not_wait_for_the_tick() {
+async fn a032_a_changed_condition_does_not_wait_for_the_tick() {
     let stage = calm().await;
     let crossed = stage.api.now();
     crowd(&stage).await;
@@ -314,7 +314,7 @@ async fn a032_an_edge_does_not_wait_for_the_tick() {
 
 /// A request without an answer is given up after ten seconds, and the next is sent.
 #[tokio::test(start_paused = true)]
-async fn a039_a_request_that_hangs_is_given_up() {
+async fn a039_a_request_without_a_response_times_out() {
     let stage = calm().await;
     let view = stage.view();
     let before = view.patches().len();
@@ -333,7 +333,7 @@ async fn a039_a_request_that_hangs_is_given_up() {
 /// A node that comes up is told to be ready within 300 ms of the end of what was in its way. In ours
 /// only the size of its storage can come late: here a volume's directory does not answer at first.
 #[tokio::test(start_paused = true)]
-async fn a040_ready_is_told_at_once_while_the_node_comes_up() {
+async fn a040_ready_is_reported_at_once_during_the_start() {
     const VOLUME: &str = "var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/1a";
     let host = MadeUpHost::calm();
     let volume = host.path().join(VOLUME);

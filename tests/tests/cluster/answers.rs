@@ -247,7 +247,7 @@ async fn locked(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_node_may_touch_its_own_objects_only_and_a_review_says_so() {
+async fn a_node_may_write_its_objects_only_and_an_access_review_reports_it() {
     scenario("rights", rights).await;
 }
 

@@ -1,6 +1,7 @@
 //! Beside a kubelet, with exactly the shipped role.
 
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_tests::skip;
 use serde_json::{Value, json};
 
 use super::caller::{
@@ -66,7 +67,7 @@ fn others(node: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn beside_a_busy_writer_conditions_and_taints_come_and_go_and_nothing_else_moves() {
+async fn with_a_busy_writer_only_conditions_and_taints_change() {
     alone("busy", busy).await;
 }
 
@@ -108,7 +109,7 @@ async fn busy(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_kill_is_told_of_its_pod_and_of_the_node_where_no_pod_is_known() {
+async fn a_kill_is_an_event_on_its_pod_or_on_the_node_if_no_pod_is_known() {
     scenario("kills", kills).await;
 }
 
@@ -147,7 +148,7 @@ async fn kills(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_token_that_is_renewed_is_taken_once_the_old_one_is_refused() {
+async fn a_renewed_token_is_used_once_the_old_one_is_rejected() {
     scenario("token", renewed).await;
 }
 
@@ -179,7 +180,7 @@ async fn renewed(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn cleanup_takes_what_is_ours_from_one_node_or_from_all() {
+async fn cleanup_removes_conditions_and_taints_from_one_node_or_from_all() {
     alone("cleanup", cleaned).await;
 }
 
@@ -221,11 +222,13 @@ async fn cleaned(stage: &Stage) {
     let others_agent =
         |node: &&Value| 0 < own(node) || taint_keys(node).iter().any(|key| key.starts_with(PREFIX));
     if let Some(kept) = strange.iter().find(others_agent) {
-        println!(
-            "skipped: cleanup --all-nodes, since an agent keeps the Node {}",
-            kept["metadata"]["name"]
+        return skip(
+            "another agent keeps a Node",
+            format!(
+                "cleanup --all-nodes would change {}",
+                kept["metadata"]["name"]
+            ),
         );
-        return;
     }
     let kubeconfig = file.display().to_string();
     let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig].map(str::to_owned);
@@ -242,7 +245,7 @@ async fn cleaned(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn what_is_tried_writes_nothing_and_what_is_done_once_is_there() {
+async fn a_dry_run_writes_nothing_and_run_once_writes_the_status() {
     scenario("once", once).await;
 }
 
@@ -270,7 +273,7 @@ async fn once(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn check_finds_every_permission_and_the_daemon_tells_what_the_server_has() {
+async fn check_finds_every_permission_and_status_is_that_of_the_server() {
     scenario("asked", asked).await;
 }
 

@@ -40,7 +40,7 @@ async fn settled(stage: &Stage) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_is_made_then_adopted_and_put_right_and_never_made_again_behind_its_owner() {
+async fn a_node_is_created_then_adopted_and_corrected_and_not_created_again_after_its_deletion() {
     scenario("kept", kept).await;
 }
 
@@ -119,7 +119,7 @@ async fn deleted(stage: &Stage, agent: &Process) {
 }
 
 #[tokio::test]
-async fn a_lease_is_renewed_beside_somebody_who_writes_it_all_the_time() {
+async fn a_lease_is_renewed_although_another_client_writes_it_continuously() {
     scenario("lease", renewed).await;
 }
 
@@ -191,7 +191,7 @@ async fn held(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn what_is_tried_makes_nothing_and_what_is_done_once_is_a_node_with_its_lease() {
+async fn a_dry_run_creates_nothing_and_run_once_creates_a_node_with_its_lease() {
     scenario("single", once).await;
 }
 

@@ -68,7 +68,7 @@ const COMPANION: [(&str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn check_tells_each_permission_that_the_mode_needs() {
+async fn check_lists_each_permission_that_the_mode_needs() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let node = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -129,7 +129,7 @@ async fn check_does_not_wait_for_a_silent_server() {
 }
 
 #[tokio::test]
-async fn check_shows_which_cgroup_of_the_pods_is_there() {
+async fn check_shows_the_pods_cgroup() {
     //  what is there, what is configured, how it is taken, and what is said of it
     let rows = [
         ("kubepods", "", "ok", "/kubepods, found"),
@@ -169,7 +169,7 @@ async fn check_shows_which_cgroup_of_the_pods_is_there() {
 }
 
 #[tokio::test]
-async fn check_says_what_the_machine_offers_in_a_line_each() {
+async fn check_prints_one_line_for_each_item_of_the_machine() {
     let args = ["check", "--kernel-tier", "files", "--node-name", "worker-1"];
     let check = finished(args, "").await;
     for name in [

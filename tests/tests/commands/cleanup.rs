@@ -40,7 +40,7 @@ fn kept(mut node: Value) -> String {
 }
 
 #[tokio::test]
-async fn cleanup_takes_what_is_ours_and_leaves_every_other_byte() {
+async fn cleanup_removes_nodepulse_conditions_and_taints_and_changes_no_other_byte() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
@@ -134,7 +134,7 @@ async fn cleanup_takes_what_is_ours_and_leaves_every_other_byte() {
 }
 
 #[tokio::test]
-async fn cleanup_goes_on_after_a_failure_and_says_so() {
+async fn cleanup_continues_after_a_failure_and_reports_it() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
@@ -167,7 +167,7 @@ async fn cleanup_goes_on_after_a_failure_and_says_so() {
 
 /// A Job of an upgrade runs it so, and an upgrade is not to fail with one Node.
 #[tokio::test]
-async fn taints_of_all_nodes_are_taken_off_though_one_node_fails() {
+async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));

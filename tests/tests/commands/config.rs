@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use crate::{HEAD, text};
 
 #[tokio::test]
-async fn what_config_prints_is_valid_and_says_the_same() {
+async fn the_printed_configuration_is_valid_and_equivalent() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     let part = dir.path().join("conf.d/10-edge.yaml");
@@ -81,7 +81,7 @@ async fn what_config_prints_is_valid_and_says_the_same() {
 
 /// Those that a kubelet has too, by its name where that is another one.
 #[tokio::test]
-async fn what_a_kubelets_flag_says_holds() {
+async fn a_kubelets_flag_is_applied() {
     //  flag, its value, what is printed, and after whom
     let rows = [
         ("--cgroup-driver", "systemd", "cgroupDriver: systemd"),

@@ -21,7 +21,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn version_names_the_programs_inside() {
+async fn version_lists_the_embedded_programs() {
     let version = finished(["version", "-o", "json"], "").await;
     let version: Value = serde_json::from_str(&version.stdout).unwrap();
     assert!(version["version"].is_string(), "{version}");
@@ -42,7 +42,7 @@ async fn version_names_the_programs_inside() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_work_is_refused_in_one_line() {
+async fn an_invalid_call_is_refused_in_one_line() {
     let dir = tempdir().unwrap();
     let write = |name: &str, words: &str| {
         let path = dir.path().join(name);

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_good_is_tried_again_with_heartbeats_alone() {
+async fn a_permanently_rejected_write_is_tried_again_with_heartbeats_only() {
     let api = in_memory();
     grant(&api, "get", "nodes");
     api.put_object(kubelets_node());
@@ -64,7 +64,7 @@ async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_both_there_and_not_is_not_asked_for_at_full_speed() {
+async fn a_node_that_both_exists_and_does_not_is_not_requested_without_a_pause() {
     let sim = Sim::start().await;
     let missing = Fault::on("PATCH", STATUS, Effect::Status(404));
     sim.api.faults().push(missing.always());
@@ -79,7 +79,7 @@ async fn a_node_that_is_both_there_and_not_is_not_asked_for_at_full_speed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_there_yet_and_a_server_that_is_away_are_waited_for() {
+async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let api = cluster();
     api.delete_object(NODE);
     let host = calm();
@@ -121,7 +121,7 @@ async fn a_node_that_is_not_there_yet_and_a_server_that_is_away_are_waited_for()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_whose_answer_got_lost_is_still_an_event() {
+async fn a_patch_with_a_lost_response_is_still_an_event() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
     let lost = Fault::on("PATCH", STATUS, Effect::ResetAfterwards);
@@ -132,7 +132,7 @@ async fn a_patch_whose_answer_got_lost_is_still_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_whose_answer_got_lost_is_still_an_event_where_no_try_after_it_gets_through() {
+async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail() {
     let sim = Sim::start().await;
     let faults = sim.api.faults();
     let refused = || Fault::on("PATCH", STATUS, Effect::Status(503));
@@ -152,7 +152,7 @@ async fn a_patch_whose_answer_got_lost_is_still_an_event_where_no_try_after_it_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edge_that_never_reached_the_server_is_no_event() {
+async fn a_change_that_never_reached_the_server_is_no_event() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
     let refused = Fault::on("PATCH", STATUS, Effect::Status(503));
@@ -179,7 +179,7 @@ async fn it_stops_at_once_while_it_waits_for_its_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_it_writes_one_patch_and_ends() {
+async fn run_once_writes_one_patch_and_exits() {
     let api = cluster();
     let node = Node::companion("worker-1").host(calm()).once();
     node.start(&api).ended().await.unwrap();
@@ -189,7 +189,7 @@ async fn once_it_writes_one_patch_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_it_fails_where_nobody_has_made_the_node() {
+async fn run_once_fails_if_the_node_does_not_exist() {
     let api = cluster();
     api.delete_object(NODE);
     let node = Node::companion("worker-1").host(calm()).once();

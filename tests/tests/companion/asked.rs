@@ -49,7 +49,7 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_is_told_of_our_conditions_as_they_are_on_the_node() {
+async fn explain_and_metrics_show_nodepulse_conditions_as_on_the_node() {
     let sim = Sim::start().await;
     pass(Duration::from_mins(1)).await;
     let view = sim.view();
@@ -80,7 +80,7 @@ async fn whoever_asks_is_told_of_our_conditions_as_they_are_on_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_node_says_is_shown_where_that_is_something_else() {
+async fn explain_shows_the_status_on_the_node_if_it_differs() {
     let sim = Sim::start().await;
     pass(Duration::from_mins(1)).await;
     let explained = async || -> Value {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn it_reads_once_and_adds_nine_conditions_and_ready_stays_the_last() {
+async fn it_reads_once_and_adds_nine_conditions_before_ready() {
     let api = cluster();
     let before = theirs(&api.object(NODE).unwrap());
     let sim = Sim::on(&api, |node| node).await;
@@ -63,7 +63,7 @@ async fn ten_idle_minutes_cost_one_read_and_three_patches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_come_after_a_drawn_time_and_then_every_five_minutes() {
+async fn heartbeats_are_sent_after_a_random_time_and_then_every_five_minutes() {
     let mut minutes = std::collections::BTreeSet::new();
     for seed in 1..=8 {
         let api = cluster();
@@ -99,12 +99,12 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
         (Pids, none, LOOK, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
         (PodsPids, LOOK, LOOK, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
-        (Disk, none, none, "DiskIOPressure", "SlowDisk", "answering late: sda".to_owned(), "DisksResponsive"),
-        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were killed for want of memory within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, LOOK, "MemoryStallPressure", "Stalled", format!("tasks of the node have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Node, StallKind::Io), none, LOOK, "DiskStallPressure", "Stalled", format!("tasks of the node have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, LOOK, "PodsMemoryStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for memory at least 40% of a minute {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Io), none, LOOK, "PodsDiskStallPressure", "Stalled", format!("tasks below the pods cgroup /kubepods have waited for a disk at least 40% of a minute {lately}"), "NotStalled"),
+        (Disk, none, none, "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
+        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were OOM-killed within 10 minutes".to_owned(), "FewOOMKills"),
+        (Waits(StallOf::Node, StallKind::Memory), none, LOOK, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Io), none, LOOK, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, LOOK, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Io), none, LOOK, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {
         let sim = Sim::start().await;
@@ -144,7 +144,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_while_a_condition_lasts_does_not_move() {
+async fn the_message_of_a_condition_does_not_change_while_it_lasts() {
     let sim = Sim::start().await;
     sim.host.mem_working_set(SHORT);
     sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
@@ -164,7 +164,7 @@ async fn what_is_said_while_a_condition_lasts_does_not_move() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_disk_and_a_confirmed_kill_are_told_at_once_and_are_no_transition() {
+async fn another_disk_and_a_confirmed_kill_are_reported_at_once_without_a_transition() {
     let host = calm();
     host.disk("sdb", "8:16");
     let sim = Sim::with(&cluster(), host, |node| node).await;
@@ -176,7 +176,7 @@ async fn another_disk_and_a_confirmed_kill_are_told_at_once_and_are_no_transitio
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     pass(Duration::from_secs(1)).await;
     let second = view.condition("DiskIOPressure");
-    assert_eq!(second["message"], "answering late: sda, sdb");
+    assert_eq!(second["message"], "slow disk: sda, sdb");
     assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
 
     sim.host.mem_working_set(SHORT);
@@ -193,7 +193,7 @@ async fn another_disk_and_a_confirmed_kill_are_told_at_once_and_are_no_transitio
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_is_turned_off_while_we_run_goes_and_comes_back() {
+async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned_on_again() {
     let sim = Sim::start().await;
     let view = sim.view();
     let has = || told_types(&view.node().unwrap()["status"]).contains(&"PIDsLow".to_owned());

@@ -33,7 +33,7 @@ async fn scribble(api: Arc<ApiServer>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_busy_writer_nothing_of_others_is_lost_and_nothing_of_theirs_is_said() {
+async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let scribbler = tokio::spawn(scribble(Arc::clone(&api)));
@@ -79,7 +79,7 @@ async fn beside_a_busy_writer_nothing_of_others_is_lost_and_nothing_of_theirs_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_takes_away_or_changes_of_ours_is_put_right_with_the_next_patch() {
+async fn conditions_that_another_client_removes_or_changes_are_corrected_with_the_next_patch() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(60)).await;
     let before = sim.view().condition("MemoryLow");
@@ -101,7 +101,7 @@ async fn what_somebody_takes_away_or_changes_of_ours_is_put_right_with_the_next_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_is_off_is_taken_off_the_node_with_its_taint() {
+async fn a_condition_that_is_turned_off_is_removed_from_the_node_with_its_taint() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let mut node = kubelets_node();
@@ -134,7 +134,7 @@ async fn a_check_that_is_off_is_taken_off_the_node_with_its_taint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ours_can_be_removed_and_everything_else_stays_byte_for_byte() {
+async fn nodepulse_conditions_can_be_removed_and_everything_else_is_unchanged() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let before = theirs(&api.object(NODE).unwrap());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{Cause, LOOK, Sim, TRANSITION, calm, cluster, kubelets_node, types};
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_keeps_the_time_of_the_last_transition_and_holds_what_was_true() {
+async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
     let all = [
@@ -57,7 +57,8 @@ async fn a_restart_keeps_the_time_of_the_last_transition_and_holds_what_was_true
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_true_is_held_from_when_we_first_saw_it_well_however_late_the_server_is() {
+async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_however_late_the_server_is()
+ {
     let held = [
         "MemoryLow",
         "PIDsLow",
@@ -93,7 +94,7 @@ async fn what_was_true_is_held_from_when_we_first_saw_it_well_however_late_the_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_prolongs_no_condition_and_a_true_of_somebody_else_is_put_right() {
+async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
     let all = [

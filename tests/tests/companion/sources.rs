@@ -11,7 +11,7 @@ use nodepulse_tests::node::{Kill, Limit, Node, pass};
 use crate::{AT_ONCE, CONTAINER, LOOK, LOST, PLENTY, SHORT, Sim, calm, cluster, types};
 
 #[tokio::test(start_paused = true)]
-async fn without_a_source_a_condition_is_unknown_and_keeps_no_old_true() {
+async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
     let sim = Sim::start().await;
     let view = sim.view();
     sim.host.mem_working_set(SHORT);
@@ -27,8 +27,7 @@ async fn without_a_source_a_condition_is_unknown_and_keeps_no_old_true() {
         ("PIDsLow", "pid.available cannot be read"),
         (
             "PodsDiskStallPressure",
-            "how long tasks below the pods cgroup /kubepods wait for a disk cannot be read \
-             (pressure stall information)",
+            "I/O stall (PSI) of the pods cgroup /kubepods cannot be read",
         ),
     ] {
         let (condition, _) = view.becomes(type_, "Unknown", LOST).await;
@@ -47,7 +46,7 @@ const GONE: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
 
 /// Names that reach the top of the hierarchy are the whole path. Others a tenant may have chosen.
 #[tokio::test(start_paused = true)]
-async fn kills_whose_cgroups_are_gone_count_where_it_is_certain_that_those_were_pods() {
+async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
     let pod = "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11";
     let rows = [
         (pod, "True"),
@@ -79,7 +78,7 @@ fn counted(host: &MadeUpHost) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_often_processes_are_killed_is_unknown_while_the_counters_cannot_be_read() {
+async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
     let host = calm();
     counted(&host);
     let sim = Sim::with(&cluster(), host, Node::on_files).await;
@@ -100,7 +99,7 @@ async fn how_often_processes_are_killed_is_unknown_while_the_counters_cannot_be_
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_kernels_log_ends_the_counters_tell_of_kills_and_without_them_nothing_does() {
+async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothing_does() {
     for readable in [true, false] {
         let (kernel, log) = UnixDatagram::pair().unwrap();
         log.set_nonblocking(true).unwrap();
@@ -130,7 +129,7 @@ async fn where_the_kernels_log_ends_the_counters_tell_of_kills_and_without_them_
 }
 
 #[tokio::test(start_paused = true)]
-async fn space_is_low_by_the_file_system_below_the_kubelets_directory() {
+async fn low_space_is_that_of_the_file_system_of_the_kubelets_directory() {
     let rows = [
         (
             "nodefs.available<99.99%",
@@ -154,7 +153,7 @@ async fn space_is_low_by_the_file_system_below_the_kubelets_directory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_off_or_has_no_files_is_unknown_from_the_start() {
+async fn a_signal_that_is_off_or_has_no_files_is_unknown_from_the_start() {
     let host = calm();
     host.remove("proc/pressure").remove("sys/fs/cgroup");
     let sim = Sim::with(&cluster(), host, Node::on_files).await;

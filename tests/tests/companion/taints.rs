@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_taint_is_there_while_its_condition_is_true_and_goes_when_nobody_can_see() {
+async fn a_taint_is_set_while_its_condition_is_true_and_removed_when_it_is_unknown() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let sim = Sim::on(&api, tainting).await;
@@ -70,7 +70,7 @@ async fn a_taint_that_cannot_be_written_now_is_written_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_taint_the_conditions_go_on() {
+async fn without_permission_to_taint_the_conditions_are_still_written() {
     let sim = Sim::on(&cluster(), tainting).await;
     sim.host.mem_working_set(SHORT);
     sim.view().becomes("MemoryLow", "True", LOOK * 2).await;
@@ -97,7 +97,7 @@ async fn without_the_right_to_taint_the_conditions_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taints_follow_the_conditions_though_the_status_is_refused_and_wait_for_a_server() {
+async fn taints_follow_the_conditions_although_the_status_is_rejected_and_wait_for_a_server() {
     // The answer to a status, and whether the taint is written all the same.
     for (code, follows) in [(403, true), (422, true), (409, true), (503, false)] {
         let api = cluster();
@@ -127,7 +127,7 @@ fn on_memory(request: &Recorded) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_taint_that_is_refused_does_not_hold_up_the_others_and_is_tried_with_heartbeats() {
+async fn a_rejected_taint_does_not_delay_the_others_and_is_tried_with_heartbeats() {
     let api = cluster();
     grant(&api, "patch", "nodes");
     let sim = Sim::on(&api, |node| {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
+async fn a_slow_disk_is_named_and_does_not_set_disk_pressure() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -23,7 +23,7 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - slow <= AT_ONCE, "{:?} after it", at - slow);
     assert_eq!(condition["reason"], "SlowDisk");
-    assert_eq!(condition["message"], "answering late: sda");
+    assert_eq!(condition["message"], "slow disk: sda");
 
     let quick = sim.api.now();
     sim.node.kernel().disk_state((8, 0), Side::Under).await;
@@ -47,7 +47,7 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
+async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -69,7 +69,7 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
     let took = at - hung;
     assert!(took <= Duration::from_secs(1) + AT_ONCE, "{took:?}");
     assert_eq!(condition["reason"], "StalledDisk");
-    assert_eq!(condition["message"], "not answering: sdb");
+    assert_eq!(condition["message"], "stalled disk: sdb");
 
     sim.host.disk_counters("sdb", [9, 9000, 0, 0, 0]);
     let (condition, _) = view
@@ -79,7 +79,7 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_with_errors_is_named_until_its_io_ends() {
+async fn a_disk_with_errors_is_named_until_its_errors_end() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -90,7 +90,7 @@ async fn a_disk_with_errors_is_named_until_its_io_ends() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - failed <= AT_ONCE, "{:?} after it", at - failed);
     assert_eq!(condition["reason"], "DiskErrors");
-    assert_eq!(condition["message"], "answering with errors: sda");
+    assert_eq!(condition["message"], "disk errors: sda");
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
@@ -100,7 +100,7 @@ async fn a_disk_with_errors_is_named_until_its_io_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotten() {
+async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     let sim = Sim::on(&in_memory(), Arc::new(MadeUpHost::calm()), |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
@@ -126,7 +126,7 @@ async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotte
     pass(Duration::from_millis(900)).await;
     sim.node.kernel().disk_state(numbers, Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdc");
+    assert_eq!(condition["message"], "slow disk: sdc");
 
     let pulled = sim.api.now();
     sim.node.kernel().tell(change(DiskAction::Removed)).await;
@@ -138,7 +138,7 @@ async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
+async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     let host = Arc::new(MadeUpHost::calm());
     host.remove("sys/block")
         .disk("sda", "8:0")
@@ -173,7 +173,7 @@ async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
     assert_eq!(view.status("DiskIOPressure"), "False");
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdb");
+    assert_eq!(condition["message"], "slow disk: sdb");
 
     statistics("sdb", "0\n");
     let (condition, _) = view

@@ -72,7 +72,7 @@ async fn however_often_it_is_restarted_a_condition_ends_when_it_was_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_due_to_end_while_nobody_ran_is_over_with_the_first_patch() {
+async fn a_condition_that_was_due_to_end_during_downtime_ends_with_the_first_patch() {
     let sim = Sim::start(|node| node).await;
     sim.crowd().await;
     sim.view().becomes("PIDPressure", "True", SOON).await;
@@ -87,7 +87,7 @@ async fn what_was_due_to_end_while_nobody_ran_is_over_with_the_first_patch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_kills_cannot_be_counted_a_condition_ends_when_it_was_due_too() {
+async fn a_condition_ends_on_time_even_if_kills_cannot_be_counted() {
     let counters = "sys/fs/cgroup/kubepods/memory.events";
     let host = Arc::new(MadeUpHost::calm());
     unreadable(&host, counters);
@@ -112,7 +112,7 @@ async fn where_kills_cannot_be_counted_a_condition_ends_when_it_was_due_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_is_late_by_half_a_minute_at_most_and_never_early() {
+async fn after_sigkill_a_condition_ends_half_a_minute_late_at_most_and_never_early() {
     for seconds in [1, 14, 29, 61] {
         let sim = Sim::start(|node| node).await;
         let Sim { api, host, node } = sim;
@@ -152,7 +152,7 @@ fn meddle(sim: &ApiServer, type_: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_true_that_somebody_else_wrote_is_put_right_unless_nobody_knows_better() {
+async fn a_true_of_another_client_is_corrected_unless_the_source_is_unavailable() {
     let types = [
         "MemoryPressure",
         "PIDPressure",
@@ -193,7 +193,7 @@ async fn a_true_that_somebody_else_wrote_is_put_right_unless_nobody_knows_better
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_another_boot_nothing_is_remembered() {
+async fn the_state_of_another_boot_is_ignored() {
     let sim = Sim::start(|node| node).await;
     sim.crowd().await;
     sim.view().becomes("PIDPressure", "True", SOON).await;

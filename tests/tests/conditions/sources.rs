@@ -113,7 +113,7 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_true_whose_source_is_lost_is_neither_kept_nor_taken_for_false() {
+async fn a_true_condition_with_a_lost_source_becomes_unknown() {
     for Source {
         type_,
         message,
@@ -163,7 +163,7 @@ async fn a_source_that_was_never_there_leaves_its_condition_unknown_from_the_sta
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_threshold_that_is_met_by_what_can_be_read_decides_beside_a_lost_source() {
+async fn a_threshold_exceeded_by_a_readable_source_decides_although_another_source_is_lost() {
     let [node, pods, ..] = SOURCES;
     let sim = Sim::start(judged).await;
     let view = sim.view();
@@ -199,7 +199,7 @@ async fn without_a_pods_cgroup_or_a_limit_of_it_nothing_is_lost() {
 
 /// A kubelet that is started after us makes the cgroup of its pods when it likes.
 #[tokio::test(start_paused = true)]
-async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given() {
+async fn the_pods_cgroup_is_detected_also_later_unless_its_driver_is_configured() {
     const SLICE: &str = "kubepods.slice";
     // What is configured, what there is, whether it comes later, what a former kubelet has left,
     // whether pressure in it is seen.

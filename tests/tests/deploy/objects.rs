@@ -27,7 +27,7 @@ fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
 }
 
 #[test]
-fn each_object_has_only_fields_that_its_type_has() {
+fn each_object_has_only_fields_of_its_type() {
     for object in all() {
         let back = match object["kind"].as_str().unwrap() {
             "ClusterRole" => typed::<ClusterRole>(&object),
@@ -59,7 +59,7 @@ fn pods() -> Vec<Value> {
 }
 
 #[test]
-fn no_container_may_more_than_it_must() {
+fn no_container_has_more_privileges_than_it_needs() {
     let pods = pods();
     assert_eq!(pods.len(), 3, "the agent and both cleanups");
     for pod in &pods {
@@ -96,7 +96,7 @@ fn no_container_may_more_than_it_must() {
 
 /// What no rule of ours may give: it is more than conditions, taints and Events take.
 #[test]
-fn no_role_gives_more_than_it_must() {
+fn no_role_grants_more_than_it_must() {
     for role in all()
         .iter()
         .filter(|object| object["kind"] == "ClusterRole")
@@ -121,7 +121,7 @@ fn no_role_gives_more_than_it_must() {
 
 /// The agent itself reads the ConfigMap and the DaemonSet's environment.
 #[test]
-fn the_agent_takes_the_configuration_that_is_shipped() {
+fn the_agent_accepts_the_shipped_configuration() {
     let map = one("ConfigMap", "nodepulse");
     let text = map["data"]["config.yaml"].as_str().unwrap().to_owned();
     let daemon_set = one("DaemonSet", "nodepulse");

@@ -108,7 +108,7 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 #[test]
-fn each_alert_asks_for_what_there_is() {
+fn each_alert_queries_existing_series() {
     let series = series();
     let rules = yaml(&text("helm/nodepulse/files/alerts.yaml"));
     let mut count = 0;
@@ -129,7 +129,7 @@ fn each_alert_asks_for_what_there_is() {
 }
 
 #[test]
-fn each_panel_asks_for_what_there_is() {
+fn each_panel_queries_existing_series() {
     let series = series();
     let dashboard: Value =
         serde_json::from_str(&text("helm/nodepulse/files/dashboard.json")).unwrap();
@@ -153,7 +153,7 @@ fn each_panel_asks_for_what_there_is() {
 }
 
 #[test]
-fn an_expression_is_read_as_it_is_meant() {
+fn an_expression_is_parsed_into_series_and_labels() {
     let expression =
         r#"sum by (le, node) (rate(nodepulse_a_bucket{b="c", e!~"f"}[5m])) / process_g"#;
     let keys = ["b", "e"].map(str::to_owned).to_vec();

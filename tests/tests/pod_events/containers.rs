@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_is_told_by_its_mirror() {
+async fn a_kill_in_a_static_pod_is_an_event_on_its_mirror_pod() {
     let api = in_memory();
     let mirror = Pod::new("kube-system", "etcd-worker-1", UID)
         .mirror(HASH)
@@ -41,7 +41,7 @@ async fn a_static_pod_is_told_by_its_mirror() {
 type Row = (&'static str, Option<Effect>, &'static str, Duration);
 
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_container_is_asked_for_once_and_never_waited_for_long() {
+async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
     let quick = Duration::from_millis(100);
     let short = "3b5c8d0f1e2a";
     let rows: [Row; 5] = [
@@ -96,7 +96,7 @@ async fn the_name_of_a_container_is_asked_for_once_and_never_waited_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_the_api_server_has_not_heard_of_is_called_by_its_id() {
+async fn a_container_unknown_to_the_api_server_is_named_by_its_id() {
     //  the pod, and what is said of the container
     let rows = [
         (
@@ -134,7 +134,7 @@ async fn a_container_that_the_api_server_has_not_heard_of_is_called_by_its_id() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_is_started_again_is_asked_for_anew() {
+async fn the_name_of_a_restarted_container_is_requested_again() {
     let api = in_memory();
     let only = |id| Pod::new("shop", "cart-0", UID).container("web", id);
     let pod = only(ID);

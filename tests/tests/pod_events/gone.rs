@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_not_seen_yet_is_waited_for_and_then_the_node_is_told() {
+async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
     //  when the pod is told of
     for (after, of_pod) in [(Some(1), true), (None, false)] {
         let api = in_memory();
@@ -54,7 +54,7 @@ async fn a_pod_that_is_not_seen_yet_is_waited_for_and_then_the_node_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_still_waits_at_the_end_is_told_of_the_node() {
+async fn kills_that_wait_for_their_pod_at_the_end_are_events_on_the_node() {
     let api = in_memory();
     let node = started(&api, Node::named("worker-1").host(host())).await;
     node.kernel()
@@ -67,7 +67,7 @@ async fn what_still_waits_at_the_end_is_told_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_is_still_told_by_its_name() {
+async fn a_deleted_pod_is_still_reported_by_its_name() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -86,7 +86,7 @@ async fn a_pod_that_is_gone_is_still_told_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_whose_cgroup_went_first_is_told_and_counted_as_any_other() {
+async fn a_kill_in_a_removed_cgroup_is_reported_and_counted() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -123,7 +123,7 @@ async fn a_kill_whose_cgroup_went_first_is_told_and_counted_as_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_went_are_forgotten_also_where_no_watch_lives_until_a_bookmark() {
+async fn deleted_pods_are_forgotten_even_if_no_watch_lasts_until_a_bookmark() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -152,7 +152,7 @@ async fn pods_that_went_are_forgotten_also_where_no_watch_lives_until_a_bookmark
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_a_slow_list_tells_late_is_not_taken_for_gone() {
+async fn a_pod_in_a_slow_list_is_not_taken_for_deleted() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -179,7 +179,7 @@ async fn a_pod_that_a_slow_list_tells_late_is_not_taken_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_with_its_namespace_is_told_of_the_node() {
+async fn a_kill_in_a_pod_deleted_with_its_namespace_is_an_event_on_the_node() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_told_of_its_pod_with_container_and_limit() {
+async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
     //  what was short, and how the message says it
     let rows = [
         (
@@ -76,7 +76,7 @@ async fn a_kill_is_told_of_its_pod_with_container_and_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_global_kill_is_told_of_the_node_and_of_the_pod() {
+async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -103,7 +103,7 @@ async fn a_global_kill_is_told_of_the_node_and_of_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_that_are_no_pods_are_told_of_the_node_unless_somebody_else_does() {
+async fn kills_outside_pods_are_events_on_the_node_unless_turned_off() {
     for (setting, expected) in [("true", true), ("false", false)] {
         let api = in_memory();
         cart().put(&api);
@@ -141,7 +141,7 @@ async fn kills_that_are_no_pods_are_told_of_the_node_unless_somebody_else_does()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_is_one_event_of_its_pod_and_pods_are_told_apart() {
+async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
     let api = in_memory();
     let cart = cart();
     let uid = "00000000-0000-4000-8000-00000000000b";
@@ -190,7 +190,7 @@ async fn a_group_is_one_event_of_its_pod_and_pods_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_counts_whole_where_its_event_is_combined_with_others() {
+async fn every_process_of_a_group_counts_in_a_combined_event() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -222,7 +222,7 @@ async fn a_group_counts_whole_where_its_event_is_combined_with_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cgroup_that_only_claims_to_be_a_pods_is_told_of_the_node() {
+async fn a_kill_in_a_cgroup_with_a_forged_pod_name_is_an_event_on_the_node() {
     let api = in_memory();
     cart().put(&api);
     // Whoever may make cgroups below its own can call three of them as it likes.
@@ -241,7 +241,7 @@ async fn a_cgroup_that_only_claims_to_be_a_pods_is_told_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counters_tell_of_a_pod_is_told_of_it() {
+async fn kills_from_counters_are_reported_on_their_pod() {
     let api = in_memory();
     let (pod, host) = (cart(), Arc::new(MadeUpHost::calm()));
     pod.put(&api);
@@ -270,7 +270,7 @@ async fn what_counters_tell_of_a_pod_is_told_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forks_that_a_pods_limit_refused_are_told_of_the_pod() {
+async fn forks_rejected_at_a_pods_limit_are_an_event_on_the_pod() {
     let api = in_memory();
     let (pod, host) = (cart(), Arc::new(MadeUpHost::calm()));
     pod.put(&api);
@@ -299,7 +299,7 @@ async fn forks_that_a_pods_limit_refused_are_told_of_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_name_no_pod_unless_the_configuration_says_so() {
+async fn metrics_name_no_pod_unless_configured() {
     for (file, expected) in [(None, false), (Some(PER_POD), true)] {
         let api = in_memory();
         let pod = cart();

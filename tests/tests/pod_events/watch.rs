@@ -10,7 +10,7 @@ use nodepulse_tests::pod::Pod;
 use crate::{AT_ONCE, CONTAINER, UID, WATCHED, cart, host, kill, of_node, started, told};
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_watch_the_node_is_told_at_once_and_asked_for_rarely() {
+async fn without_permission_to_watch_events_are_on_the_node_and_the_watch_is_retried_rarely() {
     let api = in_memory();
     let pod = cart();
     pod.put(&api);
@@ -46,7 +46,7 @@ async fn without_the_right_to_watch_the_node_is_told_at_once_and_asked_for_rarel
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watch_outlives_whatever_ends_it() {
+async fn the_watch_is_reopened_whatever_ends_it() {
     type Blow = fn(&ApiServer);
     let rows: [(&str, Blow); 5] = [
         ("nothing", |_| ()),

@@ -1,5 +1,5 @@
-//! The part of Go's template language that our chart is written in. Whatever else stands in a
-//! template is an error: better no answer than one that Helm would not give.
+//! The part of Go's template language that the chart uses. Anything else in a template is an error,
+//! because the result could differ from Helm's.
 
 use std::collections::BTreeMap;
 
@@ -52,13 +52,13 @@ pub fn definitions(template: &str) -> Result<BTreeMap<String, String>> {
 struct Open {
     /// Whether what is around it is written at all.
     around: bool,
-    holds: bool,
+    condition: bool,
     in_else: bool,
 }
 
 impl Open {
     fn writes(&self) -> bool {
-        self.around && self.holds != self.in_else
+        self.around && self.condition != self.in_else
     }
 }
 
@@ -76,10 +76,10 @@ pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
         let words = words(action).with_context(|| format!("{{{{ {action} }}}}"))?;
         match words.first() {
             Some(Word::Name("if")) => {
-                let holds = writes && is_true(&pipeline(&words[1..], scope)?);
+                let condition = writes && is_true(&pipeline(&words[1..], scope)?);
                 open.push(Open {
                     around: writes,
-                    holds,
+                    condition,
                     in_else: false,
                 });
             }
@@ -133,7 +133,7 @@ enum Word<'a> {
     Pipe,
 }
 
-/// The words of an action. Strings hold no escapes.
+/// The words of an action. Strings contain no escapes.
 fn words(action: &str) -> Result<Vec<Word<'_>>> {
     let mut words = Vec::new();
     let mut rest = action.trim_start();
@@ -288,7 +288,7 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-/// What Go would print. It would print maps too, but nobody wants that.
+/// The text that Go would print. Maps are not supported.
 fn printed(value: &Value) -> Result<String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -316,10 +316,10 @@ mod tests {
         render(template, &scope)
     }
 
-    /// What Helm makes of the same was looked up with Helm 4; for `not`, `include`, `dict` and `lookup`
-    /// it is what Helm says of them.
+    /// The expected results are those of Helm 4; for `not`, `include`, `dict` and `lookup`
+    /// they are those of Helm's documentation.
     #[test]
-    fn what_is_known_gives_what_helm_gives() {
+    fn supported_templates_render_like_helm() {
         let rows = [
             ("a: {{ .Values.a }}", "a: x"),
             ("a: {{ .Values.a | quote }}", "a: \"x\""),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unsupported_templates_are_refused() {
         let rows = [
             "{{ range .Values.list }}{{ end }}",
             "{{ include \"a\" . }}",

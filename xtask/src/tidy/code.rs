@@ -3,19 +3,37 @@
 
 /// `text` with comments, strings and character literals blanked out. Lines and columns stay.
 pub fn code_only(text: &str) -> String {
+    parts(text, Part::Code)
+}
+
+/// `text` with everything but comments, strings and character literals blanked out.
+pub fn prose_only(text: &str) -> String {
+    parts(text, Part::Prose)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    Prose,
+}
+
+fn parts(text: &str, wanted: Part) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut previous = ' ';
     while let Some(next) = rest.chars().next() {
         let opaque = opaque_len(rest, previous);
-        let taken = if opaque == 0 { next.len_utf8() } else { opaque };
-        let (piece, after) = rest.split_at(taken);
-        if opaque == 0 {
-            out.push(next);
+        let (len, part) = match opaque {
+            0 => (next.len_utf8(), Part::Code),
+            len => (len, Part::Prose),
+        };
+        let (piece, after) = rest.split_at(len);
+        if part == wanted {
+            out.push_str(piece);
         } else {
             blank(&mut out, piece);
         }
-        previous = if opaque == 0 { next } else { ' ' };
+        previous = if part == Part::Code { next } else { ' ' };
         rest = after;
     }
     out
@@ -188,7 +206,7 @@ pub fn paths(code: &str) -> Vec<NamedPath> {
     found
 }
 
-/// Reads the path at `at`, and those in its braces, and says where it ends.
+/// Reads the path at `at`, and those in its braces, and returns its end.
 fn read_path(code: &str, at: usize, prefix: &str, found: &mut Vec<NamedPath>) -> usize {
     let start = at;
     let mut at = at;
@@ -264,6 +282,18 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(code_only(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn comments_and_strings_are_prose() {
+        let table = [
+            ("a // b\nc", "  // b\n "),
+            ("f(\"x\", r#\"y\"#)", "  \"x\"  r#\"y\"# "),
+            ("&'a str", "       "),
+        ];
+        for (text, expected) in table {
+            assert_eq!(prose_only(text), expected, "{text}");
         }
     }
 

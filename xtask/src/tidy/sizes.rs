@@ -55,7 +55,7 @@ fn file(source: &Source, lines: usize) -> Option<String> {
     }
     if lines > FILE_NEEDS_REASON && !has_reason(text.lines().take(TOP)) {
         return Some(format!(
-            "{path}:1: {lines} lines of code, above {FILE_NEEDS_REASON}: split it, or say why \
+            "{path}:1: {lines} lines of code, above {FILE_NEEDS_REASON}: split it, or give the reason \
              near the top: `{REASON}<reason>`"
         ));
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_at_most_80_lines_and_is_noted_above_50() {
+    fn a_function_has_at_most_80_lines_and_a_note_above_50() {
         let reason = format!("{REASON}one table.\n#[must_use]\n");
         let table = [
             ("agent/src/host.rs", function(50), 0, 0),

@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_the_agent_computes_is_what_the_server_has_afterwards(
+    fn the_server_stores_what_the_agent_computes(
         stored in stored_node(),
         status in node_status(),
     ) {
@@ -273,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn quantities_keep_the_servers_words_where_the_amount_is_the_same(
+    fn quantities_keep_the_servers_notation_if_the_amount_is_the_same(
         stored in stored_node(),
         status in node_status(),
     ) {
@@ -293,7 +293,7 @@ proptest! {
 
     // Whole statuses, so that conditions, keys and lists go as well as come.
     #[test]
-    fn of_any_status_the_patch_makes_any_other(
+    fn a_patch_turns_any_status_into_any_other(
         old in stored_node(),
         new in stored_status(),
         labels in texts(),

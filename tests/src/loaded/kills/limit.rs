@@ -10,7 +10,7 @@ use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::os::kmsg;
 use nodepulse::record::kmsg::KmsgParser;
-use nodepulse::record::{LoggedKill, LoggedScope, OomKill, OomScope};
+use nodepulse::record::{LoggedKill, MemcgLimit, OomKill, OomScope};
 use nodepulse::units::CgroupId;
 use tokio::time::{interval, timeout};
 
@@ -109,7 +109,7 @@ fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
 
 /// Paths of the cgroups that may have been at their limit, by the record.
 fn said(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
-    let OomScope::Memcg { limiting, tied, .. } = kill.scope else {
+    let OomScope::Memcg(MemcgLimit { limiting, tied, .. }) = kill.scope else {
         panic!("scope is {:?}", kill.scope);
     };
     let path = |id: CgroupId| mount.path(id).expect("it is there");
@@ -133,7 +133,7 @@ async fn logged(log: &mut File, pid: u32) -> String {
         let kills = lines.take(Clock::kernel().now().boot);
         let is = |kill: &LoggedKill| kill.victim.0 == pid;
         let scope = kills.into_iter().find(is).map(|kill| kill.scope);
-        if let Some(LoggedScope::Memcg(Some(path))) = scope {
+        if let Some(OomScope::Memcg(Some(path))) = scope {
             return String::from_utf8_lossy(&path).into_owned();
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-use nodepulse::record::{OomKill, OomScope, Record};
+use nodepulse::record::{MemcgLimit, OomKill, OomScope, Record};
 use nodepulse::units::CgroupId;
 
 use super::{MIB, page, tree};
@@ -137,11 +137,11 @@ async fn told(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32
 }
 
 fn said(kill: &OomKill) -> Option<Expected> {
-    let OomScope::Memcg {
+    let OomScope::Memcg(MemcgLimit {
         limiting,
         max_pages,
         ..
-    } = kill.scope
+    }) = kill.scope
     else {
         return None;
     };
