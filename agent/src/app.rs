@@ -267,12 +267,12 @@ impl App {
         // What was found at first is no transition.
         app.ledger = Ledger::new(setters, &app.facts, now);
         own::log_failed(app.ledger.failed());
+        app.metering.evaluated(outlet.is_some());
         app.metering.conditions(app.ledger.conditions(), &[]);
         app.reporting = outlet.map(|outlet| {
             let computed = app.ledger.computed();
             Reporting::start(&app.config, outlet, clock, computed, &mut app.tasks)
         });
-        app.metering.evaluated(app.reporting.is_some());
         app.sync(Why::Tick, now);
         app.tell_ready();
         app.once = (stay == Stay::Once).then(|| Once::new(app.config.mode, now.boot));

@@ -89,6 +89,8 @@ pub(super) struct Metering {
     readiness: watch::Sender<Readiness>,
     queries: mpsc::Receiver<Query>,
     server: Server,
+    /// Everything was evaluated once.
+    evaluated: bool,
     figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
@@ -115,6 +117,7 @@ impl Metering {
         }
         Self {
             metrics,
+            evaluated: false,
             readiness,
             queries,
             server,
@@ -131,7 +134,8 @@ impl Metering {
     }
 
     /// Everything was looked at once. That is all there is to do where nothing is reported.
-    pub(super) fn evaluated(&self, reports: bool) {
+    pub(super) fn evaluated(&mut self, reports: bool) {
+        self.evaluated = true;
         self.readiness.send_replace(if reports {
             Readiness::NotReady("the node's status is not at the API server yet")
         } else {
@@ -257,6 +261,9 @@ impl Metering {
 
     /// The conditions are these by now, and those of `transitions` have another status.
     pub(super) fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+        if !self.evaluated {
+            return; // What is found at first is no transition.
+        }
         let node = &self.metrics.node;
         for condition in conditions {
             let type_ = &condition.type_;
