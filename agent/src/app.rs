@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::explain::Journal;
 use crate::logind::PowerMessage;
 use crate::node_status::Facts;
+use crate::node_status::ledger::Ledger;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::reading::Signal;
@@ -137,7 +138,6 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         sites,
         figures: outside.figures,
         client: outside.client.clone(),
-        setters: outside.setters,
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
@@ -145,6 +145,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
+        setters: outside.setters,
         memory: if on_paper { Memory::None } else { Memory::Kept },
         reloads: outside.reloads,
         notify: outside.notify,
@@ -154,11 +155,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     let mut jitter = outside.jitter;
     let outlet = outside.client.map(|client| {
         client.spread_by(jitter.fork());
-        Outlet {
-            client,
-            jitter,
-            setters: outside.setters,
-        }
+        Outlet { client, jitter }
     });
     let app = App::new(outside.config, outlet, clock, beside, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
@@ -188,6 +185,7 @@ struct App {
     /// `None` in node mode.
     own: Option<Own>,
     facts: Facts,
+    ledger: Ledger,
     blocking: Blocking,
     reporting: Option<Reporting>,
     metering: Metering,
@@ -211,6 +209,7 @@ impl App {
             pods,
             metering,
             memory,
+            setters,
             reloads,
             notify,
             stay,
@@ -240,7 +239,7 @@ impl App {
             settled_at: now.plus(storage::SETTLES),
             stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
             pod_updates: PodUpdates::new(&config, outlet.as_ref(), &mut tasks),
-            own: Own::new(&config, metering.setters),
+            own: Own::new(&config),
             config,
             clock,
             observe,
@@ -248,6 +247,7 @@ impl App {
             subjects,
             cgroups,
             exceeded: Keeper::new(base),
+            ledger: Ledger::new(setters, &facts, clock.now()),
             facts,
             blocking,
             reporting: None,
@@ -263,18 +263,18 @@ impl App {
         app.look_at_kills(clock.now());
         app.list_disks(clock.now());
         app.first_look().await;
-        // Only now: what was found at first is no news.
-        app.reporting = outlet.map(|outlet| {
-            let mut reporting =
-                Reporting::start(&app.config, outlet, clock, &app.facts, &mut app.tasks);
-            reporting.sync(Why::Tick);
-            reporting
-        });
-        let reports = app.reporting.is_some();
-        app.reporting_started(clock.now());
         let now = clock.now();
-        app.metering.evaluated(&app.facts, reports, now);
-        app.conditions(now);
+        // What was found at first is no transition.
+        app.ledger = Ledger::new(setters, &app.facts, now);
+        own::log_failed(app.ledger.failed());
+        app.metering.evaluated(outlet.is_some());
+        app.metering.conditions(app.ledger.conditions(), &[]);
+        app.reporting = outlet.map(|outlet| {
+            let computed = app.ledger.computed();
+            Reporting::start(&app.config, outlet, clock, computed, &mut app.tasks)
+        });
+        app.reporting_started(now);
+        app.sync(Why::Tick, now);
         app.tell_ready();
         app.once = (stay == Stay::Once).then(|| Once::new(app.config.mode, now.boot));
         app

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
+use crate::node_status::{Condition, Disks, NodeStatus, Status, setters};
 use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::evaluate::Evaluator;
@@ -38,10 +38,6 @@ pub struct Journal {
     /// The last sample of each signal, with its time.
     samples: BTreeMap<Signal, (Sample, BootNanos)>,
     changes: VecDeque<Entry>,
-    /// The desired conditions, with their transition times.
-    known: StoredNode,
-    /// The conditions in the last answer of the API server; `None` before the first.
-    on_node: Option<Vec<Condition>>,
 }
 
 #[derive(Debug)]
@@ -62,6 +58,8 @@ pub struct CurrentState<'a> {
     pub evaluator: &'a Evaluator,
     /// States of the stalls.
     pub stalls: &'a BTreeMap<Stall, Pressure>,
+    /// The conditions in the last answer of the API server; `None` before the first.
+    pub on_node: Option<&'a [Condition]>,
     /// Unhealthy disks, and disks that are not watched.
     pub disks: &'a Disks,
     /// `evictionPressureTransitionPeriod`.
@@ -131,20 +129,9 @@ impl Journal {
         });
     }
 
-    /// Records the stored conditions, when they are the desired ones.
-    pub fn record_stored(&mut self, conditions: &[Condition]) {
-        self.known.conditions = conditions.to_vec();
-        self.record_on_node(conditions);
-    }
-
-    /// Records the stored conditions.
-    pub fn record_on_node(&mut self, conditions: &[Condition]) {
-        self.on_node = Some(conditions.to_vec());
-    }
-
     /// The stored condition if it differs from the desired one; null if it does not exist.
-    fn difference(&self, condition: &Condition, current: CurrentState<'_>) -> Option<Value> {
-        let all = self.on_node.as_ref()?;
+    fn difference(condition: &Condition, current: CurrentState<'_>) -> Option<Value> {
+        let all = current.on_node?;
         let stored = all.iter().find(|stored| stored.type_ == condition.type_);
         let content = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
         if stored.map(content) == Some(content(condition)) {
@@ -158,17 +145,6 @@ impl Journal {
                 "since": (current.time)(stored.last_transition_time),
             })
         }))
-    }
-
-    /// The desired conditions with their transition times, for computing a status.
-    #[must_use]
-    pub fn known(&self) -> &StoredNode {
-        &self.known
-    }
-
-    /// Records the desired conditions.
-    pub fn record_status(&mut self, status: &NodeStatus) {
-        self.known.conditions.clone_from(&status.conditions);
     }
 
     /// Explains every condition of `status`.
@@ -199,7 +175,7 @@ impl Journal {
             "since",
             json!((current.time)(condition.last_transition_time)),
         );
-        if let Some(difference) = self.difference(condition, current) {
+        if let Some(difference) = Self::difference(condition, current) {
             insert("onNode", difference);
         }
         let thresholds = current.evaluator.thresholds();
@@ -428,6 +404,7 @@ mod tests {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
+            on_node: None,
             disks: &Disks::default(),
             transition_period: PERIOD,
             blocked: &["nodefs"],

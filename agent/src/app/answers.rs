@@ -49,20 +49,18 @@ impl App {
             once.took(&report);
         }
         if let Report::Synced { node, .. } = &report {
-            self.journal.record_on_node(node);
+            self.ledger.record_on_node(node);
         }
         if let Report::Registered { stored, .. } = &report {
-            self.journal.record_stored(&stored.conditions);
+            self.ledger.record_stored(stored);
             match self.config.mode {
                 Mode::Companion => self.hold_own(stored, now),
                 Mode::Node => self.hold(stored, now),
             }
             self.adopted(now);
-            // What was not stored has been so since now, whenever it is asked for.
-            self.conditions(now);
         }
+        self.settle(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
             reporting.took(report, now.boot);
         }
         self.let_go();
@@ -104,9 +102,9 @@ impl App {
         }
     }
 
-    pub(super) fn sync(&mut self, why: Why) {
+    pub(super) fn sync(&mut self, why: Why, now: Now) {
+        self.settle(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
             reporting.sync(why);
         }
     }

@@ -3,7 +3,7 @@
 //! What the kernel or another task counts is read at that moment only, so a node that nobody
 //! scrapes pays for none of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, watch};
@@ -21,8 +21,7 @@ use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
 use crate::metrics::{Label, Metrics, SetTotal as _};
-use crate::node_status::setters::{self, Setters};
-use crate::node_status::{Facts, Status, StoredNode};
+use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
@@ -43,8 +42,6 @@ pub(super) struct Sources {
     /// What a simulated kernel has counted.
     pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
     pub(super) client: Option<Client>,
-    /// What conditions there are.
-    pub(super) setters: Setters,
     /// On which the file system is asked.
     pub(super) lanes: Lanes,
     /// Whether pods are named.
@@ -72,7 +69,7 @@ pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
 impl App {
     /// The metrics, with what nobody tells looked up.
     pub(super) fn metrics(&mut self, now: Now) -> String {
-        self.conditions(now);
+        self.settle(now);
         if let Some(reporting) = &self.reporting {
             self.metering.events(&reporting.events());
         }
@@ -93,15 +90,13 @@ pub(super) struct Metering {
     readiness: watch::Sender<Readiness>,
     queries: mpsc::Receiver<Query>,
     server: Server,
-    /// The status that each condition had when we last looked; `None` before everything was
-    /// evaluated once, since what is found at first is no transition.
-    known: Option<BTreeMap<String, Status>>,
+    /// Everything was evaluated once.
+    evaluated: bool,
     figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
-    pub(super) setters: Setters,
     lanes: Lanes,
 }
 
@@ -123,15 +118,14 @@ impl Metering {
         }
         Self {
             metrics,
+            evaluated: false,
             readiness,
             queries,
             server,
-            known: None,
             figures: sources.figures,
             client: sources.client,
             pods: BTreeSet::new(),
             per_pod: sources.per_pod,
-            setters: sources.setters,
             lanes: sources.lanes,
         }
     }
@@ -141,9 +135,8 @@ impl Metering {
     }
 
     /// Everything was looked at once. That is all there is to do where nothing is reported.
-    pub(super) fn evaluated(&mut self, facts: &Facts, reports: bool, now: Now) {
-        self.known = Some(BTreeMap::new());
-        self.conditions(facts, now);
+    pub(super) fn evaluated(&mut self, reports: bool) {
+        self.evaluated = true;
         self.readiness.send_replace(if reports {
             Readiness::NotReady("the node's status is not at the API server yet")
         } else {
@@ -281,24 +274,23 @@ impl Metering {
         }
     }
 
-    /// The facts may have changed, and with them what should be true of the node.
-    pub(super) fn conditions(&mut self, facts: &Facts, now: Now) {
-        let Some(known) = &mut self.known else {
-            return;
-        };
-        let (status, _) = setters::compute(self.setters, facts, &StoredNode::default(), now);
+    /// The conditions are these by now, and those of `transitions` have another status.
+    pub(super) fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+        if !self.evaluated {
+            return; // What is found at first is no transition.
+        }
         let node = &self.metrics.node;
-        for condition in status.conditions {
-            let type_ = condition.type_;
+        for condition in conditions {
+            let type_ = &condition.type_;
             for each in [Status::True, Status::False, Status::Unknown] {
                 let labels = [Label::from(type_.clone()), each.as_str().into()];
                 let is = i64::from(each == condition.status);
                 node.condition_status.of(labels).set(is);
             }
-            let transitions = node.condition_transitions.of([type_.clone()]);
-            let before = known.insert(type_, condition.status);
-            if before.is_some_and(|before| before != condition.status) {
-                transitions.inc();
+            // Also without any: a counter that is there from the start shows its first increase.
+            let count = node.condition_transitions.of([type_.clone()]);
+            if transitions.contains(type_) {
+                count.inc();
             }
         }
     }

@@ -28,7 +28,6 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         sites: Vec::new(),
         figures: None,
         client: None,
-        setters: setters_of(config.mode),
         lanes: Lanes::new(None),
         per_pod: config.per_pod_metrics,
     };
@@ -36,6 +35,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
         memory: Memory::None,
+        setters: setters_of(config.mode),
         reloads: None,
         notify: Notify::default(),
         stay: Stay::Once,
@@ -52,5 +52,5 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         _records: None,
     };
     let app = App::new(config, None, clock, beside, &mut doors).await;
-    app.status(clock.now())
+    app.ledger.status(clock.now())
 }

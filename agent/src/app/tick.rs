@@ -58,7 +58,7 @@ impl App {
             if self.probes.log_losses(self.metering.simulated().as_ref()) {
                 self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
             }
-            self.sync(Why::Tick);
+            self.sync(Why::Tick, now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.on_time(now.boot);

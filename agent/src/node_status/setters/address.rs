@@ -217,14 +217,13 @@ const fn is_global_unicast(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::node_status::StoredNode;
-    use crate::node_status::fixture::{facts, ips, now, on};
+    use crate::node_status::fixture::{facts, ips, on};
 
     fn addresses(facts: &Facts) -> Result<Vec<String>, String> {
         let stored = StoredNode::default();
         let context = Context {
             facts,
-            stored: &stored,
-            now: now(),
+            stored_capacity: &stored.capacity,
         };
         let mut status = NodeStatus::default();
         let result = set(&context, &mut status);

@@ -106,7 +106,7 @@ impl Evaluator {
             let source = self.sources.get(&signal).copied().flatten();
             source != Some(SourceState::Lost)
         };
-        let under_pressure = matches!(state.pressure, Pressure::UnderPressure { .. });
+        let under_pressure = matches!(state.kept.pressure(), Pressure::UnderPressure { .. });
         let by_readable_source = match state.cause {
             _ if state.kill.is_some() => true,
             Some(
