@@ -189,6 +189,7 @@ const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
     /// Starts the tasks. Must be called in a runtime.
+    #[must_use]
     pub fn start(
         config: &Config,
         outlet: Outlet,
@@ -235,6 +236,7 @@ impl Reporting {
     }
 
     /// The status to send from now on. `false` if it is the same computation as before.
+    #[must_use]
     pub fn publish(&self, computed: Arc<Computed>) -> bool {
         self.computed.send_if_modified(|known| {
             let is_new = !Arc::ptr_eq(known, &computed);
@@ -244,12 +246,14 @@ impl Reporting {
     }
 
     /// The next moment at which something of ours is due.
+    #[must_use]
     pub fn due(&self) -> BootNanos {
         let edge = self.writer.edge_due.unwrap_or(NEVER);
         self.writer.due.min(self.lease.due).min(edge)
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
+    #[must_use]
     pub fn status_due(&self, now: BootNanos) -> bool {
         self.writer.due <= now
     }
@@ -306,6 +310,7 @@ impl Reporting {
     }
 
     /// Whether a status sync is under way, or waits for one that is.
+    #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.writer.busy
     }
@@ -316,16 +321,19 @@ impl Reporting {
     }
 
     /// What became of kills since the last call.
+    #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.events.kill_outcomes()
     }
 
     /// The same, for when this is gone.
+    #[must_use]
     pub fn sink(&self) -> EventSink {
         self.events.clone()
     }
 
     /// What became of the Events recorded so far.
+    #[must_use]
     pub fn events(&self) -> EventCounts {
         self.events.counts()
     }
