@@ -13,23 +13,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{Draft, Finding, NodeEvents};
+use crate::node_status::Disks;
 use crate::pods::Pod;
 use crate::pressure::oom::Grounds;
 use crate::pressure::pids::PidLevels;
 use crate::reading::Resource;
 use crate::record::Side;
-use crate::units::CgroupId;
+use crate::units::{CgroupId, DeviceNumber};
 
+pub mod disks;
 pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
 pub mod pids;
 pub mod pod_pids;
 
+pub use disks::{
+    DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskWatch, IoTrigger, Unwatched, WatchedDisk,
+};
 pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
-pub use pids::{PidInput, Pids};
+pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
 
 /// Everything that can happen to a subject.
@@ -37,6 +42,8 @@ pub use pod_pids::{Announced, PodPidInput, PodPids};
 pub enum Input {
     /// To the pids of the node.
     Pid(PidInput),
+    /// To the disks of the node.
+    Disk(DiskInput),
     /// To the examination of OOM kills.
     Kill(KillInput),
     /// To the kernel's counters of kills.
@@ -50,10 +57,14 @@ pub enum Input {
 /// Everything that can follow from an input. The loop performs effects in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
+    /// Query the host. The answer is an input of the same subject.
+    Query(Query),
     /// Write to a map of the BPF programs.
     Map(MapUpdate),
-    /// Ask the host. The answer is an input of the same subject.
-    Query(Query),
+    /// Publish a fact to the node status.
+    Fact(FactChange),
+    /// Pass what was observed to the evaluation of pressure.
+    Pressure(PressureInput),
     /// Pass this on to another subject.
     Input(Box<Input>),
     /// Record a Kubernetes Event.
@@ -84,9 +95,12 @@ pub enum Effect {
     Log(Decision),
 }
 
-/// A question to the host. The loop answers at once, unless a query says otherwise.
+/// A query to the host. Every query is answered, if necessary by the answer for a timeout; at once,
+/// unless a query says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Query {
+    /// About disks, later.
+    Disk(DiskQuery),
     /// The paths of these cgroups: [`KillInput::CgroupPaths`].
     CgroupPaths(Vec<CgroupId>),
     /// How often this cgroup and each above it hit its own limit: [`KillInput::LimitHits`].
@@ -111,6 +125,27 @@ pub enum Query {
     PodTasks,
 }
 
+/// A fact of the node status that changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FactChange {
+    /// The unhealthy disks.
+    Disks(Disks),
+}
+
+/// What the evaluation of pressure is based on, besides samples of signals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PressureInput {
+    /// The state of all disks.
+    Disks {
+        /// `None`: no source measures how quickly disks respond.
+        known: Option<Disks>,
+        /// A disk that was unhealthy is not watched any more.
+        unwatched: Option<Unwatched>,
+        /// When the kernel reported it, if it did.
+        stamp: Option<Stamp>,
+    },
+}
+
 /// A write to a map of the BPF programs. Without programs there is nothing to write to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum MapUpdate {
@@ -118,6 +153,13 @@ pub enum MapUpdate {
     PidLevels(Option<PidLevels>),
     /// The fork probe reports the next crossing.
     EndPidState,
+    /// Watch these disks by these limits. The answer names those that the kernel did not refuse,
+    /// which without programs are all.
+    WatchDisks(Vec<WatchedDisk>),
+    /// Do not watch this disk any more.
+    ForgetDisk(DeviceNumber),
+    /// Nothing completes and nothing is in flight: the disk is not slow any more.
+    EndDiskState(DeviceNumber),
 }
 
 /// A decision of a subject, to be logged.
@@ -132,6 +174,8 @@ pub enum Decision {
         /// Tasks just after that; `None`: not read.
         tasks: Option<u64>,
     },
+    /// About a disk.
+    Disk(DiskDecision),
     /// A process was OOM-killed.
     KillFound(Box<Finding>),
     /// Kills without a record are reported by number.
@@ -182,7 +226,9 @@ pub enum Decision {
 #[derive(Debug)]
 pub struct Subjects {
     /// The pids of the node.
-    pub pids: Pids,
+    pub pids: PidWatch,
+    /// The disks of the node.
+    pub disks: DiskWatch,
     /// The examination of OOM kills.
     pub kills: Kills,
     /// The kernel's counters of kills.
@@ -209,9 +255,10 @@ pub struct NodeSetup {
 impl Subjects {
     /// Nothing has happened yet.
     #[must_use]
-    pub fn new(node: NodeSetup, now: BootNanos) -> Self {
+    pub fn new(node: NodeSetup, disks: DiskWatch, now: BootNanos) -> Self {
         Self {
-            pids: Pids::default(),
+            pids: PidWatch::default(),
+            disks,
             kills: Kills::new(node.page),
             kill_counters: KillCounters::new(node.counters, now),
             incidents: Incidents::new(node.node_events),
@@ -223,6 +270,7 @@ impl Subjects {
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         match input {
             Input::Pid(input) => self.pids.on(input, now),
+            Input::Disk(input) => self.disks.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => self.kill_counters.on(input, now),
             Input::Incident(input) => self.incidents.on(input, now),
@@ -235,6 +283,7 @@ impl Subjects {
     pub fn due(&self) -> Option<BootNanos> {
         let all = [
             self.pids.due(),
+            self.disks.due(),
             self.kill_counters.due(),
             self.incidents.due(),
         ];

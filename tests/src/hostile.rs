@@ -1,4 +1,4 @@
-//! Days on which everything outside the agent misbehaves at random: how they are drawn, and what
+//! Days on which everything outside the agent misbehaves at random: how they are generated, and what
 //! must be true of the agent's requests and of its process in the end.
 
 use std::time::Duration;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn spells_that_overlap_are_one_and_what_is_between_them_is_calm() {
+    fn overlapping_disturbances_are_one_and_between_them_is_calm() {
         let mut spells = Spells(vec![(at(10), at(60)), (at(90), at(100))]);
         spells.extend(Spells(vec![(at(20), at(22)), (at(95), at(110))]));
         assert_eq!(spells.calm(at(200)), [(at(60), at(90)), (at(110), at(200))]);

@@ -1,8 +1,8 @@
-//! How many requests the agent sends to an API server that misbehaves: no answer makes it ask
+//! How many requests the agent sends to an API server that misbehaves: no response makes it send requests
 //! without a pause. OVERHEAD.md states the ceilings.
 //!
 //! Every fault is applied to all requests at once and to each watch, which nothing else limits. To
-//! one other kind of request at a time are applied those after which the agent goes on in different
+//! one other kind of request at a time, only those are applied after which the agent continues in different
 //! ways: 401, 404, 409, 429, 500, an empty and a costly body, a reset, a huge `Retry-After`. The rest,
 //! and megabytes of answer to all requests at once, would take a minute more and end in the same
 //! branches. Left out entirely are late answers, which make requests fewer, and
@@ -275,7 +275,7 @@ fn count(most: &mut Most, case: &Case, counts: BTreeMap<&'static str, usize>) {
     }
 }
 
-/// Plays all cases of one effect side by side. On a runtime of their own: an agent ends with it.
+/// Plays all cases of one effect at the same time. On a separate runtime: an agent ends with it.
 fn play(mode: Mode, effect: &Effect) -> Vec<(Case, BTreeMap<&'static str, usize>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -317,12 +317,12 @@ fn stays_below_the_ceilings(mode: Mode) {
 }
 
 #[test]
-fn no_answer_makes_node_mode_ask_without_a_pause() {
+fn no_response_makes_node_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Node);
 }
 
 #[test]
-fn no_answer_makes_companion_mode_ask_without_a_pause() {
+fn no_response_makes_companion_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Companion);
 }
 

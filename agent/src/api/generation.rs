@@ -21,13 +21,13 @@ use super::body::{self, BodyError, Limit};
 use super::presence::Presence;
 use super::tally::{RequestEnd, RequestTally};
 
-/// How long a watch may take to be answered. A server that has to fill its own memory first, after
-/// a restart, takes longer than for another request.
+/// Timeout of the answer to a watch. A server that fills its cache first, after a restart, takes
+/// longer than for other requests.
 const WATCH_LIMIT: Duration = Duration::from_secs(30);
-/// How long a request waits for the first answer on a new connection to somebody else's.
+/// How long a request waits for the first answer to another request on a new connection.
 pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 
-/// One connection and what is sent over it.
+/// One connection and its requests.
 #[derive(Clone)]
 pub struct Generation {
     number: u64,
@@ -36,15 +36,15 @@ pub struct Generation {
     counts: Arc<RequestCounts>,
 }
 
-/// What all generations count together.
+/// Counters that all generations share.
 #[derive(Debug, Default)]
 pub(super) struct RequestCounts {
     pub(super) tally: RequestTally,
     pub(super) presence: Presence,
 }
 
-/// Until the first answer, requests go one by one: the pool below learns only from a finished
-/// handshake that one connection can carry all of them.
+/// Until the first answer, requests are sent one at a time: only after a handshake does the pool
+/// know that one connection can carry all of them.
 struct Opening {
     answered: AtomicBool,
     turn: Semaphore,
@@ -58,14 +58,14 @@ impl Opening {
         })
     }
 
-    /// Waits for a turn. Not for long: one slow answer must not hold up a lease, and a connection
+    /// Waits for a turn, but not for long: one slow answer must not delay a lease, and a connection
     /// that is only slow to answer is in the pool by then.
     async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         if self.answered.load(Ordering::Relaxed) {
             return None;
         }
         let turn = tokio::time::timeout(TURN_LIMIT, self.turn.acquire()).await;
-        // Once somebody has an answer there is nothing left to take turns for.
+        // After the first answer no turns are needed.
         turn.ok()?
             .ok()
             .filter(|_| !self.answered.load(Ordering::Relaxed))
@@ -73,7 +73,7 @@ impl Opening {
 }
 
 impl Generation {
-    /// The first.
+    /// The first connection.
     pub(super) fn new(client: kube::Client) -> Self {
         Self {
             number: 0,
@@ -83,7 +83,7 @@ impl Generation {
         }
     }
 
-    /// The one after this.
+    /// The next connection.
     pub(super) fn next(&self, client: kube::Client) -> Self {
         Self {
             number: self.number.wrapping_add(1),
@@ -97,8 +97,8 @@ impl Generation {
         &self.counts
     }
 
-    /// Sends the request for a watch on `resource`. Gives what the server answers, whatever its
-    /// status; `None` if there is no answer.
+    /// Sends the request for a watch on `resource`. Returns the server's answer, whatever its
+    /// status; `None` without an answer.
     pub(super) async fn watch(
         &self,
         resource: &'static str,
@@ -108,8 +108,10 @@ impl Generation {
         let answered = tokio::time::timeout(WATCH_LIMIT, self.send(request)).await;
         let end = match &answered {
             Ok(Ok(response)) => RequestEnd::answered(response.status().as_u16()),
-            Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
-            Ok(Err(Failure::Connection(_) | Failure::TooLarge(_))) => RequestEnd::Unreachable,
+            Ok(Err(SendFailure::Credentials(_))) => RequestEnd::Credentials,
+            Ok(Err(SendFailure::Connection(_) | SendFailure::TooLarge(_))) => {
+                RequestEnd::Unreachable
+            }
             Err(_) => RequestEnd::Deadline,
         };
         if let RequestEnd::Answered(_) = end {
@@ -119,15 +121,19 @@ impl Generation {
         self.counts.ended("WATCH", resource, end);
         match answered {
             Ok(Ok(response)) => Some(response),
-            Ok(Err(Failure::Credentials(err) | Failure::Connection(err))) => {
-                debug!(resource, err = err.as_ref() as &dyn Error, "no watch");
+            Ok(Err(SendFailure::Credentials(err) | SendFailure::Connection(err))) => {
+                debug!(
+                    resource,
+                    err = err.as_ref() as &dyn Error,
+                    "cannot open a watch"
+                );
                 None
             }
-            Ok(Err(Failure::TooLarge(_))) | Err(_) => None,
+            Ok(Err(SendFailure::TooLarge(_))) | Err(_) => None,
         }
     }
 
-    /// Counts the connections that were given up.
+    /// The number of replaced connections.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -140,14 +146,14 @@ impl fmt::Debug for Generation {
     }
 }
 
-/// A body and how it is meant.
+/// A body and its meaning.
 pub(super) enum Payload<'a> {
     None,
     Object(&'a Value),
     StrategicMerge(&'a [u8]),
 }
 
-/// An answer, read whole.
+/// A complete answer.
 pub(super) struct Answer {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
@@ -155,21 +161,21 @@ pub(super) struct Answer {
 }
 
 /// Why there is no answer.
-pub(super) enum Failure {
+pub(super) enum SendFailure {
     Credentials(BoxError),
     Connection(BoxError),
-    /// The answer has more bytes than this.
+    /// The answer exceeds this many bytes.
     TooLarge(usize),
 }
 
 pub(super) fn end(
-    ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>,
+    ended: &Result<Result<Answer, SendFailure>, tokio::time::error::Elapsed>,
 ) -> RequestEnd {
     match ended {
         Ok(Ok(answer)) => RequestEnd::answered(answer.code.as_u16()),
-        Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
-        Ok(Err(Failure::Connection(_))) => RequestEnd::Unreachable,
-        Ok(Err(Failure::TooLarge(_))) => RequestEnd::TooLarge,
+        Ok(Err(SendFailure::Credentials(_))) => RequestEnd::Credentials,
+        Ok(Err(SendFailure::Connection(_))) => RequestEnd::Unreachable,
+        Ok(Err(SendFailure::TooLarge(_))) => RequestEnd::TooLarge,
         Err(_) => RequestEnd::Deadline,
     }
 }
@@ -197,7 +203,7 @@ impl Generation {
         &self,
         request: http::Request<Body>,
         limit: Limit,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, SendFailure> {
         let turn = self.opening.turn().await;
         let response = self.send(request).await?;
         self.opening.answered.store(true, Ordering::Relaxed);
@@ -209,8 +215,10 @@ impl Generation {
             body::start(body, Limit::REFUSAL).await
         };
         let body = body.map_err(|err| match err {
-            BodyError::TooLarge { limit } => Failure::TooLarge(limit),
-            err @ (BodyError::TooSlow | BodyError::Broken(_)) => Failure::Connection(err.into()),
+            BodyError::TooLarge { limit } => SendFailure::TooLarge(limit),
+            err @ (BodyError::TooSlow | BodyError::Broken(_)) => {
+                SendFailure::Connection(err.into())
+            }
         })?;
         Ok(Answer {
             code: head.status,
@@ -219,23 +227,26 @@ impl Generation {
         })
     }
 
-    async fn send(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Failure> {
+    async fn send(
+        &self,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, SendFailure> {
         self.client.send(request).await.map_err(|err| match err {
-            kube::Error::Auth(_) => Failure::Credentials(err.into()),
-            // Everything else that `send` gives comes from below HTTP.
-            _ => Failure::Connection(err.into()),
+            kube::Error::Auth(_) => SendFailure::Credentials(err.into()),
+            // All other errors of `send` come from below HTTP.
+            _ => SendFailure::Connection(err.into()),
         })
     }
 }
 
 pub(super) fn request(
     method: Method,
-    place: &Endpoint,
+    endpoint: &Endpoint,
     payload: &Payload<'_>,
 ) -> Result<http::Request<Body>, http::Error> {
     let builder = http::Request::builder()
         .method(method)
-        .uri(&place.path)
+        .uri(&endpoint.path)
         .header(ACCEPT, "application/json");
     match payload {
         Payload::None => builder.body(Body::empty()),

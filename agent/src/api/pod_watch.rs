@@ -1,4 +1,4 @@
-//! A watch on the pods of our node, of which only names are taken.
+//! A watch on the pods of this node, of which only names are kept.
 
 #![forbid(unsafe_code)]
 
@@ -15,28 +15,28 @@ use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
 use crate::pods::{Pod, PodChange};
 
-/// Metadata alone; whole objects from a server that does not know that form.
+/// Only metadata; whole objects from a server that does not support this form.
 const ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// What the server may have kept in memory, whatever it is: a list and its continuation in one
-/// request. Being behind does no harm here, and spares the server a read of its storage.
+/// Any version that the server has in its cache: a list and its continuation in one request. An
+/// older state does no harm here, and spares the server a read of its storage.
 const ANY: &str = "0";
 
-/// Where a kubelet writes the hash of a static pod's manifest, in its mirror pod.
+/// The annotation of a mirror pod with the hash of a static pod's manifest.
 const CONFIG_HASH: &str = "/metadata/annotations/kubernetes.io~1config.hash";
-/// What makes a pod a mirror.
+/// The annotation that makes a pod a mirror.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
-/// After so long without another a new watch has told of all pods that were there: the server sends
-/// those in one go. Where bookmarks come they say so for certain; a proxy may cut every watch before its
-/// first, which comes after a minute.
-const ALL_TOLD: Duration = Duration::from_secs(10);
+/// If no event follows for this long, a new watch has listed all existing pods: the server sends
+/// them without a pause. A bookmark confirms it; but a proxy may cut every watch before the first
+/// one, which is sent after a minute.
+const LISTED_AFTER: Duration = Duration::from_secs(10);
 
-/// Watches the pods of node `node`, until nobody listens.
+/// Watches the pods of node `node`, until the receiver is dropped.
 ///
-/// A watch that breaks goes on from where it was; one whose past the server has forgotten starts
-/// anew. On a new connection it moves there.
+/// A watch that breaks continues from its version; if the server no longer has it, the watch starts
+/// again. It moves to a new connection.
 pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::Sender<PodChange>) {
     let listener = changes.clone();
     let mut pods = Pods {
@@ -47,7 +47,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
             accept: ACCEPT,
         },
         version: None,
-        heard: false,
+        confirmed: false,
         changes,
         pace: Pace::new(jitter),
     };
@@ -59,10 +59,10 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
 
 struct Pods {
     subject: WatchTarget,
-    /// Where to go on from; `None` until everything was listed once.
+    /// The version from which to continue; `None` until everything was listed once.
     version: Option<String>,
-    /// This watch had a bookmark: it was one that works.
-    heard: bool,
+    /// This watch received a bookmark, so it has succeeded.
+    confirmed: bool,
     changes: mpsc::Sender<PodChange>,
     pace: Pace,
 }
@@ -70,20 +70,20 @@ struct Pods {
 impl Pods {
     async fn run(&mut self, client: &Client) {
         let mut generations = client.generations();
-        let mut told = false;
+        let mut warned = false;
         loop {
             let generation = generations.borrow_and_update().clone();
-            self.heard = false;
+            self.confirmed = false;
             let end = tokio::select! {
                 end = self.stream(&generation) => end,
-                // The old connection is dead: nothing will come over it any more.
+                // The old connection is dead: it will deliver nothing more.
                 _ = generations.changed() => WatchEnd::Broken,
             };
             match end {
                 WatchEnd::Regular | WatchEnd::Broken => {}
                 WatchEnd::Expired => self.version = None,
                 WatchEnd::Refused => {
-                    self.refused(&mut told).await;
+                    self.refused(&mut warned).await;
                     self.pace.rest().await;
                     continue;
                 }
@@ -92,15 +92,15 @@ impl Pods {
         }
     }
 
-    async fn refused(&mut self, told: &mut bool) {
+    async fn refused(&mut self, warned: &mut bool) {
         self.version = None;
-        if !std::mem::replace(told, true) {
+        if !std::mem::replace(warned, true) {
             warn!(
-                "pods cannot be watched, so what happens in them is told of the node; allow this \
+                "cannot watch pods, so their events are recorded on the Node; allow this \
                  identity to list, watch and get pods"
             );
         }
-        // Whoever listened is gone: then this ends too.
+        // If the receiver was dropped, the task ends too.
         drop(self.changes.send(PodChange::Refused).await);
     }
 
@@ -113,45 +113,45 @@ impl Pods {
         };
         let mut listing = self.version.is_none();
         let mut change = listing.then_some(PodChange::Relisting);
-        let all_told = tokio::time::sleep(ALL_TOLD);
-        tokio::pin!(all_told);
+        let all_listed = tokio::time::sleep(LISTED_AFTER);
+        tokio::pin!(all_listed);
         loop {
             if let Some(change) = change.take()
                 && self.changes.send(change).await.is_err()
             {
                 return WatchEnd::Broken;
             }
-            let news = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                news = watch.next() => news,
-                () = &mut all_told, if listing => {
+                event = watch.next() => event,
+                () = &mut all_listed, if listing => {
                     listing = false;
                     change = Some(PodChange::Listed);
                     continue;
                 }
             };
-            let news = match news {
-                Ok(news) => news,
+            let event = match event {
+                Ok(event) => event,
                 Err(end) => return end,
             };
-            self.pace.brought();
-            self.heard |= news.change == ChangeType::Bookmark;
-            listing &= !self.heard;
-            if listing && news.change == ChangeType::Added {
-                all_told.as_mut().reset(Instant::now() + ALL_TOLD);
+            self.pace.received();
+            self.confirmed |= event.change == ChangeType::Bookmark;
+            listing &= !self.confirmed;
+            if listing && event.change == ChangeType::Added {
+                all_listed.as_mut().reset(Instant::now() + LISTED_AFTER);
             }
-            change = match news.change {
-                ChangeType::Added => pod(&news.object).map(PodChange::Present),
+            change = match event.change {
+                ChangeType::Added => pod(&event.object).map(PodChange::Present),
                 ChangeType::Deleted => {
-                    Some(PodChange::Removed(text(&news.object, "/metadata/uid")))
+                    Some(PodChange::Removed(text(&event.object, "/metadata/uid")))
                 }
                 ChangeType::Bookmark => self.version.is_none().then_some(PodChange::Listed),
-                // Nothing that we keep of a pod ever changes.
+                // The stored part of a pod never changes.
                 ChangeType::Modified => None,
             };
-            // Until the first bookmark pods come in any order of their versions.
-            if self.version.is_some() || news.change == ChangeType::Bookmark {
-                self.version = Some(news.version);
+            // Until the first bookmark, pods arrive in any order of their versions.
+            if self.version.is_some() || event.change == ChangeType::Bookmark {
+                self.version = Some(event.version);
             }
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_read_from_its_metadata_and_a_mirror_has_a_hash() {
+    fn a_pod_is_read_from_its_metadata_and_a_mirror_pod_has_a_hash() {
         let object = |annotations: Value| {
             json!({ "metadata": {
                 "namespace": "n", "name": "p", "uid": "u", "annotations": annotations,

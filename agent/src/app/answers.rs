@@ -2,12 +2,12 @@
 
 use super::App;
 use super::blocking::Answer;
-use super::reporting::{Report, Reporting, Why};
 use crate::clock::Now;
 use crate::config::Mode;
 use crate::kube_event::Draft;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::sample::Sample;
+use crate::reporting::{Report, Reporting, Why};
 use crate::subjects::{Input, KillCounterInput};
 
 impl App {
@@ -33,31 +33,7 @@ impl App {
             }
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::Configured(read) => self.configured(read, now),
-            Answer::SlowDisk {
-                device,
-                counts,
-                stamp,
-            } => {
-                let news = self.probes.disk_slow(device, counts, now.boot);
-                self.disks_changed(news, Some(stamp), now);
-            }
-            Answer::Looked(found) => {
-                let news = self.probes.looked(found, now.boot);
-                self.disks_changed(news, None, now);
-            }
-            Answer::Disk(change, found) => {
-                self.probes.disk_found(&change, found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-            Answer::Disks(found) => {
-                self.probes.disks_listed(found, now.boot);
-                self.disks_changed(true, None, now);
-            }
-            Answer::Statistics(switched) => {
-                if let Some(question) = self.probes.statistics_checked(switched) {
-                    self.blocking.ask(question);
-                }
-            }
+            Answer::Disk(input) => self.feed(Input::Disk(input), now),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Calls that can wait for a disk or a server, with a time limit: a hung disk must not stop the lease,
 //! nor the report of the hung disk.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,26 +11,28 @@ use tracing::{debug, warn};
 
 use super::lanes::Lanes;
 use super::reload::ReadConfig;
-use crate::clock::Stamp;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostError, HostRoot, block, volumes};
+use crate::host::{HostRoot, volumes};
 use crate::lane::{Lane, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, classify};
-use crate::pressure::disks::DiskSample;
 use crate::pressure::sample::Sample;
 use crate::reading::Signal;
-use crate::record::DiskChange;
 use crate::state::State;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
-use crate::units::{Bytes, DeviceNumber};
+use crate::subjects::{DiskInput, DiskQuery};
+use crate::tasks::Tasks;
+use crate::units::Bytes;
 
+mod disks;
 mod nodefs;
 
 use nodefs::storage;
+
+pub(super) use disks::list as list_disks;
 
 /// What is asked for waits so long, then it counts as not answered.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -48,23 +51,8 @@ pub(super) enum Question {
         /// The name.
         name: String,
     },
-    /// The kernel says that a disk is slow: do its requests carry their start times?
-    SlowDisk {
-        /// Which.
-        device: DeviceNumber,
-        /// Its name under `/sys/block`.
-        name: String,
-        /// When the kernel said so.
-        stamp: Stamp,
-    },
-    /// What these disks have answered, and what they have not.
-    Look(Vec<(DeviceNumber, String)>),
-    /// What is to be known of a disk that came or changed.
-    Disk(DiskChange),
-    /// Every disk.
-    Disks,
-    /// Whether I/O statistics of any of these disks are not on, or off, as they were.
-    Statistics(Vec<(String, bool)>),
+    /// Of the subject `disks`.
+    Disk(DiskQuery),
     /// How many kills each pod has had.
     Kills,
     /// The same, and what is remembered of the last start.
@@ -80,23 +68,8 @@ pub(super) enum Question {
 pub(super) enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
-    /// To [`Question::SlowDisk`].
-    SlowDisk {
-        /// Which.
-        device: DeviceNumber,
-        /// Whether I/O statistics are on, so that the kernel's judgement counts.
-        counts: bool,
-        /// As asked.
-        stamp: Stamp,
-    },
-    /// To [`Question::Look`].
-    Looked(Vec<(DeviceNumber, Found)>),
-    /// To [`Question::Disk`]; `None` where there is no such disk, or none that can be watched.
-    Disk(DiskChange, Option<block::Disk>),
-    /// To [`Question::Disks`]; `None` where they cannot be listed.
-    Disks(Option<Vec<block::Disk>>),
-    /// To [`Question::Statistics`]: whether the disks are to be listed again.
-    Statistics(bool),
+    /// To [`Question::Disk`].
+    Disk(DiskInput),
     /// To [`Question::Kills`]; `None`: not read.
     Kills(Option<CountedKills>),
     /// To [`Question::Recall`].
@@ -125,17 +98,6 @@ pub(super) struct Storage {
     pub(super) volumes: Option<Vec<String>>,
 }
 
-/// What a look at a disk found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Its counters.
-    Counted(DiskSample),
-    /// There is no such disk any more.
-    Gone,
-    /// It cannot be read.
-    Unread,
-}
-
 /// Whether anything is remembered from one start to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
@@ -157,6 +119,8 @@ pub(super) struct Blocking {
     names: Names,
     answer: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
+    /// To questions for which there was no room.
+    unasked: VecDeque<Answer>,
 }
 
 /// Where to look.
@@ -179,7 +143,7 @@ impl Blocking {
         pods: PodsPath,
         memory: Memory,
         read: Option<ReadConfig>,
-        lanes: &Lanes,
+        (lanes, tasks): (&Lanes, &mut Tasks),
     ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
@@ -200,10 +164,10 @@ impl Blocking {
         };
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
-        let lane = |purpose| {
+        let mut lane = |purpose: Purpose| {
             let (questions, asked) = mpsc::channel(QUESTIONS);
-            let lane = lanes.of(purpose);
-            tokio::spawn(work(place.clone(), lane, asked, answer.clone()));
+            let work = work(place.clone(), lanes.of(purpose), asked, answer.clone());
+            tasks.spawn(purpose.as_str(), work);
             questions
         };
         Self {
@@ -214,27 +178,35 @@ impl Blocking {
             names: Names::system(),
             answer,
             answers,
+            unasked: VecDeque::new(),
         }
     }
 
-    pub(super) fn ask(&self, question: Question) {
+    /// Has one answer follow, whatever comes of the question.
+    pub(super) fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
-            Question::SlowDisk { .. }
-            | Question::Look(_)
-            | Question::Disk(_)
-            | Question::Disks
-            | Question::Statistics(_) => &self.disks,
+            Question::Disk(_) => &self.disks,
             Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
         };
-        // Whatever is announced leaves room for what is asked about disks that are not well. What is
-        // dropped here is found when the disks are listed again.
-        let announced = matches!(question, Question::Disk(_) | Question::Disks);
+        // Announced disks leave room for questions about disks that are not well. What is dropped
+        // here is found when the disks are listed again.
+        let announced = matches!(
+            question,
+            Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
+        );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
-        if crowded || lane.try_send(question).is_err() {
+        let refused = if crowded {
+            Err(question)
+        } else {
+            let sent = lane.try_send(question);
+            sent.map_err(mpsc::error::TrySendError::into_inner)
+        };
+        if let Err(question) = refused {
             warn!("too many questions to the file system; one is dropped");
+            self.unasked.push_back(Answer::missing(&question));
         }
     }
 
@@ -256,6 +228,9 @@ impl Blocking {
 
     /// The next answer; never ends.
     pub(super) async fn answer(&mut self) -> Answer {
+        if let Some(answer) = self.unasked.pop_front() {
+            return answer;
+        }
         match self.answers.recv().await {
             Some(answer) => answer,
             None => std::future::pending().await,
@@ -303,40 +278,7 @@ impl Place {
             Question::Storage => storage(&self.directory, self.volumes()),
             // Needs no thread.
             Question::Resolve { .. } => Answer::Resolved(Vec::new()),
-            Question::SlowDisk {
-                device,
-                name,
-                stamp,
-            } => {
-                let counts = block::iostats(&self.root, &name)
-                    .ok()
-                    .flatten()
-                    .unwrap_or(false);
-                Answer::SlowDisk {
-                    device,
-                    counts,
-                    stamp,
-                }
-            }
-            Question::Look(disks) => {
-                let found = disks.into_iter();
-                let found = found.map(|(device, name)| (device, self.counters(&name)));
-                Answer::Looked(found.collect())
-            }
-            Question::Disk(change) => {
-                let found = logged(block::disk(&self.root, change.name.clone())).flatten();
-                // The name may be another disk's by now.
-                let found = found.filter(|disk| disk.device == change.device);
-                Answer::Disk(change, found)
-            }
-            Question::Disks => Answer::Disks(logged(block::disks(&self.root))),
-            Question::Statistics(known) => {
-                let switched = |(name, on): &(String, bool)| {
-                    // One that is gone is announced.
-                    matches!(block::iostats(&self.root, name), Ok(Some(now)) if now != *on)
-                };
-                Answer::Statistics(known.iter().any(switched))
-            }
+            Question::Disk(query) => Answer::Disk(disks::answer(&self.root, query)),
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
                 state: self.recall().map(Box::new),
@@ -427,27 +369,6 @@ impl Place {
             }
         }
     }
-
-    fn counters(&self, name: &str) -> Found {
-        match block::counters(&self.root, name) {
-            Ok(Some(now)) => Found::Counted(DiskSample {
-                completed: now
-                    .reads
-                    .saturating_add(now.writes)
-                    .saturating_add(now.others),
-                answered: now.reads.saturating_add(now.writes),
-                waited: Duration::from_millis(now.read_ms.saturating_add(now.write_ms)),
-                in_flight: now.in_flight,
-            }),
-            Ok(None) => Found::Gone,
-            Err(_) => Found::Unread,
-        }
-    }
-}
-
-fn logged<T>(read: Result<T, HostError>) -> Option<T> {
-    read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
-        .ok()
 }
 
 /// The signals of [`Question::Storage`].
@@ -481,18 +402,81 @@ impl Answer {
             Question::Configuration => {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
-            Question::SlowDisk { device, stamp, .. } => Self::SlowDisk {
-                device: *device,
-                counts: true,
-                stamp: *stamp,
-            },
-            Question::Look(disks) => {
-                let unread = disks.iter().map(|(device, _)| (*device, Found::Unread));
-                Self::Looked(unread.collect())
-            }
-            Question::Disk(change) => Self::Disk(change.clone(), None),
-            Question::Disks => Self::Disks(None),
-            Question::Statistics(_) => Self::Statistics(false),
+            Question::Disk(query) => Self::Disk(disks::timed_out(query)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes with one place each, and nobody who asks.
+    fn crowded() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
+        let mut asked = Vec::new();
+        let mut lane = || {
+            let (questions, lane) = mpsc::channel(1);
+            asked.push(lane);
+            questions
+        };
+        let (answer, answers) = mpsc::channel(1);
+        let blocking = Blocking {
+            configuration: lane(),
+            nodefs: lane(),
+            disks: lane(),
+            state: lane(),
+            names: Names::system(),
+            answer,
+            answers,
+            unasked: VecDeque::new(),
+        };
+        (blocking, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_finds_no_room_is_answered_as_one_that_hangs() {
+        type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
+        let rows: [Row; 4] = [
+            (
+                "configuration",
+                || Question::Configuration,
+                |answer| matches!(answer, Answer::Configured(Err(_))),
+            ),
+            (
+                "nodefs",
+                || Question::Storage,
+                |answer| matches!(answer, Answer::Storage(found) if found.capacity.is_none()),
+            ),
+            (
+                "disks",
+                || Question::Disk(DiskQuery::Counters(Vec::new())),
+                |answer| matches!(answer, Answer::Disk(_)),
+            ),
+            (
+                "state",
+                || Question::Remember(Box::default()),
+                |answer| matches!(answer, Answer::Remembered),
+            ),
+        ];
+        for (name, question, expected) in rows {
+            let (mut blocking, _asked) = crowded();
+            blocking.ask(question());
+            blocking.ask(question());
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            assert!(answer.is_ok_and(|answer| expected(&answer)), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_task_of_a_lane_each_of_its_questions_is_answered() {
+        let (mut blocking, asked) = crowded();
+        drop(asked);
+        for _ in 0..3 {
+            blocking.ask(Question::Kills);
+        }
+        for _ in 0..3 {
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            assert!(matches!(answer, Ok(Answer::Kills(None))));
         }
     }
 }

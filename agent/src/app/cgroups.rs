@@ -21,7 +21,7 @@ use crate::reading::Resource;
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
 use crate::subjects::{
-    Announced, Input, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput, Subjects,
+    Announced, Input, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
 };
 use crate::units::CgroupId;
 
@@ -68,21 +68,15 @@ impl Cgroups {
         self.pods.path().to_owned()
     }
 
-    /// The subjects of a node with these cgroups.
-    pub(super) fn subjects(
-        &self,
-        config: &Config,
-        source: KillSource,
-        boot_known: bool,
-        now: BootNanos,
-    ) -> Subjects {
+    /// What the subjects need to know of a node with these cgroups.
+    pub(super) fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
         let layout = self.pods.layout();
         let counting = layout.map(|layout| match layout.memory.version {
             Version::V1 => Counting::Flat,
             Version::V2 => Counting::Nested,
         });
         let pids = layout.and_then(|layout| layout.pids.as_ref());
-        let node = NodeSetup {
+        NodeSetup {
             page: page_size(),
             counters: KillCounterSetup {
                 source,
@@ -94,8 +88,7 @@ impl Cgroups {
                 Some(Version::V1) => Announced::No,
                 Some(Version::V2) | None => Announced::Yes,
             },
-        };
-        Subjects::new(node, now)
+        }
     }
 
     /// Walks all cgroups, at start.

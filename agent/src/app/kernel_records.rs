@@ -1,14 +1,14 @@
 //! What each record from the kernel leads to.
 
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::App;
-use super::blocking::Question;
 use crate::clock::{Now, Stamp};
-use crate::pressure::disks::Health;
 use crate::record::{Received, Record, Side};
-use crate::subjects::{Input, KillCounterInput, KillInput, PidInput};
+use crate::subjects::disks::{DiskReport, Window};
+use crate::subjects::{DiskInput, Input, KillCounterInput, KillInput, PidInput};
+use crate::units::DeviceNumber;
 
 /// Most records that are taken together if there are kills among them.
 const TOGETHER: usize = 256;
@@ -93,21 +93,20 @@ impl App {
                 slow,
                 max,
             } => {
-                let stamp = Stamp { kernel: at, read };
-                info!(%device, side = ?side, total, slow, max_ms = max.as_millis(), "disk state");
-                match side {
-                    Side::Over => self.ask_disk(device, stamp),
-                    Side::Under => self.disk_told(device, Health::Healthy, stamp, now),
-                }
+                let window = Window { total, slow, max };
+                let report = match side {
+                    Side::Over => DiskReport::Slow(window),
+                    Side::Under => DiskReport::Healthy(window),
+                };
+                self.disk_reported(device, report, Stamp { kernel: at, read }, now);
             }
             Record::CgroupsChanged { .. } => self.cgroups_changed(now),
             Record::DiskErrors { at, device } => {
                 let stamp = Stamp { kernel: at, read };
-                info!(%device, "disk errors");
-                self.disk_told(device, Health::Failing, stamp, now);
+                self.disk_reported(device, DiskReport::Errors, stamp, now);
             }
-            Record::Disk(change) => self.disk_announced(change, now),
-            Record::DisksMissed => self.blocking.ask(Question::Disks),
+            Record::Disk(change) => self.feed(Input::Disk(DiskInput::Announced(change)), now),
+            Record::DisksMissed => self.feed(Input::Disk(DiskInput::AnnouncementsLost), now),
             Record::Stall { stall, .. } => self.stalled(stall, now),
             Record::Unknown { kind } => {
                 warn!(kind, "record of an unknown kind");
@@ -115,5 +114,14 @@ impl App {
             }
         }
         false
+    }
+
+    fn disk_reported(&mut self, device: DeviceNumber, report: DiskReport, stamp: Stamp, now: Now) {
+        let reported = DiskInput::Reported {
+            device,
+            report,
+            stamp,
+        };
+        self.feed(Input::Disk(reported), now);
     }
 }

@@ -23,7 +23,7 @@ impl App {
         self.feed(Input::Incident(IncidentInput::Stopping), self.clock.now());
         if let Some(reporting) = self.reporting.take() {
             let events = reporting.sink();
-            reporting.finish().await;
+            reporting.finish(&mut self.tasks).await;
             // Only now it is known what was acknowledged.
             let outcomes = KillCounterInput::Settled(events.kill_outcomes());
             self.feed(Input::KillCounter(outcomes), self.clock.now());

@@ -10,8 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
 use super::outside::tier;
-use super::reporting::{Report, Why};
-use super::{App, Input};
+use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
@@ -28,6 +27,7 @@ use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
+use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 use crate::subjects::{Decision, KillSource};
 
@@ -77,11 +77,11 @@ impl App {
             self.metering.events(&reporting.events());
         }
         let figures = self.metering.simulated();
-        let figures = figures.unwrap_or_else(|| self.probes.figures());
+        let figures = figures.unwrap_or_else(|| self.probes.figures(self.subjects.disks.devices()));
         let disks: Vec<(&str, &[u64])> = figures
             .disks
             .iter()
-            .filter_map(|(device, slots)| Some((self.probes.disk_name(*device)?, &slots[..])))
+            .filter_map(|(device, slots)| Some((self.subjects.disks.name(*device)?, &slots[..])))
             .collect();
         self.metering.text(&figures, &disks, now)
     }
@@ -152,10 +152,14 @@ impl Metering {
     }
 
     /// Somebody wants to know something; never, where nothing is served.
-    pub(super) async fn asked(&mut self) -> Query {
-        match self.queries.recv().await {
-            Some(query) => query,
-            None => std::future::pending().await,
+    ///
+    /// # Errors
+    ///
+    /// If what serves has ended.
+    pub(super) async fn asked(&mut self) -> Result<Query, AppError> {
+        tokio::select! {
+            Some(query) = self.queries.recv() => Ok(query),
+            () = self.server.ended() => Err(AppError::EndedEarly("server")),
         }
     }
 
@@ -172,7 +176,6 @@ impl Metering {
             Input::Reload => "reload",
             Input::Power(_) => "logind",
             Input::Tick => "alarm",
-            Input::Shutdown => "shutdown",
         };
         self.metrics.process.wakeups.of([source]).inc();
     }
@@ -378,7 +381,7 @@ impl Metering {
             ("recorded", counts.recorded),
             ("delivered", counts.delivered),
             ("folded", counts.folded),
-            ("held", counts.held),
+            ("held", counts.delayed),
             ("lost_full", counts.lost_full),
             ("lost_refused", counts.lost_refused),
             ("lost_unreachable", counts.lost_unreachable),

@@ -154,7 +154,7 @@ impl App {
         }
         self.facts.companion.kills = to;
         if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
-            info!(from = ?from, to = ?to, "frequency of kills changed");
+            info!(%from, %to, "frequency of kills changed");
             self.facts_changed(false, now);
         }
     }

@@ -6,14 +6,15 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::App;
-use super::reporting::Outlet;
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::Now;
 use crate::config::{Config, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pods::{Containers, Pod, PodChange};
+use crate::reporting::Outlet;
 use crate::subjects::Input;
 use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
+use crate::tasks::Tasks;
 
 /// Changes of pods, from the watch to the loop. While it is full the watch waits.
 const CHANGES: usize = 64;
@@ -38,13 +39,14 @@ pub(super) struct PodUpdates {
 
 impl PodUpdates {
     /// Starts the watch if there is an API server. Must be called in a runtime.
-    pub(super) fn new(config: &Config, outlet: Option<&Outlet>) -> Self {
+    pub(super) fn new(config: &Config, outlet: Option<&Outlet>, tasks: &mut Tasks) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_read, reads) = mpsc::channel(MAX_READS);
         if let Some(outlet) = outlet {
             let (client, node) = (outlet.client.clone(), config.node_name.clone());
             let jitter = outlet.jitter.clone();
-            tokio::spawn(pod_watch::watch(client, node, jitter, send_change));
+            let watch = pod_watch::watch(client, node, jitter, send_change);
+            tasks.spawn("pod watch", watch);
         }
         Self {
             client: outlet.map(|outlet| outlet.client.clone()),

@@ -4,12 +4,12 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use super::App;
-use super::reporting::{Reporting, Why};
 use crate::clock::Now;
 use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::logind::{Lock, PowerMessage};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
+use crate::reporting::{Reporting, Why};
 
 /// What logind says.
 pub(super) struct Power {

@@ -1,40 +1,36 @@
 //! The probes that run: what they report, their maps, and what they have counted.
 
+use std::error::Error;
+use std::time::Duration;
+
+use agent_common::settings::{DISK_FAILING, DISK_WELL};
+use agent_common::{DiskEntry, PidSettings};
 use tracing::{debug, info, warn};
 
-use super::execute;
-use crate::config::Config;
+use crate::escape::escape;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::pressure::disks::DiskBoard;
+use crate::pressure::disks::Health;
+use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
-use crate::subjects::MapUpdate;
-
-mod disks;
-
-use disks::DiskCare;
+use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
+use crate::units::DeviceNumber;
 
 pub(super) struct Probes {
     kernel: Option<Kernel>,
     support: Support,
-    disks: DiskBoard,
-    care: DiskCare,
     lost: u64,
 }
 
 impl Probes {
-    /// Tells what runs, and hands the kernel the disks to watch.
-    pub(super) fn start(config: &Config, kernel: Option<Kernel>, support: &Support) -> Self {
-        tell(support);
-        let mut probes = Self {
+    /// Logs which probes run.
+    pub(super) fn start(kernel: Option<Kernel>, support: &Support) -> Self {
+        log_support(support);
+        Self {
             kernel,
             support: support.clone(),
-            disks: DiskBoard::default(),
-            care: DiskCare::new(config.disk_io.clone()),
             lost: 0,
-        };
-        probes.list_disks(config);
-        probes
+        }
     }
 
     /// Whether the kernel announces crossings of the pid threshold.
@@ -52,23 +48,81 @@ impl Probes {
         announced
     }
 
-    /// Writes to a map of the programs; without programs there is nothing to write to.
-    pub(super) fn write(&mut self, update: MapUpdate) {
-        if let Some(kernel) = &mut self.kernel {
-            execute::write(kernel, update);
+    /// Whether the completion probe judges disks.
+    pub(super) fn disk_probe(&self) -> DiskProbe {
+        if self.support.attached(Probe::DiskComplete) {
+            DiskProbe::Attached
+        } else {
+            DiskProbe::Missing
         }
     }
 
+    /// What the completion probe has of a disk; `None`: not read, or there are no programs.
+    pub(super) fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
+        let entry = self.kernel.as_ref()?.disk(device)?;
+        Some(match entry.state {
+            DISK_WELL => Health::Healthy,
+            DISK_FAILING => Health::Failing,
+            _ => Health::Slow,
+        })
+    }
+
+    /// Writes to a map of the programs, if there are programs, and answers the subject.
+    pub(super) fn write(&mut self, update: MapUpdate) -> Option<Input> {
+        let kernel = self.kernel.as_mut();
+        let (map, written) = match update {
+            MapUpdate::WatchDisks(disks) => {
+                let disks = self.watch(disks);
+                return Some(Input::Disk(DiskInput::Watched(disks)));
+            }
+            MapUpdate::PidLevels(levels) => (
+                "pid levels",
+                kernel.map(|kernel| kernel.set_pid_settings(settings(levels))),
+            ),
+            MapUpdate::EndPidState => ("pid state", kernel.map(Kernel::end_pid_state)),
+            MapUpdate::ForgetDisk(device) => {
+                ("disks", kernel.map(|kernel| kernel.forget_disk(device)))
+            }
+            MapUpdate::EndDiskState(device) => {
+                ("disks", kernel.map(|kernel| kernel.end_disk_state(device)))
+            }
+        };
+        if let Some(Err(err)) = written {
+            warn!(
+                map,
+                err = &err as &dyn Error,
+                "map of the probes not written"
+            );
+        }
+        None
+    }
+
+    /// Those of the disks that the kernel did not refuse.
+    fn watch(&mut self, disks: Vec<WatchedDisk>) -> Vec<WatchedDisk> {
+        let Some(kernel) = &mut self.kernel else {
+            return disks;
+        };
+        let accepted = |disk: &WatchedDisk| {
+            let entry = DiskEntry::new(nanos(disk.slow), nanos(disk.window));
+            let written = kernel.watch_disk(disk.device, entry).inspect_err(|err| {
+                let err = err as &dyn Error;
+                warn!(disk = %escape(&disk.name), err, "disk not watched");
+            });
+            written.is_ok()
+        };
+        disks.into_iter().filter(accepted).collect()
+    }
+
     /// What the kernel has counted, with one or two system calls for each number.
-    pub(super) fn figures(&self) -> ProbeCounters {
+    pub(super) fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
-        let disk = |(device, _)| Some((device, kernel.disk(device)?.histogram));
+        let disk = |device| Some((device, kernel.disk(device)?.histogram));
         ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),
-            disks: self.disks.watched().filter_map(disk).collect(),
+            disks: disks.filter_map(disk).collect(),
         }
     }
 
@@ -91,7 +145,20 @@ impl Probes {
     }
 }
 
-fn tell(support: &Support) {
+fn settings(levels: Option<PidLevels>) -> PidSettings {
+    levels.map_or_else(PidSettings::default, |levels| PidSettings {
+        high: levels.high,
+        low: levels.low,
+        trend_step: levels.trend_step,
+        pad: 0,
+    })
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn log_support(support: &Support) {
     info!(programs = support.tier(), "kernel line");
     let lacking = support.unavailable();
     for (probe, state) in &support.probes {
@@ -109,31 +176,6 @@ fn tell(support: &Support) {
                 info!(probe = name, %why, "not attached; the scope of a kill is inferred");
             }
             ProbeState::Missing(why) => debug!(probe = name, %why, "not attached"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::config::DiskIo;
-
-    pub(super) fn calm() -> Probes {
-        let settings = DiskIo {
-            solid_state_slow: Duration::from_millis(20),
-            rotational_slow: Duration::from_millis(100),
-            devices: BTreeMap::new(),
-            window: Duration::from_secs(1),
-        };
-        Probes {
-            kernel: None,
-            support: Support::all(),
-            disks: DiskBoard::default(),
-            care: DiskCare::new(settings),
-            lost: 0,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::blocking::Question;
 use super::pod_updates::node_events;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
-use crate::subjects::{IncidentInput, Input};
+use crate::subjects::{DiskInput, IncidentInput, Input};
 
 /// Ports below this need a right that is gone by now.
 const PRIVILEGED: u16 = 1024;
@@ -159,9 +159,6 @@ impl App {
         self.feed(Input::Incident(node_events), now);
         let config = &self.config;
         self.metering.set_per_pod(config.per_pod_metrics);
-        if self.probes.set_disk_limits(&config.disk_io) {
-            self.blocking.ask(Question::Disks);
-        }
         if let Some(reloading) = &self.reloading {
             (reloading.logging)(config.log_level, config.log_format);
         }
@@ -170,6 +167,8 @@ impl App {
             changes.applied.retain(|key| *key != "serve.address");
             changes.pending_restart.push("serve.address");
         }
+        let disks = DiskInput::Configured(self.config.disk_io.clone());
+        self.feed(Input::Disk(disks), now);
         self.configure_pids(now);
         // By the new thresholds, at once.
         self.sample(now, None);

@@ -6,6 +6,7 @@ use super::App;
 use super::blocking::{Question, Storage};
 use crate::clock::Now;
 use crate::pressure::deadline;
+use crate::subjects::{DiskInput, Input};
 
 /// The kubelet's grace for a node that comes up, during which it looks often whether it is ready.
 pub(super) const SETTLES: Duration = Duration::from_mins(2);
@@ -37,7 +38,9 @@ impl App {
         self.storage.next(&looks, &self.evaluator, now.boot);
         self.changed(&changes, None, now);
         self.ready_soon(known, now);
-        self.check_statistics(now);
+        // On the same helper thread, which is awake.
+        let soon = now.boot.plus(super::reporting::ALIGN);
+        self.feed(Input::Disk(DiskInput::StorageSampled { soon }), now);
     }
 
     /// A node whose storage is not known is not ready. At the start that is looked at often, and

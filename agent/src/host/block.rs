@@ -1,51 +1,34 @@
-//! Whole disks: what `/sys/block` says of them. Facts only; limits are decided elsewhere.
+//! Whole disks in `/sys/block`.
 
 use std::fs;
 
 use super::{HostError, HostRoot, parse_u64, present};
+use crate::reading::Disk;
 use crate::units::DeviceNumber;
 
-/// Disks that we list at most. The kernel's own window table holds no more.
-pub const MAX_DISKS: usize = 256;
-
-/// A disk whose requests the kernel stamps: see [`disks`] for what is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
-    /// Name under `/sys/block`, such as `nvme0n1`.
-    pub name: String,
-    /// `dev`.
-    pub device: DeviceNumber,
-    /// `queue/rotational`. Means nothing for a virtio disk, which says 1 whatever it is.
-    pub rotational: bool,
-    /// The disk is a virtio device, or behind one.
-    pub virtio: bool,
-    /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
-    pub iostats: bool,
-}
-
-/// The `stat` file: counters since the disk came, never reset. They stand still while `iostats` is
-/// off. Requests that ended with an error count as completed.
+/// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
+/// Failed requests count as completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounters {
     /// Reads completed.
     pub reads: u64,
-    /// Milliseconds that reads waited, added up over all of them.
+    /// Total milliseconds of reads.
     pub read_ms: u64,
     /// Writes completed.
     pub writes: u64,
-    /// Milliseconds that writes waited, added up over all of them.
+    /// Total milliseconds of writes.
     pub write_ms: u64,
-    /// Requests of every kind that the driver was given and has not answered.
+    /// Requests of every kind in flight.
     pub in_flight: u64,
-    /// Discards and flushes completed. Discards are among those in flight; flushes hold up writes.
+    /// Discards and flushes completed.
     pub others: u64,
 }
 
-/// Every whole disk that answers requests of its own, sorted by name.
+/// Lists the whole disks that process requests, sorted by name.
 ///
-/// Left out are the drivers that pass `bio`s on to other disks or to memory (ram, zram, dm, md,
-/// drbd, pmem, and `NVMe` multipath heads), loop, and removable media whose slowness is no news
-/// (optical, floppy). A disk that goes away while we look is left out too.
+/// Excluded are drivers that forward `bio`s to other disks or to memory (ram, zram, dm, md, drbd,
+/// pmem, and `NVMe` multipath heads), loop, slow removable media (optical, floppy), and disks that
+/// are removed meanwhile.
 pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     let dir = root.path("sys/block");
     let failed = |source| HostError::Read {
@@ -54,15 +37,15 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     };
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).map_err(failed)? {
-        // A name that is not UTF-8 is no name of a kernel driver.
+        // Names of kernel drivers are UTF-8.
         if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
-            && !is_excluded(&name)
+            && !Disk::is_excluded(&name)
         {
             names.push(name);
         }
     }
     names.sort_unstable();
-    names.truncate(MAX_DISKS);
+    names.truncate(Disk::MAX);
     let mut disks = Vec::new();
     for name in names {
         disks.extend(disk(root, name)?);
@@ -70,12 +53,12 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     Ok(disks)
 }
 
-/// Whether `iostats` of this disk is on now. `None`: the disk is gone.
+/// Whether `iostats` of this disk is on. `None`: the disk was removed.
 pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
     flag(root, name, "queue/iostats")
 }
 
-/// Completions, waiting times, and what is in flight. `None`: the disk is gone. About 10 µs a disk.
+/// Reads the counters. `None`: the disk was removed. About 10 µs per disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
     // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
     let columns = [0, 3, 4, 7, 8, 11, 15];
@@ -103,20 +86,20 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
     }))
 }
 
-/// One disk. `None`: it is gone, or one of those that [`disks`] leaves out.
+/// Reads one disk. `None`: it was removed, or [`disks`] excludes it.
 ///
 /// # Errors
 ///
-/// When one of its files cannot be read, or does not say what it should.
+/// If one of its files cannot be read or parsed.
 pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
-    if is_excluded(&name) {
+    if Disk::is_excluded(&name) {
         return Ok(None);
     }
-    // Only what issues requests has hardware queues; bio-based drivers have no such directory.
+    // Only request-based drivers have hardware queues.
     if !root.path(file(&name, "mq")).is_dir() {
         return Ok(None);
     }
-    // A path below an NVMe multipath head is hidden, and has no number.
+    // A path below an NVMe multipath head is hidden, without a device number.
     let Some(dev) = present(root.read_string(file(&name, "dev")))? else {
         return Ok(None);
     };
@@ -126,24 +109,11 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     Ok(Some(Disk {
         device,
         rotational: flag(root, &name, "queue/rotational")?.unwrap_or(false),
-        // Without the file nobody can have switched it off.
+        // Without the file it cannot be switched off.
         iostats: iostats(root, &name)?.unwrap_or(true),
         virtio: is_virtio(root, &name),
         name,
     }))
-}
-
-/// Whether [`disks`] leaves a disk out for its name alone.
-#[must_use]
-pub fn is_excluded(name: &str) -> bool {
-    const KINDS: [&str; 9] = [
-        "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
-    ];
-    KINDS.iter().any(|kind| {
-        // `sr0` and `md127`, also `md_d0`; not `sram` or a driver to come.
-        name.strip_prefix(kind)
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'))
-    })
 }
 
 fn is_virtio(root: &HostRoot, name: &str) -> bool {
@@ -225,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_disks_with_requests_of_their_own_are_listed() {
+    fn only_request_based_disks_are_listed() {
         let dir = Scratch::new();
         for (n, name) in [
             "vda",
@@ -265,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_a_disk() {
+    fn properties_of_a_disk() {
         let dir = Scratch::new();
         write_disk(&dir, "vda", "254:0\n");
         write_disk(&dir, "sda", "8:0\n");
@@ -306,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_named() {
+    fn an_error_names_the_malformed_file() {
         //          file          content, call
         let rows = [
             ("dev", "8"),
@@ -328,7 +298,7 @@ mod tests {
     fn counters_are_read_by_column() {
         let dir = Scratch::new();
         let root = dir.root();
-        assert_eq!(counters(&root, "sda").unwrap(), None, "gone");
+        assert_eq!(counters(&root, "sda").unwrap(), None, "removed");
 
         let stat = " 10 1 80 44 20 2 160 55 3 5 6 7 0 9 9 8 9\n";
         dir.write("sys/block/sda/stat", stat);
@@ -348,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_disk_is_read_as_in_the_list() {
+    fn a_single_disk_equals_its_entry_in_the_list() {
         let dir = Scratch::new();
         write_disk(&dir, "sda", "8:0");
         write_disk(&dir, "loop0", "7:0");

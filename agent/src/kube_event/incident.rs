@@ -227,7 +227,7 @@ impl ContainerLabel {
 mod tests {
     use super::*;
     use crate::kube_event::Period;
-    use crate::pods::List;
+    use crate::pods::ContainerList;
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
         Incident {
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn an_event_on_a_pod_names_the_container_as_far_as_it_is_known() {
         let id = "0123456789abcdef".to_owned();
-        let named = Container::new(List::Containers, "web").unwrap();
+        let named = Container::new(ContainerList::Containers, "web").unwrap();
         //  container, its part of the message, fieldPath
         let rows = [
             (None, "", None),

@@ -1,4 +1,4 @@
-//! Which kills an Event reports, so that the component that counts kills learns what became of each.
+//! The kills that an Event reports, so that the component that counts kills learns their outcome.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::pods::PodId;
 
-/// Whose counter of the kernel a kill is in.
+/// The counter of the kernel that contains a kill.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KillOwner {
-    /// The cgroup of all pods; which of them is not known.
+    /// The cgroup of all pods; the pod is unknown.
     Pods,
     /// The cgroup of one pod.
     Pod(PodId),
 }
 
-/// Kills that are reported together, by owner. Empty for Events about anything else.
+/// Kills that are reported together, by owner. Empty for other Events.
 ///
-/// Holds one number for each pod, so Events that are combined take no more room than the pods do.
+/// Contains one number per pod, so combined Events need no more room than the pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(KillOwner, u64)>", into = "Vec<(KillOwner, u64)>")]
 pub struct ReportedKills(BTreeMap<KillOwner, u64>);
 
 impl ReportedKills {
-    /// So many of one owner.
+    /// Kills of one owner.
     #[must_use]
     pub fn of(owner: KillOwner, kills: u64) -> Self {
         let mut all = Self::default();
@@ -39,7 +39,7 @@ impl ReportedKills {
         }
     }
 
-    /// Adds all of another.
+    /// Adds all kills of another.
     pub fn add_all(&mut self, other: Self) {
         for (owner, kills) in other.0 {
             self.add(owner, kills);
@@ -75,17 +75,17 @@ impl IntoIterator for ReportedKills {
     }
 }
 
-/// What became of kills that were recorded, since this was last taken.
+/// The outcome of recorded kills since the last call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillOutcomes {
-    /// The API server has them in an Event, or has refused that Event for good.
+    /// The API server has stored their Event, or rejected it permanently.
     pub acknowledged: ReportedKills,
-    /// Their Events were dropped: for lack of room, or after too many tries.
+    /// Their Events were dropped: for lack of room, or after too many attempts.
     pub dropped: ReportedKills,
 }
 
 impl KillOutcomes {
-    /// Whether nothing is new.
+    /// Whether there are no new outcomes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.acknowledged.is_empty() && self.dropped.is_empty()

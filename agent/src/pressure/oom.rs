@@ -1,7 +1,7 @@
-//! Whether an OOM kill says something about the node, or only about one container.
+//! Whether an OOM kill is evidence of node pressure, or concerns one container only.
 //!
-//! When in doubt: the Event, not the condition. An Event misleads one reader; a condition keeps pods
-//! off the node.
+//! If there is doubt, only an Event results: it misleads one reader at most, but a condition keeps
+//! pods off the node.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +9,34 @@ use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
 use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
 
-/// Below this share of the capacity memory counts as short, whatever the threshold is.
+/// Below this share of the capacity memory is short, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 
-/// `oom_control.order` of a kill that a person asked for by sysrq.
+/// `oom_control.order` of a kill requested by sysrq.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
 const SYSRQ_ORDER: i32 = -1;
 
-/// As much of one kill as its judgement needs.
+/// The part of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// Whose memory ran out.
     pub scope: OomScope<LimitOwner>,
-    /// How that is known.
+    /// How the scope is known.
     pub source: ScopeSource,
-    /// `None`: not told. Then a global kill needs the same proof by free memory as an inferred one.
+    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred one.
     pub constraint: Option<OomConstraint>,
-    /// Order of the allocation that failed; -1 for sysrq. `None`: not told.
+    /// Order of the allocation that failed; -1 for sysrq; `None`: unknown.
     pub order: Option<i32>,
 }
 
-/// Whether a counter of limit hits moved in any memory cgroup of the victim or above it: `oom` of
-/// `memory.events`. A global kill moves none.
+/// Whether the counter of limit hits (`oom` of `memory.events`) increased in the victim's memory
+/// cgroup or an ancestor. A global kill increases none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitCounters {
-    /// At least one did.
+    /// At least one increased.
     Moved,
-    /// All were read before and after, and none did.
+    /// All were read before and after, and none increased.
     Still,
     /// At least one could not be compared.
     Unknown,
@@ -45,23 +45,23 @@ pub enum LimitCounters {
 /// How much memory was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RemainingMemory {
-    /// `memory.available`; `None` where it could not be read.
+    /// `memory.available`; `None` if it could not be read.
     pub memory: Option<Reading>,
     /// The highest threshold on `memory.available`, if any.
     pub threshold: Option<ThresholdValue>,
 }
 
-/// What a kill does beside its Event.
+/// What a kill causes in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillVerdict {
-    /// `MemoryPressure` at once, held for the transition period.
+    /// `MemoryPressure` at once, for the transition period.
     NodePressure {
-        /// On what grounds.
+        /// The evidence.
         why: Grounds,
     },
     /// Nothing.
     EventOnly {
-        /// What speaks against node pressure.
+        /// Why the kill is not node pressure.
         why: Doubt,
     },
 }
@@ -103,7 +103,7 @@ impl Doubt {
     }
 }
 
-/// Why a kill is the node's business.
+/// Why a kill is node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grounds {
     /// The machine is out of memory.
@@ -112,28 +112,28 @@ pub enum Grounds {
     PodsLimit,
 }
 
-/// Why a kill is not, or not surely, the node's business.
+/// Why a kill is not, or not certainly, node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doubt {
-    /// A limit that is not the node's was reached.
+    /// A limit below the node's was reached.
     LocalLimit(LimitOwner),
-    /// Only the nodes of one cpuset were full.
+    /// Only the memory nodes of one cpuset were full.
     Cpuset,
-    /// Only what one memory policy allows was full.
+    /// Only the memory nodes that a memory policy allows were full.
     MemoryPolicy,
-    /// Somebody asked for it.
+    /// A person requested it.
     Sysrq,
-    /// The kernel says that a cgroup bounded it, so its scope cannot be global.
+    /// The scope is global, but the kernel reports the constraint of a cgroup.
     Contradictory,
-    /// The scope is inferred, and some cgroup counted a limit hit.
+    /// The scope is inferred, and a cgroup counted a limit hit.
     LimitCounterMoved,
     /// The scope is inferred, and the cgroups' counters could not be compared.
     LimitCountersUnknown,
-    /// The kernel's log tells of a limit, and no cgroup counted a hit.
+    /// The kernel log reports a limit, but no cgroup counted a hit.
     LimitCountersStill,
     /// Memory is not short.
     MemoryLeft,
-    /// Nobody knows whether memory is short.
+    /// It is unknown whether memory is short.
     MemoryUnread,
 }
 
@@ -162,8 +162,8 @@ pub enum MissingEvidence {
 /// What is missing, only if it has a say: a kill is reported in less time than reading it takes.
 pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
-        OomScope::Memcg(owner) => judge_memcg(kill, owner, evidence),
-        OomScope::Global | OomScope::Unknown => judge_global(kill, evidence),
+        OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
+        OomScope::Global | OomScope::Unknown => verdict_on_global(kill, evidence),
     };
     Ok(match grounds? {
         Ok(why) => KillVerdict::NodePressure { why },
@@ -171,7 +171,7 @@ pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvi
     })
 }
 
-fn judge_memcg(
+fn verdict_on_memcg(
     kill: &Kill,
     owner: LimitOwner,
     evidence: &Evidence,
@@ -179,8 +179,8 @@ fn judge_memcg(
     if kill.order == Some(SYSRQ_ORDER) {
         return Ok(Err(Doubt::Sysrq));
     }
-    // A victim that was at its own limit when the machine ran out: the inference is wrong, and the
-    // counters show it.
+    // The victim was at a limit of its own cgroup when the machine ran out of memory: the inference
+    // is wrong, as the counters show.
     if kill.source != ScopeSource::Exact && evidence.counters()? == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
             return Ok(Err(Doubt::LimitCountersStill));
@@ -197,7 +197,7 @@ fn judge_memcg(
     })
 }
 
-fn judge_global(
+fn verdict_on_global(
     kill: &Kill,
     evidence: &Evidence,
 ) -> Result<Result<Grounds, Doubt>, MissingEvidence> {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_surely_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
+    fn only_a_confirmed_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
         use LimitCounters::{Moved, Still, Unknown};
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
         use ScopeSource::{Exact, Inferred, Logged};
@@ -323,8 +323,8 @@ mod tests {
         let rows = [
             ("exact, unconstrained: memory does not matter",
                 constrained(OomConstraint::None, Exact), evidence(Unknown, plenty), global),
-            ("exact, constraint not told, memory short", kill(OomScope::Global, Exact), evidence(Moved, short), global),
-            ("exact, constraint not told, memory left",
+            ("exact, constraint unknown, memory short", kill(OomScope::Global, Exact), evidence(Moved, short), global),
+            ("exact, constraint unknown, memory left",
                 kill(OomScope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("exact, in a cpuset",
                 constrained(OomConstraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
@@ -358,7 +358,7 @@ mod tests {
                 constrained(OomConstraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
             ("logged, under a memory policy",
                 constrained(OomConstraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
-            ("logged, not told what ran out",
+            ("logged, constraint unknown",
                 kill(OomScope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
             ("logged, at the pods limit", at(PodsCgroup, Logged), evidence(Moved, plenty), pods),
             ("logged, at the pods limit, counters unknown", at(PodsCgroup, Logged), evidence(Unknown, plenty), pods),

@@ -276,7 +276,7 @@ impl Incidents {
         let is_under_way = |read: &&LastRead| matches!(read, LastRead::UnderWay { .. });
         let under_way = self.reads.values().filter(is_under_way).count();
         let full = MAX_READS <= under_way || MAX_REMEMBERED <= self.reads.len();
-        if full || !self.index.is_there(&pod.uid) {
+        if full || !self.index.exists(&pod.uid) {
             return false;
         }
         let under_way = LastRead::UnderWay { asked: now };
@@ -289,12 +289,12 @@ impl Incidents {
     fn containers_read(&mut self, uid: &str, read: ContainersRead, now: BootNanos) {
         let pause = match read {
             ContainersRead::Found(containers) => {
-                self.index.know(uid, containers);
+                self.index.set_containers(uid, containers);
                 READ_AGAIN
             }
             ContainersRead::Failed => READ_AGAIN,
             ContainersRead::Forbidden => {
-                if self.index.is_there(uid) && !std::mem::replace(&mut self.warned, true) {
+                if self.index.exists(uid) && !std::mem::replace(&mut self.warned, true) {
                     self.effects
                         .push(Effect::Log(Decision::ContainersForbidden));
                 }
@@ -366,7 +366,7 @@ impl Incidents {
 
     fn count_kills(&mut self, incident: &Incident, pod: &Pod) {
         let kills = incident.new_kills();
-        if self.index.is_there(&pod.uid) {
+        if self.index.exists(&pod.uid) {
             self.effects.push(Effect::Log(Decision::PodKilled {
                 namespace: pod.namespace.clone(),
                 name: pod.name.clone(),

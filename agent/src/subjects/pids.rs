@@ -27,7 +27,7 @@ pub enum PidInput {
     Configured {
         /// All thresholds of the policy.
         thresholds: Vec<Threshold>,
-        /// Pids that the machine can hold; `None`: not read.
+        /// PidWatch that the machine can hold; `None`: not read.
         capacity: Option<u64>,
     },
     /// The kernel reported on which side of the level the ids are.
@@ -79,7 +79,7 @@ enum ForkProbe {
 
 /// The pids of the node.
 #[derive(Debug)]
-pub struct Pids {
+pub struct PidWatch {
     probe: ForkProbe,
     /// In tasks. `None`: there is no threshold, or the capacity is not known.
     levels: Option<PidLevels>,
@@ -88,7 +88,7 @@ pub struct Pids {
     refuted: Option<BootNanos>,
 }
 
-impl Default for Pids {
+impl Default for PidWatch {
     fn default() -> Self {
         Self {
             probe: ForkProbe::Armed,
@@ -99,7 +99,7 @@ impl Default for Pids {
     }
 }
 
-impl Pids {
+impl PidWatch {
     /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: PidInput, now: Now) -> Vec<Effect> {
         match input {
@@ -155,7 +155,7 @@ impl Pids {
     }
 
     fn counted(&mut self, ids: u32, tasks: Option<u64>) -> Vec<Effect> {
-        let excess = tasks.map(|tasks| self.excess.seen(ids, tasks));
+        let excess = tasks.map(|tasks| self.excess.observed(ids, tasks));
         match excess {
             Some(excess) if excess != self.excess => {
                 self.excess = excess;
@@ -218,10 +218,10 @@ mod tests {
         Now { boot, wall }
     }
 
-    fn pids(levels: Option<PidLevels>) -> Pids {
-        Pids {
+    fn pids(levels: Option<PidLevels>) -> PidWatch {
+        PidWatch {
             levels,
-            ..Pids::default()
+            ..PidWatch::default()
         }
     }
 
@@ -386,7 +386,7 @@ mod tests {
             (configured(Some(40_000)), vec!["39011"], "a larger machine"),
             (configured(None), vec!["off"], "the capacity is not known"),
         ];
-        let mut pids = Pids::default();
+        let mut pids = PidWatch::default();
         for (input, expected, name) in script {
             let effects = pids.on(input, now(START));
             assert_eq!(writes(&effects), owned(&expected), "{name}");

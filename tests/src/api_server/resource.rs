@@ -1,4 +1,4 @@
-//! The resources that the server knows, and where a path leads.
+//! The resources that the server knows, and their paths.
 
 use super::failure::Failure;
 
@@ -112,7 +112,7 @@ impl Resource {
         }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`, as messages say it.
+    /// `nodes` or `leases.coordination.k8s.io`, as in messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_owned()

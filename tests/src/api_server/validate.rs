@@ -1,4 +1,4 @@
-//! The validation that has bitten others: quantities, events, leases.
+//! Validation that other agents have failed: quantities, events, leases.
 
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ fn node(object: &Value) -> Causes {
     causes
 }
 
-// Lengths are looked at only in events of the new style, which carry an eventTime.
+// Lengths are checked only in events of the new style, which have an eventTime.
 //
 // https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/apis/core/validation/events.go
 fn event(object: &Value) -> Causes {

@@ -1,4 +1,4 @@
-//! Speaks for the kernel: fills records as the probes do, and sends what the agent's own decoder
+//! Simulates the kernel: fills records like the probes, and sends what the agent's decoder
 //! makes of their bytes.
 
 use std::fs;
@@ -20,7 +20,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::host_root::MadeUpHost;
 
-/// One process that the kernel kills for want of memory.
+/// One process that the kernel OOM-kills.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill<'a> {
     /// Name and process id of the victim.
@@ -111,7 +111,7 @@ impl Kernel {
         .await;
     }
 
-    /// A process is killed, told by a record that the test changes before it is sent.
+    /// A process is killed; the test changes its record before it is sent.
     pub async fn oom_kill_with(&self, kill: Kill<'_>, change: impl FnOnce(&mut OomKill)) {
         let mut record = self.record(kill);
         change(&mut record);
@@ -178,8 +178,8 @@ impl Kernel {
         .await;
     }
 
-    /// What is told by something else than a ring.
-    pub async fn tell(&self, record: Record) {
+    /// A record from another source than a ring.
+    pub async fn send_record(&self, record: Record) {
         let read = self.clock.now().boot;
         let record = Ok(record);
         let sent = self.send.send(Received { read, record }).await;

@@ -1,9 +1,9 @@
-//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each serves as many checks
-//! as go together.
+//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each runs as many checks
+//! as are compatible.
 
 /// One way to boot a kernel.
 pub struct Boot {
-    /// What PID 1 is told to run, by `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
+    /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
     pub plan: &'static str,
     /// More of the kernel's command line.
     pub kernel_line: &'static str,

@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::kube_event::{Involved, KillOwner, Occurrence, Period, UnidentifiedKills};
-use crate::pods::{Container, List, PodId};
+use crate::pods::{Container, ContainerList, PodId};
 
 use IncidentInput as In;
 
@@ -51,7 +51,10 @@ fn present(uid: &str) -> In {
 
 fn named(uid: &str, id: &str) -> In {
     let mut containers = Containers::default();
-    containers.add(id, Container::new(List::Containers, "web").unwrap());
+    containers.add(
+        id,
+        Container::new(ContainerList::Containers, "web").unwrap(),
+    );
     In::Containers {
         uid: uid.into(),
         read: ContainersRead::Found(containers),

@@ -1,0 +1,128 @@
+//! The log line of each decision of a subject.
+
+use tracing::{debug, info, warn};
+
+use crate::escape::escape;
+use crate::kube_event::Finding;
+use crate::pressure::disks::Health;
+use crate::record::{DiskAction, Side};
+use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
+use crate::subjects::{Decision, DiskDecision};
+use crate::units::DeviceNumber;
+
+pub(super) fn log(decision: Decision) {
+    match decision {
+        Decision::PidLevelCrossed { side, ids, tasks } => {
+            let over = side == Side::Over;
+            debug!(ids, tasks, over, "pid level crossed");
+        }
+        Decision::Disk(decision) => disk(decision),
+        Decision::KillFound(finding) => log_kill(&finding),
+        // They have metrics.
+        Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
+        Decision::ContainersForbidden => {
+            warn!("Events name containers by their ids; allow this identity to get pods");
+        }
+        Decision::ForksRefused {
+            cgroup,
+            forks,
+            limit,
+        } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
+        Decision::LargestPods(pods) => {
+            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
+            let pods: Vec<String> = pods.iter().map(text).collect();
+            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        }
+        Decision::KillsReportedByNumber { cgroup, kills } => {
+            info!(
+                cgroup,
+                kills, "OOM kills without a record, reported by number"
+            );
+        }
+        Decision::KillLogEnded => warn!(
+            "the kernel's log has ended; OOM kills are reported by the counters of the cgroups from \
+             now on, without their victims"
+        ),
+        Decision::KillCountersFailed => {
+            warn!("the cgroups' counters of OOM kills cannot be read");
+        }
+        Decision::StateOfOtherBoot => {
+            info!("the state file is of another boot, and is not used");
+        }
+    }
+}
+
+fn disk(decision: DiskDecision) {
+    match decision {
+        DiskDecision::Announced(change) => {
+            let action = match change.action {
+                DiskAction::Added => "added",
+                DiskAction::Removed => "removed",
+                DiskAction::Changed => "changed",
+            };
+            info!(disk = %escape(&change.name), device = %change.device, action, "disk announced");
+        }
+        DiskDecision::Reported { device, report } => reported(device, report),
+        DiskDecision::Watched(disk) => {
+            let slow_us = disk.slow.as_micros();
+            info!(disk = %escape(&disk.name), slow_us, "disk watched");
+        }
+        DiskDecision::TooMany { name } => {
+            warn!(disk = %escape(&name), "too many disks; this one is not watched");
+        }
+        DiskDecision::StatisticsOff { name } => warn!(
+            disk = %escape(&name),
+            "I/O statistics are off, so the latency of this disk is unknown; write 1 to \
+             /sys/block/<disk>/queue/iostats, which takes effect within ten seconds"
+        ),
+        DiskDecision::Unwatched {
+            device,
+            name,
+            reason,
+        } => {
+            let reason = match reason {
+                UnwatchReason::Removed => "removed",
+                UnwatchReason::StatisticsOff => "I/O statistics are off",
+            };
+            info!(%device, disk = %escape(&name), reason, "disk not watched any more");
+        }
+        DiskDecision::HealthChanged {
+            device,
+            name,
+            health,
+        } => {
+            let health = match health {
+                Health::Healthy => "healthy",
+                Health::Slow => "slow",
+                Health::Stalled => "stalled",
+                Health::Failing => "failing",
+            };
+            info!(%device, disk = %escape(&name), health, "health of a disk changed");
+        }
+    }
+}
+
+fn log_kill(finding: &Finding) {
+    let (effect, reason) = finding.verdict.as_strs();
+    info!(
+        victim = finding.victim.0,
+        comm = finding.comm,
+        cgroup = finding.cgroup.as_deref(),
+        limiting = finding.limiting(),
+        effect,
+        reason,
+        "process OOM-killed"
+    );
+}
+
+fn reported(device: DeviceNumber, report: DiskReport) {
+    let in_window = |window: Window, health| {
+        let Window { total, slow, max } = window;
+        info!(%device, health, total, slow, max_ms = max.as_millis(), "disk reported");
+    };
+    match report {
+        DiskReport::Slow(window) => in_window(window, "slow"),
+        DiskReport::Healthy(window) => in_window(window, "healthy"),
+        DiskReport::Errors => info!(%device, "disk errors reported"),
+    }
+}

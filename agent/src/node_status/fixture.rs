@@ -1,0 +1,110 @@
+//! A ready node without pressure, on which the tests of this module are based.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use super::nodepulse_condition::NodepulseCondition;
+use super::{Allocation, CompanionFacts, Condition, Disks, Facts, Runtime, Shutdown, Status};
+use crate::clock::{BootNanos, Now};
+use crate::pressure::Pressure;
+use crate::pressure::threshold::ThresholdValue;
+use crate::reading::{HugePages, InterfaceAddress, Machine, Network, Resource};
+use crate::units::Bytes;
+
+/// Two minutes after boot, and some milliseconds into a second.
+pub fn now() -> Now {
+    Now {
+        boot: BootNanos(120_000_000_000),
+        wall: wall(1_800_000_000) + Duration::from_millis(678),
+    }
+}
+
+/// Seconds since the epoch, as a time of day.
+pub fn wall(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// An address of an interface that is up.
+pub fn on(interface: &str, ip: &str) -> InterfaceAddress {
+    InterfaceAddress {
+        interface: interface.to_owned(),
+        up: true,
+        loopback: false,
+        point_to_point: false,
+        ip: ip.parse().unwrap(),
+    }
+}
+
+/// Addresses as in a resolver's answer or a flag.
+pub fn ips(of: &[&str]) -> Vec<IpAddr> {
+    of.iter().map(|ip| ip.parse().unwrap()).collect()
+}
+
+/// A condition as the API server has it, changed and computed at second 1,000,000,000.
+pub fn stored(type_: &str, status: Status, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: wall(1_000_000_000),
+        last_heartbeat_time: wall(1_000_000_000),
+    }
+}
+
+/// 8 CPUs, 16 GiB with 64 huge pages of 2 MiB, 100 GB of disk, no pressure, no runtime needed.
+pub fn facts() -> Facts {
+    Facts {
+        hostname: "worker-1".to_owned(),
+        node_ips: Vec::new(),
+        network: Network {
+            addresses: vec![on("eth0", "192.0.2.7")],
+            default_v4: Some(vec!["eth0".to_owned()]),
+            default_v6: Vec::new(),
+            resolved: Vec::new(),
+        },
+        machine: Machine {
+            machine_id: "machine".to_owned(),
+            system_uuid: "system".to_owned(),
+            boot_id: "boot".to_owned(),
+            kernel_version: "6.12.0".to_owned(),
+            os_image: "Debian GNU/Linux 13 (trixie)".to_owned(),
+            cpus: 8,
+            memory: Bytes::from_kib(16 << 20),
+            swap: Bytes::default(),
+            huge_pages: vec![HugePages {
+                page_size: Bytes::from_kib(2048),
+                pages: 64,
+            }],
+        },
+        ephemeral_storage: Some(Bytes::from_bytes(100_000_000_000)),
+        volumes: None,
+        allocation: Allocation {
+            max_pods: 110,
+            pods_per_core: 0,
+            volume_limits: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            memory_threshold: Some(ThresholdValue::Quantity(100 << 20)),
+            nodefs_threshold: None,
+        },
+        kubelet_version: "v1.36.1+nodepulse.0.1.0".to_owned(),
+        runtime: Runtime::NotNeeded,
+        kubelet_port: None,
+        pressures: Resource::ALL
+            .into_iter()
+            .map(|resource| (resource, Pressure::Normal))
+            .collect(),
+        lost: BTreeMap::new(),
+        disks: Disks::default(),
+        stalls: BTreeMap::new(),
+        shutdown: Shutdown::NotAnnounced,
+        companion: CompanionFacts {
+            checks: NodepulseCondition::ALL.into(),
+            kills: Pressure::Normal,
+            pods_cgroup: "/kubepods".to_owned(),
+            stall_threshold: 40.0,
+            ..CompanionFacts::default()
+        },
+    }
+}

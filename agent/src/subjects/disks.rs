@@ -1,0 +1,477 @@
+//! The disks of the node: which ones are watched, and which of them are unhealthy.
+//!
+//! The completion probe reports disks that become slow or return errors. It can neither end a state
+//! when I/O stops nor see a hang, so the counters of an unhealthy disk are sampled. Without the
+//! probe, or without a trigger that reports tasks waiting for I/O, all disks are sampled
+//! periodically.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect, FactChange, MapUpdate, PressureInput, Query};
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::DiskIo;
+use crate::node_status::Disks;
+use crate::pressure::deadline::LONGEST;
+use crate::pressure::disks::{DiskBoard, Health};
+use crate::reading::Disk;
+use crate::record::{DiskAction, DiskChange};
+use crate::units::DeviceNumber;
+
+mod input;
+mod listing;
+
+pub use input::{CountersRead, DiskCounters, DiskInput, DiskReport, Window};
+pub use listing::{Unwatched, WatchedDisk};
+
+use listing::Listing;
+
+/// A query about disks. Answered by a helper thread, since a hung disk can block it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskQuery {
+    /// All disks.
+    List,
+    /// One disk, which the kernel announced.
+    Find(DiskChange),
+    /// Whether I/O statistics of a disk are on, so that a report that it is slow counts.
+    Statistics {
+        /// The disk.
+        device: DeviceNumber,
+        /// Its name under `/sys/block`.
+        name: String,
+        /// Of the report.
+        stamp: Stamp,
+    },
+    /// The counters of these disks.
+    Counters(Vec<(DeviceNumber, String)>),
+    /// Whether I/O statistics of any of these disks were switched: by name, with what is known.
+    Switched(Vec<(String, bool)>),
+}
+
+/// A decision about a disk, to be logged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskDecision {
+    /// The kernel announced a change.
+    Announced(DiskChange),
+    /// The probe reported.
+    Reported {
+        /// The disk.
+        device: DeviceNumber,
+        /// What it reported.
+        report: DiskReport,
+    },
+    /// A disk is watched from now on.
+    Watched(WatchedDisk),
+    /// There are too many disks to watch this one.
+    TooMany {
+        /// Its name.
+        name: String,
+    },
+    /// I/O statistics of a disk are off.
+    StatisticsOff {
+        /// Its name.
+        name: String,
+    },
+    /// A disk is not watched any more.
+    Unwatched {
+        /// The disk.
+        device: DeviceNumber,
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: UnwatchReason,
+    },
+    /// The health of a disk changed with a sample.
+    HealthChanged {
+        /// The disk.
+        device: DeviceNumber,
+        /// Its name.
+        name: String,
+        /// From now on.
+        health: Health,
+    },
+}
+
+/// Why a disk is not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnwatchReason {
+    /// It was removed.
+    Removed,
+    /// Its I/O statistics are off.
+    StatisticsOff,
+}
+
+/// Whether the completion probe is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskProbe {
+    /// It reports slow disks and errors.
+    Attached,
+    /// Disks are judged by their counters.
+    Missing,
+}
+
+/// Whether a trigger reports that tasks wait for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IoTrigger {
+    /// It does.
+    Set,
+    /// There is none.
+    Missing,
+}
+
+/// When the counters of the disks are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Schedule {
+    /// While a disk is unhealthy or suspected: probe and trigger report the rest.
+    OnReport,
+    /// All disks, periodically.
+    Periodic { next: BootNanos },
+}
+
+/// The helper thread takes one sample at a time: the answer can take long.
+///
+/// ```text
+/// Idle ──an unhealthy disk is due, the period is over, or tasks wait──► InProgress
+///   ▲                                                                       │
+///   └────────────────────────── answered, or timed out ─────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sampling {
+    Idle,
+    InProgress,
+}
+
+/// The check whether I/O statistics were switched, which nothing announces.
+///
+/// ```text
+///         storage was sampled, and it is due
+/// Due ──────────────────────────────────────► InProgress
+///  ▲                                               │
+///  └── answered: next a sampling period after ─────┘
+///      the query; if switched, list the disks
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StatisticsCheck {
+    Due { at: BootNanos },
+    InProgress { next: BootNanos },
+}
+
+/// The disks of the node.
+#[derive(Debug)]
+pub struct DiskWatch {
+    settings: DiskIo,
+    probe: DiskProbe,
+    board: DiskBoard,
+    listing: Listing,
+    /// Names of disks whose I/O statistics are off.
+    unmeasured: BTreeSet<String>,
+    schedule: Schedule,
+    sampling: Sampling,
+    statistics: StatisticsCheck,
+    /// A disk that was unhealthy is not watched any more. Not published yet.
+    unwatched: Option<Unwatched>,
+    started: bool,
+}
+
+impl DiskWatch {
+    /// Without any disk: the first list is an input.
+    #[must_use]
+    pub fn new(settings: DiskIo, probe: DiskProbe, trigger: IoTrigger, now: BootNanos) -> Self {
+        Self {
+            listing: Listing::new(settings.window, now),
+            settings,
+            probe,
+            board: DiskBoard::default(),
+            unmeasured: BTreeSet::new(),
+            schedule: match (probe, trigger) {
+                (DiskProbe::Attached, IoTrigger::Set) => Schedule::OnReport,
+                (DiskProbe::Missing, _) | (_, IoTrigger::Missing) => {
+                    Schedule::Periodic { next: BootNanos(0) }
+                }
+            },
+            sampling: Sampling::Idle,
+            statistics: StatisticsCheck::Due { at: BootNanos(0) },
+            unwatched: None,
+            started: false,
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: DiskInput, now: Now) -> Vec<Effect> {
+        let now = now.boot;
+        match input {
+            DiskInput::Listed(found) => self.listed(found, now),
+            DiskInput::Announced(change) => self.announced(change, now),
+            DiskInput::AnnouncementsLost => vec![query(DiskQuery::List)],
+            DiskInput::Found { change, disk } => self.found(&change, disk, now),
+            DiskInput::Watched(disks) => self.watched_by_kernel(disks),
+            DiskInput::Reported {
+                device,
+                report,
+                stamp,
+            } => self.reported(device, report, stamp, now),
+            DiskInput::Confirmed {
+                device,
+                valid,
+                probe,
+                stamp,
+            } => {
+                let mut effects = Vec::new();
+                if self.confirmed(device, valid, probe, now, &mut effects) {
+                    effects.extend(self.publish(Some(stamp)));
+                }
+                effects
+            }
+            DiskInput::Sampled(disks) => self.sampled(disks, now),
+            DiskInput::StatisticsChecked { switched } => self.statistics_checked(switched),
+            DiskInput::IoStalled => {
+                self.board.suspect();
+                self.sample_all().into_iter().collect()
+            }
+            DiskInput::StorageSampled { soon } => self.check_statistics(now, soon),
+            DiskInput::Tick { soon } => self.tick(now, soon),
+            DiskInput::Configured(settings) => {
+                let changed = self.settings != settings;
+                self.settings = settings;
+                let list = changed.then(|| query(DiskQuery::List));
+                list.into_iter().collect()
+            }
+            DiskInput::Started => {
+                self.started = true;
+                self.publish(None)
+            }
+        }
+    }
+
+    /// When an unhealthy or suspected disk is due, or a disk that was announced too early.
+    #[must_use]
+    pub fn due(&self) -> Option<BootNanos> {
+        let both = [self.board.sample_at(), self.listing.retry_at()];
+        both.into_iter().flatten().min()
+    }
+
+    /// Name of a watched disk.
+    #[must_use]
+    pub fn name(&self, device: DeviceNumber) -> Option<&str> {
+        self.board.name(device)
+    }
+
+    /// Every watched disk.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceNumber> {
+        self.board.watched().map(|(device, _)| device)
+    }
+
+    fn announced(&mut self, change: DiskChange, now: BootNanos) -> Vec<Effect> {
+        let mut effects = vec![log(DiskDecision::Announced(change.clone()))];
+        let removed = change.action == DiskAction::Removed;
+        if !removed && !Disk::is_excluded(&change.name) {
+            effects.push(query(DiskQuery::Find(change)));
+            return effects;
+        }
+        if removed {
+            self.unmeasured.remove(&change.name);
+        }
+        if removed && self.board.name(change.device).is_some() {
+            self.forget(change.device, now, &mut effects);
+        }
+        // Also if it was healthy: it may have been the last one that could be watched.
+        effects.extend(self.publish(None));
+        effects
+    }
+
+    fn reported(
+        &mut self,
+        device: DeviceNumber,
+        report: DiskReport,
+        stamp: Stamp,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let mut effects = vec![log(DiskDecision::Reported { device, report })];
+        let health = match report {
+            DiskReport::Slow(_) => {
+                let name = self.board.name(device).map(str::to_owned);
+                effects.extend(name.map(|name| {
+                    query(DiskQuery::Statistics {
+                        device,
+                        name,
+                        stamp,
+                    })
+                }));
+                return effects;
+            }
+            DiskReport::Healthy(_) => Health::Healthy,
+            // Errors need no start times.
+            DiskReport::Errors => Health::Failing,
+        };
+        if self.board.set_health(device, health, now) {
+            effects.extend(self.publish(Some(stamp)));
+        }
+        effects
+    }
+
+    /// Whether the requests of a disk that was reported as slow carry their start times is known
+    /// now. Returns whether what is known of the disk changed.
+    fn confirmed(
+        &mut self,
+        device: DeviceNumber,
+        valid: bool,
+        probe: Option<Health>,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(name) = self.board.name(device).map(str::to_owned) else {
+            return false;
+        };
+        if !valid {
+            return self.statistics_off(device, &name, now, effects);
+        }
+        probe != Some(Health::Healthy) && self.board.set_health(device, Health::Slow, now)
+    }
+
+    fn sampled(&mut self, disks: Vec<DiskCounters>, now: BootNanos) -> Vec<Effect> {
+        self.sampling = Sampling::Idle;
+        let mut effects = Vec::new();
+        let mut changed = false;
+        for disk in disks {
+            changed |= match disk.counters {
+                CountersRead::Read(sample) => {
+                    let probe = self.by_probe(disk.device, disk.probe);
+                    let health = self.board.apply_sample(disk.device, sample, probe, now);
+                    if let Some(health) = health {
+                        self.health_changed(&disk, health, &mut effects);
+                    }
+                    health.is_some()
+                }
+                CountersRead::Removed => self.forget(disk.device, now, &mut effects),
+                CountersRead::Failed => false,
+            };
+        }
+        if changed {
+            effects.extend(self.publish(None));
+        }
+        effects
+    }
+
+    /// What the probe has of a disk; `None` without the probe. If its map cannot be read, the last
+    /// known health applies.
+    fn by_probe(&self, device: DeviceNumber, read: Option<Health>) -> Option<Health> {
+        match (self.probe, read) {
+            (DiskProbe::Missing, _) => None,
+            (DiskProbe::Attached, Some(health)) => Some(health),
+            (DiskProbe::Attached, None) => match self.board.health(device)? {
+                Health::Stalled => Some(Health::Slow),
+                known @ (Health::Healthy | Health::Slow | Health::Failing) => Some(known),
+            },
+        }
+    }
+
+    fn health_changed(&self, disk: &DiskCounters, health: Health, effects: &mut Vec<Effect>) {
+        let device = disk.device;
+        effects.push(log(DiskDecision::HealthChanged {
+            device,
+            name: self.board.name(device).unwrap_or_default().to_owned(),
+            health,
+        }));
+        let ended = health == Health::Healthy;
+        if ended && self.by_probe(device, disk.probe) != Some(Health::Healthy) {
+            effects.push(Effect::Map(MapUpdate::EndDiskState(device)));
+        }
+    }
+
+    fn tick(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {
+        let list = self.listing.due(now, soon);
+        let list = list.then(|| query(DiskQuery::List));
+        let sample = match &mut self.schedule {
+            Schedule::Periodic { next } if *next <= soon => {
+                *next = now.plus(LONGEST);
+                self.sample_all()
+            }
+            Schedule::Periodic { .. } | Schedule::OnReport => {
+                let due = self.board.sample_at().is_some_and(|at| at <= now);
+                let disks = due.then(|| self.board.begin_sampling(now));
+                disks.and_then(|disks| self.sample(disks))
+            }
+        };
+        list.into_iter().chain(sample).collect()
+    }
+
+    fn sample_all(&mut self) -> Option<Effect> {
+        let all = self.board.watched();
+        let all = all.map(|(device, name)| (device, name.to_owned()));
+        let all = all.collect();
+        self.sample(all)
+    }
+
+    fn sample(&mut self, disks: Vec<(DeviceNumber, String)>) -> Option<Effect> {
+        if self.sampling == Sampling::InProgress || disks.is_empty() {
+            return None;
+        }
+        self.sampling = Sampling::InProgress;
+        Some(query(DiskQuery::Counters(disks)))
+    }
+
+    fn check_statistics(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {
+        match self.statistics {
+            StatisticsCheck::Due { at } if at <= soon => {}
+            StatisticsCheck::Due { .. } | StatisticsCheck::InProgress { .. } => return Vec::new(),
+        }
+        let on = self.board.watched();
+        let on = on.map(|(_, name)| (name.to_owned(), true));
+        let off = self.unmeasured.iter().map(|name| (name.clone(), false));
+        let known: Vec<_> = on.chain(off).collect();
+        if known.is_empty() {
+            return Vec::new();
+        }
+        let next = now.plus(LONGEST);
+        self.statistics = StatisticsCheck::InProgress { next };
+        vec![query(DiskQuery::Switched(known))]
+    }
+
+    fn statistics_checked(&mut self, switched: bool) -> Vec<Effect> {
+        if let StatisticsCheck::InProgress { next } = self.statistics {
+            self.statistics = StatisticsCheck::Due { at: next };
+        }
+        let list = switched.then(|| query(DiskQuery::List));
+        list.into_iter().collect()
+    }
+
+    /// Publishes what is known of the disks, as fact and for the evaluation.
+    fn publish(&mut self, stamp: Option<Stamp>) -> Vec<Effect> {
+        if !self.started {
+            return Vec::new();
+        }
+        let disks = Disks {
+            slow: self.board.named(Health::Slow),
+            stalled: self.board.named(Health::Stalled),
+            failing: self.board.named(Health::Failing),
+            unwatched: self.unmeasured.iter().cloned().collect(),
+        };
+        let judged = PressureInput::Disks {
+            known: self.is_measured().then(|| disks.clone()),
+            unwatched: self.unwatched.take(),
+            stamp,
+        };
+        vec![
+            Effect::Fact(FactChange::Disks(disks)),
+            Effect::Pressure(judged),
+        ]
+    }
+
+    /// Whether anything measures how quickly disks respond. A node without disks has no slow one.
+    fn is_measured(&self) -> bool {
+        let any = self.board.watched().next().is_some();
+        any || (self.listing.is_known() && self.unmeasured.is_empty())
+    }
+}
+
+fn query(query: DiskQuery) -> Effect {
+    Effect::Query(Query::Disk(query))
+}
+
+fn log(decision: DiskDecision) -> Effect {
+    Effect::Log(Decision::Disk(decision))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Which disks are watched: the list, and single disks that the kernel announced.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DiskDecision, DiskWatch, UnwatchReason, log};
+use crate::clock::BootNanos;
+use crate::config::DiskIo;
+use crate::reading::Disk;
+use crate::record::{DiskAction, DiskChange};
+use crate::subjects::{Effect, MapUpdate};
+use crate::units::DeviceNumber;
+
+/// The list is read at this interval, for a kernel whose announcements cannot be received.
+const LIST_INTERVAL: Duration = Duration::from_mins(5);
+
+/// Before Linux 5.17 a disk is announced a moment before its queue is in sysfs.
+pub(super) const RETRY: Duration = Duration::from_millis(500);
+
+/// A disk, and the limits that apply to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchedDisk {
+    /// The disk.
+    pub device: DeviceNumber,
+    /// Its name under `/sys/block`.
+    pub name: String,
+    /// A request that takes this long is slow.
+    pub slow: Duration,
+    /// The share of slow requests is taken over this time.
+    pub window: Duration,
+}
+
+/// A disk that was unhealthy is present but not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unwatched {
+    /// When a disk that is watched, or was removed, was last unhealthy.
+    pub others: Option<BootNanos>,
+}
+
+/// When the list is read, and what came of it.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// Whether the last read succeeded.
+    known: bool,
+    next: BootNanos,
+    /// A disk was announced before it was in sysfs: when to read the list for it.
+    retry: Option<BootNanos>,
+    /// The window by which all disks are watched.
+    window: Duration,
+}
+
+impl Listing {
+    pub(super) fn new(window: Duration, now: BootNanos) -> Self {
+        Self {
+            known: false,
+            next: now.plus(LIST_INTERVAL),
+            retry: None,
+            window,
+        }
+    }
+
+    pub(super) const fn is_known(&self) -> bool {
+        self.known
+    }
+
+    pub(super) const fn retry_at(&self) -> Option<BootNanos> {
+        self.retry
+    }
+
+    /// Whether the list is to be read now. If so, the next time is planned.
+    pub(super) fn due(&mut self, now: BootNanos, soon: BootNanos) -> bool {
+        let retry = self.retry.is_some_and(|at| at <= now);
+        let due = retry || self.next <= soon;
+        if due {
+            self.next = now.plus(LIST_INTERVAL);
+            self.retry = None;
+        }
+        due
+    }
+}
+
+impl DiskWatch {
+    pub(super) fn listed(&mut self, found: Option<Vec<Disk>>, now: BootNanos) -> Vec<Effect> {
+        self.listing.known = found.is_some();
+        let Some(found) = found else {
+            return self.publish(None);
+        };
+        let mut effects = Vec::new();
+        let present: BTreeSet<DeviceNumber> = found.iter().map(|disk| disk.device).collect();
+        let removed: Vec<_> = self.devices().filter(|it| !present.contains(it)).collect();
+        for device in removed {
+            self.forget(device, now, &mut effects);
+        }
+        self.unmeasured
+            .retain(|name| found.iter().any(|disk| disk.name == *name));
+        let mut watch = Vec::new();
+        for disk in found {
+            let others = watch.len();
+            watch.extend(self.to_watch(disk, others, now, &mut effects));
+        }
+        self.listing.window = self.settings.window;
+        effects.extend(self.watch(watch));
+        effects
+    }
+
+    pub(super) fn found(
+        &mut self,
+        change: &DiskChange,
+        disk: Option<Disk>,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if disk.is_none() && change.action == DiskAction::Added {
+            self.listing.retry = Some(now.plus(RETRY));
+        }
+        let watch = disk.and_then(|disk| self.to_watch(disk, 0, now, &mut effects));
+        effects.extend(self.watch(watch.into_iter().collect()));
+        effects
+    }
+
+    /// Watches disks, or publishes at once what is known if there are none to watch.
+    fn watch(&mut self, disks: Vec<WatchedDisk>) -> Vec<Effect> {
+        if disks.is_empty() {
+            return self.publish(None);
+        }
+        vec![Effect::Map(MapUpdate::WatchDisks(disks))]
+    }
+
+    pub(super) fn watched_by_kernel(&mut self, disks: Vec<WatchedDisk>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for disk in disks {
+            self.board.watch(disk.device, disk.name.clone(), disk.slow);
+            effects.push(log(DiskDecision::Watched(disk)));
+        }
+        effects.extend(self.publish(None));
+        effects
+    }
+
+    /// How to watch a disk that is not watched, or is by other limits. `others` is the number of
+    /// those that will be watched besides.
+    fn to_watch(
+        &mut self,
+        disk: Disk,
+        others: usize,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) -> Option<WatchedDisk> {
+        if !disk.iostats {
+            self.statistics_off(disk.device, &disk.name, now, effects);
+            return None;
+        }
+        self.unmeasured.remove(&disk.name);
+        let slow = limit(&self.settings, &disk);
+        let known = self.board.name(disk.device) == Some(disk.name.as_str());
+        let same_window = self.listing.window == self.settings.window;
+        if known && same_window && self.board.limit(disk.device) == Some(slow) {
+            return None;
+        }
+        let Disk { name, device, .. } = disk;
+        if !known && self.devices().count().saturating_add(others) >= Disk::MAX {
+            effects.push(log(DiskDecision::TooMany { name }));
+            return None;
+        }
+        Some(WatchedDisk {
+            device,
+            name,
+            slow,
+            window: self.settings.window,
+        })
+    }
+
+    /// The start times by which the kernel judges are stale, and the counters stand still: the disk
+    /// is not watched, and what it raised ends. Returns whether that is a change.
+    pub(super) fn statistics_off(
+        &mut self,
+        device: DeviceNumber,
+        name: &str,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let changed = self.unmeasured.insert(name.to_owned());
+        if changed {
+            let name = name.to_owned();
+            effects.push(log(DiskDecision::StatisticsOff { name }));
+        }
+        let another = match self.board.name(device) {
+            Some(watched) if watched == name => {
+                self.end_watch(device, UnwatchReason::StatisticsOff, effects);
+                if self.board.unwatch(device, now) || self.unwatched.is_some() {
+                    let others = self.board.last_unhealthy(now);
+                    self.unwatched = Some(Unwatched { others });
+                }
+                false
+            }
+            Some(_) => self.forget(device, now, effects),
+            None => false,
+        };
+        changed || another
+    }
+
+    /// Ends the watch of a disk that was removed. Returns whether it was unhealthy.
+    pub(super) fn forget(
+        &mut self,
+        device: DeviceNumber,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        self.end_watch(device, UnwatchReason::Removed, effects);
+        self.board.forget(device, now)
+    }
+
+    fn end_watch(&self, device: DeviceNumber, reason: UnwatchReason, effects: &mut Vec<Effect>) {
+        let name = self.board.name(device).unwrap_or_default().to_owned();
+        effects.push(log(DiskDecision::Unwatched {
+            device,
+            name,
+            reason,
+        }));
+        effects.push(Effect::Map(MapUpdate::ForgetDisk(device)));
+    }
+}
+
+/// The limit for a disk: the one set for its name, else that of its kind. A virtio disk reports
+/// that it rotates, whatever it is made of.
+fn limit(config: &DiskIo, disk: &Disk) -> Duration {
+    match config.devices.get(&disk.name) {
+        Some(limit) => *limit,
+        None if disk.rotational && !disk.virtio => config.rotational_slow,
+        None => config.solid_state_slow,
+    }
+}
