@@ -427,11 +427,11 @@ impl KillCounters {
             let Some(owner) = owner_of(&one.cgroup, pods) else {
                 continue;
             };
-            let counter = counters.entry(owner).or_insert(Counter {
+            let sum = counters.entry(owner).or_insert(Counter {
                 id: one.id,
                 kills: 0,
             });
-            counter.kills = counter.kills.saturating_add(one.kills);
+            sum.kills = sum.kills.saturating_add(one.kills);
         }
         counters
     }

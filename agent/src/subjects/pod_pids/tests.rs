@@ -7,6 +7,9 @@ use PodPidInput as In;
 const PODS: &str = "/kubepods";
 const CONTAINER: &str = "/kubepods/podaa/c";
 
+/// Cgroup, max, current.
+type Limit = (&'static str, u64, u64);
+
 fn at(seconds: u64) -> Now {
     Now {
         boot: BootNanos(seconds * 1_000_000_000),
@@ -18,7 +21,7 @@ fn counted(forks: u64) -> In {
     In::Counted(Some(vec![(CgroupId(3), CONTAINER.to_owned(), forks)]))
 }
 
-fn limit((cgroup, max, current): (&str, u64, u64)) -> PidLimit {
+fn limit((cgroup, max, current): Limit) -> PidLimit {
     PidLimit {
         cgroup: cgroup.to_owned(),
         current,
@@ -26,7 +29,7 @@ fn limit((cgroup, max, current): (&str, u64, u64)) -> PidLimit {
     }
 }
 
-fn limits(limits: &[(&str, u64, u64)]) -> In {
+fn limits(limits: &[Limit]) -> In {
     In::PidLimits {
         pods: PODS.to_owned(),
         limits: limits.iter().copied().map(limit).collect(),
@@ -94,7 +97,7 @@ fn the_limit_that_refused_is_the_one_with_least_room() {
     let pod = "/kubepods/podaa";
     //  limits from the container upwards: max, current; that which refused
     #[rustfmt::skip]
-    let rows: [(&[(&str, u64, u64)], Option<&str>); 5] = [
+    let rows: [(&[Limit], Option<&str>); 5] = [
         (&[(pod, 10, 10)], Some(pod)),
         (&[(CONTAINER, 5, 5), (pod, 10, 9)], Some(CONTAINER)),
         (&[(CONTAINER, 5, 4), (pod, 10, 8), (PODS, 9, 9)], Some(PODS)),
