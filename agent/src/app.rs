@@ -45,11 +45,11 @@ mod own;
 mod pod_events;
 mod pod_pids;
 mod power;
+mod pressure_files;
 mod probes;
 mod reload;
 mod reporting;
 mod spot;
-mod stalls;
 mod storage;
 mod tasks;
 mod watchers;
@@ -57,9 +57,9 @@ mod writer;
 
 pub use observe::pods_path;
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
+pub use pressure_files::{files as stall_files, triggers};
 pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
-pub use stalls::{files as stall_files, triggers};
 
 use blocking::{Answer, Blocking, Memory, Question};
 use control::{Beside, Heartbeat};
@@ -75,10 +75,10 @@ use own::Own;
 use pod_events::PodEvents;
 use pod_pids::PodPids;
 use power::Power;
+use pressure_files::PressureFiles;
 use probes::Probes;
 use reload::{Reloading, asked};
 use reporting::{Outlet, Report, Reporting, Why};
-use stalls::Stalls;
 
 /// What is read without waiting for a disk.
 const HOT: [Signal; 4] = [
@@ -190,7 +190,7 @@ struct App {
     observe: Observe,
     probes: Probes,
     subjects: Subjects,
-    stalls: Stalls,
+    pressure_files: PressureFiles,
     kills: Kills,
     counts: Counts,
     exceeded: Keeper,
@@ -239,7 +239,7 @@ impl App {
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
-            stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
+            pressure_files: PressureFiles::new(&config, pods.clone()),
             kills: Kills::new(pods.clone()),
             counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
             exceeded: Keeper::default(),
@@ -298,7 +298,7 @@ impl App {
         }
         let now = self.clock.now();
         self.feed(subjects::Input::Disk(DiskInput::Started), now);
-        self.look_at_stalls(now);
+        self.read_stalls(now.boot.plus(reporting::ALIGN), now);
         self.sample(now, None);
         self.configure_pids(now);
     }
@@ -367,7 +367,6 @@ impl App {
         let own = [
             falls,
             self.subjects.due(),
-            self.stalls.wake_at(),
             self.pod_events.due(),
             self.counts.save_at(),
             self.own.as_ref().and_then(Own::fall_at),
@@ -392,7 +391,7 @@ impl App {
             self.ask_storage();
         }
         self.feed(subjects::Input::Disk(DiskInput::Tick { soon }), now);
-        self.look_at_stalls(now);
+        self.read_stalls(soon, now);
         self.tell_waiting(now);
         self.kills_settled(now.boot);
         self.look_at_kills(now);

@@ -11,17 +11,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
+use crate::pressure::Pressure;
 use crate::pressure::pids::PidLevels;
+use crate::reading::Stall;
 use crate::record::Side;
 use crate::units::DeviceNumber;
 
 pub mod disks;
 pub mod pids;
+pub mod stalls;
 
 pub use disks::{
     DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskWatch, IoTrigger, Unwatched, WatchedDisk,
 };
 pub use pids::{PidInput, PidWatch};
+pub use stalls::{StallDecision, StallInput, StallWatch};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub enum Input {
     Pid(PidInput),
     /// To the disks of the node.
     Disk(DiskInput),
+    /// To tasks that wait for memory or disks.
+    Stall(StallInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -52,6 +58,8 @@ pub enum Effect {
 pub enum Query {
     /// About disks.
     Disk(DiskQuery),
+    /// A pressure file.
+    Stall(Stall),
 }
 
 /// A fact of the node status that changed.
@@ -59,6 +67,8 @@ pub enum Query {
 pub enum FactChange {
     /// The unhealthy disks.
     Disks(Disks),
+    /// The pressure of every stall that is watched.
+    Stalls(Vec<(Stall, Pressure)>),
 }
 
 /// What the evaluation of pressure is based on, besides samples of signals.
@@ -105,6 +115,8 @@ pub enum Decision {
     },
     /// About a disk.
     Disk(DiskDecision),
+    /// About a stall.
+    Stall(StallDecision),
 }
 
 /// All subjects.
@@ -114,6 +126,8 @@ pub struct Subjects {
     pub pids: PidWatch,
     /// The disks of the node.
     pub disks: DiskWatch,
+    /// Tasks that wait for memory or disks.
+    pub stalls: StallWatch,
 }
 
 impl Subjects {
@@ -122,13 +136,14 @@ impl Subjects {
         match input {
             Input::Pid(input) => self.pids.on(input, now),
             Input::Disk(input) => self.disks.on(input, now),
+            Input::Stall(input) => self.stalls.on(input, now),
         }
     }
 
     /// The next moment at which one of them needs to be called although nothing happened.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
-        let all = [self.pids.due(), self.disks.due()];
+        let all = [self.pids.due(), self.disks.due(), self.stalls.due()];
         all.into_iter().flatten().min()
     }
 }

@@ -21,7 +21,7 @@ use crate::pods::{self, classify};
 use crate::pressure::sample::Sample;
 use crate::reading::Signal;
 use crate::state::State;
-use crate::subjects::{DiskQuery, Input, Query};
+use crate::subjects::{DiskQuery, Input};
 use crate::units::{Bytes, CgroupId};
 
 mod disks;
@@ -48,8 +48,8 @@ pub(super) enum Question {
         /// The name.
         name: String,
     },
-    /// Asked by a subject.
-    Subject(Query),
+    /// Asked by the disks.
+    Disk(DiskQuery),
     /// How many kills each pod has had.
     Kills,
     /// The same, and what is remembered of the last start.
@@ -65,7 +65,7 @@ pub(super) enum Question {
 pub(super) enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
-    /// To [`Question::Subject`].
+    /// To [`Question::Disk`].
     Subject(Input),
     /// To [`Question::Kills`]; `None`: not read.
     Kills(Option<Vec<PodKills>>),
@@ -189,14 +189,14 @@ impl Blocking {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
-            Question::Subject(Query::Disk(_)) => &self.disks,
+            Question::Disk(_) => &self.disks,
             Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
         };
         // Whatever is announced leaves room for what is asked about disks that are not well. What is
         // dropped here is found when the disks are listed again.
         let announced = matches!(
             question,
-            Question::Subject(Query::Disk(DiskQuery::Find(_) | DiskQuery::List))
+            Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
         );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
         if crowded || lane.try_send(question).is_err() {
@@ -269,9 +269,7 @@ impl Place {
             Question::Storage => storage(&self.directory, self.volumes()),
             // Needs no thread.
             Question::Resolve { .. } => Answer::Resolved(Vec::new()),
-            Question::Subject(Query::Disk(query)) => {
-                Answer::Subject(Input::Disk(disks::answer(&self.root, query)))
-            }
+            Question::Disk(query) => Answer::Subject(Input::Disk(disks::answer(&self.root, query))),
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
                 state: self.recall().map(Box::new),
@@ -391,9 +389,7 @@ impl Answer {
             Question::Configuration => {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
-            Question::Subject(Query::Disk(query)) => {
-                Self::Subject(Input::Disk(disks::timed_out(query)))
-            }
+            Question::Disk(query) => Self::Subject(Input::Disk(disks::timed_out(query))),
         }
     }
 }

@@ -11,11 +11,20 @@ use crate::node_status::Disks;
 use crate::pressure::sample::DiskStates;
 use crate::reading::{Resource, Stall, StallKind, StallOf};
 use crate::subjects::{
-    DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, PidInput, PidWatch, PressureInput,
-    Subjects, Unwatched,
+    Decision, DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, PidInput, PidWatch,
+    PressureInput, Query, StallDecision, StallInput, StallWatch, Subjects, Unwatched,
 };
 
 mod decisions;
+
+/// What performing the effects of an input did to the facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FactsAre {
+    /// At least one was set.
+    Changed,
+    /// None was.
+    Unchanged,
+}
 
 /// The subjects of this configuration. `triggers` are the stalls for which one is set.
 pub(super) fn subjects(
@@ -29,7 +38,14 @@ pub(super) fn subjects(
     } else {
         IoTrigger::Missing
     };
+    let stalls = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+    let stalls = stalls.map(|stall| (stall, triggers.contains(&stall)));
     Subjects {
+        stalls: StallWatch::new(
+            config.psi.threshold,
+            config.policy.transition_period,
+            stalls,
+        ),
         pids: PidWatch::default(),
         disks: DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now),
     }
@@ -38,26 +54,47 @@ pub(super) fn subjects(
 impl App {
     /// Passes an input to its subject, and performs what follows until nothing is left.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
+        self.perform(input, now);
+    }
+
+    fn perform(&mut self, input: Input, now: Now) -> FactsAre {
         let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
+        let mut facts = FactsAre::Unchanged;
         while let Some(effect) = effects.pop_front() {
+            if matches!(effect, Effect::Fact(_)) {
+                facts = FactsAre::Changed;
+            }
             if let Some(answer) = self.execute(effect, now) {
                 effects.extend(self.subjects.on(answer, now));
             }
         }
+        facts
     }
 
     fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
         match effect {
-            Effect::Query(query) => self.blocking.ask(Question::Subject(query)),
+            Effect::Query(Query::Stall(stall)) => {
+                let sample = self.pressure_files.sample(stall);
+                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
+            }
+            Effect::Query(Query::Disk(query)) => self.blocking.ask(Question::Disk(query)),
             Effect::Map(update) => return self.probes.write(update),
             Effect::Fact(FactChange::Disks(disks)) => self.facts.disks = disks,
+            Effect::Fact(FactChange::Stalls(stalls)) => {
+                self.facts.stalls = stalls.into_iter().collect();
+            }
             Effect::Pressure(PressureInput::Disks {
                 known,
                 unwatched,
                 stamp,
             }) => self.judge_disks(known.as_ref(), unwatched, stamp, now),
-            Effect::Log(decision) => decisions::log(decision),
+            Effect::Log(decision) => {
+                if let Decision::Stall(StallDecision::Changed { change, .. }) = &decision {
+                    self.journal.record_stall_change(change, now.wall);
+                }
+                decisions::log(decision);
+            }
         }
         None
     }
@@ -73,7 +110,7 @@ impl App {
             Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
                 *probe = self.probes.disk_health(*device);
             }
-            Input::Disk(_) | Input::Pid(_) => {}
+            Input::Disk(_) | Input::Pid(_) | Input::Stall(_) => {}
         }
         input
     }
@@ -100,6 +137,27 @@ impl App {
     pub(super) fn list_disks(&mut self, now: Now) {
         let found = blocking::list_disks(self.observe.root());
         self.feed(Input::Disk(DiskInput::Listed(found)), now);
+    }
+
+    /// A trigger fired.
+    pub(super) fn stalled(&mut self, stall: Stall, now: Now) {
+        self.feed(Input::Stall(StallInput::Reported(stall)), now);
+        self.facts_changed(false, now);
+        match stall.kind {
+            StallKind::Memory => self.hot.hint(now.boot),
+            StallKind::Io => self.ask_storage(),
+        }
+        // The pods' tasks are among the node's, which has a trigger.
+        if stall == Stall::new(StallOf::Node, StallKind::Io) {
+            self.feed(Input::Disk(DiskInput::IoStalled), now);
+        }
+    }
+
+    /// Reads the pressure files that are due by `soon`.
+    pub(super) fn read_stalls(&mut self, soon: BootNanos, now: Now) {
+        if self.perform(Input::Stall(StallInput::Tick { soon }), now) == FactsAre::Changed {
+            self.facts_changed(false, now);
+        }
     }
 
     /// Thresholds or capacity may have changed.

@@ -3,10 +3,11 @@
 use tracing::{debug, info, warn};
 
 use crate::host::escape;
+use crate::pressure::Pressure;
 use crate::pressure::disks::Health;
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
-use crate::subjects::{Decision, DiskDecision};
+use crate::subjects::{Decision, DiskDecision, StallDecision};
 use crate::units::DeviceNumber;
 
 pub(super) fn log(decision: Decision) {
@@ -16,6 +17,31 @@ pub(super) fn log(decision: Decision) {
             debug!(ids, tasks, over, "pid level crossed");
         }
         Decision::Disk(decision) => disk(decision),
+        Decision::Stall(StallDecision::Reported(stall)) => {
+            debug!(
+                of = stall.of.as_str(),
+                kind = stall.kind.as_str(),
+                "stall reported"
+            );
+        }
+        Decision::Stall(StallDecision::Changed { change, sample }) => info!(
+            of = change.stall.of.as_str(),
+            kind = change.stall.kind.as_str(),
+            from = pressure(change.from),
+            to = pressure(change.to),
+            some_avg10 = sample.map(|sample| sample.avg10),
+            some_avg60 = sample.map(|sample| sample.avg60),
+            "stall pressure changed"
+        ),
+    }
+}
+
+/// In the words of a condition's status.
+const fn pressure(pressure: Pressure) -> &'static str {
+    match pressure {
+        Pressure::Unknown => "Unknown",
+        Pressure::Normal => "False",
+        Pressure::UnderPressure { .. } => "True",
     }
 }
 
