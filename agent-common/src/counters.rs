@@ -1,14 +1,14 @@
-//! What the probes count when they cannot say it: one slot per reason in a per-CPU array.
+//! Records that the probes could not write: one slot per reason in a per-CPU array.
 
 /// Why a probe could not report something. The number is the slot in the `DROPPED` map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DropReason {
-    /// There was no room for a kill, in the CRIT ring or among the threads that wait for their exit.
+    /// There was no room for a kill, in the CRIT ring or in the map of marked threads.
     CritFull = 0,
     /// The BULK ring had no room for a state change.
     BulkFull = 1,
-    /// A pointer that the kernel handed us could not be followed.
+    /// A kernel pointer could not be followed.
     Unreadable = 2,
     /// A request carried no start time: I/O statistics are off for its disk.
     NoStartTime = 3,

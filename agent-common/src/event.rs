@@ -5,10 +5,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::layout;
 
-/// `TASK_COMM_LEN`, the kernel's limit for a task's name, NUL included (`include/linux/sched.h`).
+/// `TASK_COMM_LEN`, the kernel's limit for a task's name, NUL included:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/sched.h#L306>
 pub const COMM_LEN: usize = 16;
-/// How much of a cgroup directory's name a record carries. A container id with its prefix and
-/// suffix is at most 82 bytes (`cri-containerd-<64 hex>.scope`).
+/// How much of a cgroup directory's name a record contains. A container id with its prefix and
+/// suffix has at most 82 bytes (`cri-containerd-<64 hex>.scope`).
 pub const NAME_LEN: usize = 96;
 
 /// [`Header::kind`].
@@ -26,7 +27,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The kind as it stands in a header.
+    /// The kind as a header contains it.
     #[must_use]
     pub const fn raw(self) -> u16 {
         match self {
@@ -37,7 +38,7 @@ impl EventKind {
         }
     }
 
-    /// The kind that `raw` stands for; `None` for one of a newer object.
+    /// The kind with the number `raw`; `None` for one of a newer object.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
@@ -57,13 +58,13 @@ impl EventKind {
 pub struct Header {
     /// [`crate::ABI_VERSION`] of the object that wrote the record.
     pub version: u16,
-    /// An [`EventKind`] as a number. Unknown values are skipped and counted, not refused.
+    /// An [`EventKind`] as a number. Records of unknown kinds are skipped and counted.
     pub kind: u16,
     /// Bytes in the whole record, header included.
     pub size: u32,
     /// `CLOCK_BOOTTIME` when the probe ran, in nanoseconds (`bpf_ktime_get_boot_ns`).
     pub time: u64,
-    /// Counts the attempts to write to this ring on this CPU: a gap is a loss.
+    /// Number of the attempt to write to this ring on this CPU: a gap is a loss.
     pub seq: u64,
     /// CPU that wrote the record.
     pub cpu: u32,
@@ -72,7 +73,7 @@ pub struct Header {
 }
 layout!(Header, 32, version @ 0, kind @ 2, size @ 4, time @ 8, seq @ 16, cpu @ 24, pad @ 28);
 
-/// [`OomKill::scope`]: nothing could be learnt about the limit.
+/// [`OomKill::scope`]: the limit is not known.
 pub const SCOPE_UNKNOWN: u8 = 0;
 /// [`OomKill::scope`]: no memory cgroup above the victim was at its limit.
 pub const SCOPE_GLOBAL: u8 = 1;
@@ -80,21 +81,22 @@ pub const SCOPE_GLOBAL: u8 = 1;
 pub const SCOPE_MEMCG: u8 = 2;
 /// [`OomKill::scope_source`]: no source, as with [`SCOPE_UNKNOWN`].
 pub const SOURCE_NONE: u8 = 0;
-/// [`OomKill::scope_source`]: from the use and the limits of the victim's ancestors.
+/// [`OomKill::scope_source`]: from the usage and the limits of the victim's ancestors.
 pub const SOURCE_INFERRED: u8 = 1;
-/// [`OomKill::scope_source`]: from the kernel's own `oom_control`.
+/// [`OomKill::scope_source`]: from the kernel's `oom_control`.
 pub const SOURCE_EXACT: u8 = 2;
-/// [`OomKill::constraint`] where the kernel did not tell. What it tells is `enum oom_constraint`:
-/// 0 none, 1 cpuset, 2 memory policy, 3 memory cgroup (`include/linux/oom.h`).
+/// [`OomKill::constraint`] if it is not known. Otherwise it is an `enum oom_constraint`: 0 none,
+/// 1 cpuset, 2 memory policy, 3 memory cgroup. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/oom.h#L18-L23>
 pub const CONSTRAINT_UNKNOWN: u8 = 255;
-/// [`OomKill::via`]: the tracepoint handed out the task.
+/// [`OomKill::via`]: the tracepoint passed the task.
 pub const VIA_TASK: u8 = 0;
 /// [`OomKill::via`]: `mark_oom_victim` was entered with the task.
 pub const VIA_FENTRY: u8 = 1;
-/// [`OomKill::via`]: the tracepoint handed out a pid, and the task was seen when it exited: its
-/// memory may be gone from the record, and the time is that of the choice, not of the exit.
+/// [`OomKill::via`]: the tracepoint passed a pid, and the task was read when it exited: its memory
+/// may be missing in the record, and the time is that of the choice, not of the exit.
 pub const VIA_EXIT: u8 = 2;
-/// [`OomKill::order`] where the allocation's order is not known. The kernel's own -1 means sysrq.
+/// [`OomKill::order`] if the allocation's order is not known. In the kernel -1 means sysrq:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/oom.h#L43-L46>
 pub const ORDER_UNKNOWN: i32 = i32::MIN;
 
 /// `oom:mark_victim`: the kernel has chosen a process to kill. One record per killed process, so
@@ -125,8 +127,8 @@ pub struct OomKill {
     pub limit_max_pages: u64,
     /// Address space of the victim, in pages.
     pub total_vm_pages: u64,
-    /// Resident anonymous memory, in pages. From 6.2 on a per-CPU counter's shared part, which can
-    /// lag by some pages per CPU.
+    /// Resident anonymous memory, in pages. From 6.2 on the shared part of a per-CPU counter, which
+    /// can lag by some pages per CPU: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>
     pub anon_pages: u64,
     /// Resident file pages.
     pub file_pages: u64,
@@ -135,6 +137,7 @@ pub struct OomKill {
     /// Page tables, in bytes.
     pub pgtable_bytes: u64,
     /// Pages that the kernel could have used, from `oom_control`; 0 unless the source is exact.
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L261-L267>
     pub total_pages: u64,
     /// `oom_score_adj` of the victim, -1000 to 1000.
     pub oom_score_adj: i16,
@@ -154,14 +157,14 @@ pub struct OomKill {
     pub parent: [u8; NAME_LEN],
     /// Name of its grandparent; empty at the root.
     pub grandparent: [u8; NAME_LEN],
-    /// What bounded the allocation, or [`CONSTRAINT_UNKNOWN`].
+    /// What limited the allocation, or [`CONSTRAINT_UNKNOWN`].
     pub constraint: u8,
     /// One of the `VIA_` constants.
     pub via: u8,
     /// Always zero.
     pub pad: [u8; 6],
-    /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that the two cannot
-    /// be told apart; 0 for none, and where the source is exact.
+    /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that either can have
+    /// been hit; 0 for none, and if the source is exact.
     pub cg_tied: u64,
 }
 layout!(OomKill, 480, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
@@ -201,7 +204,7 @@ pub struct PidTrend {
 }
 layout!(PidTrend, 40, value @ 32);
 
-/// A disk became slow, returned an error, or is well again.
+/// A disk became slow, returned an error, or recovered.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
@@ -212,7 +215,7 @@ pub struct DiskState {
     pub dev: u32,
     /// [`crate::settings::DiskEntry::state`].
     pub state: u32,
-    /// Reads and writes completed in the window that decided.
+    /// Reads and writes completed in the window that caused the change.
     pub total: u32,
     /// Those of them at or over the limit.
     pub slow: u32,

@@ -1,4 +1,4 @@
-//! The contract between the eBPF programs and user space, and nothing else.
+//! The contract between the eBPF programs and user space.
 //!
 //! Layout rules: `repr(C)`, little-endian as the machine is, sizes a multiple of 8, padding named
 //! and written as zero, no pointer, no Rust `enum` or `bool` in a record: any bit pattern is valid

@@ -1,4 +1,4 @@
-//! Where the fields that the probes read stand in this kernel's structs.
+//! Offsets of the fields that the probes read in this kernel's structs.
 
 #[cfg(feature = "user")]
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::layout;
 
 /// Offsets in bytes, resolved from the running kernel's BTF and written into a read-only global
-/// before the programs are loaded, so that the verifier takes them for constants.
+/// before the programs are loaded, so that they are constants for the verifier.
 ///
-/// [`KernelOffsets::MISSING`] says that this kernel has no such field. User space does not attach a
-/// probe that needs one.
+/// [`KernelOffsets::MISSING`] means that this kernel has no such field. User space does not attach a
+/// probe that needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable))]
 #[repr(C)]
@@ -32,11 +32,13 @@ pub struct KernelOffsets {
     pub task_thread_pid: u32,
     /// `signal_struct.oom_score_adj`.
     pub signal_oom_score_adj: u32,
-    /// `signal_struct.oom_mm`: set once a thread of the process was marked, and until it is gone.
+    /// `signal_struct.oom_mm`: set when a thread of the process is marked, and then as long as the
+    /// struct exists. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/sched/signal.h#L235>
     pub signal_oom_mm: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
-    /// `mm_struct.rss_stat[0].count` (6.2 and newer) or `mm_struct.rss_stat.count[0]`.
+    /// `mm_struct.rss_stat[0].count` from 6.2 on (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>), else
+    /// `mm_struct.rss_stat.count[0]` (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/mm_types_task.h#L60-L62>).
     pub mm_rss: u32,
     /// Bytes from one resident-set counter to the next.
     pub mm_rss_stride: u32,
@@ -54,13 +56,14 @@ pub struct KernelOffsets {
     pub kernfs_id: u32,
     /// `kernfs_node.name`.
     pub kernfs_name: u32,
-    /// `kernfs_node.__parent`, or `.parent` before 6.15.
+    /// `kernfs_node.__parent` (<https://github.com/gregkh/linux/blob/v7.1.8/include/linux/kernfs.h#L211>), or `.parent` before 6.15
+    /// (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/kernfs.h#L135>).
     pub kernfs_parent: u32,
     /// `cgroup_subsys_state.cgroup`.
     pub css_cgroup: u32,
     /// `cgroup_subsys_state.parent`.
     pub css_parent: u32,
-    /// `mem_cgroup.memory.usage`, less `mem_cgroup.css`: from the state that `css_set` points to.
+    /// `mem_cgroup.memory.usage`, less `mem_cgroup.css`, because `css_set` points to the latter.
     pub memcg_usage: u32,
     /// `mem_cgroup.memory.max`, likewise.
     pub memcg_max: u32,
@@ -74,7 +77,8 @@ pub struct KernelOffsets {
     pub rq_cmd_flags: u32,
     /// `request.__data_len`.
     pub rq_data_len: u32,
-    /// `request.rq_disk`, up to 5.16; missing where `queue_disk` leads to it.
+    /// `request.rq_disk`, up to 5.16; missing in kernels with `queue_disk`.
+    /// <https://github.com/gregkh/linux/blob/v5.10.223/include/linux/blkdev.h#L198>
     pub rq_disk: u32,
     /// `request.q`.
     pub rq_q: u32,
@@ -96,7 +100,8 @@ pub struct KernelOffsets {
     pub oc_order: u32,
     /// `oom_control.totalpages`.
     pub oc_totalpages: u32,
-    /// No offset: 1 where argument 0 of `mark_victim` is the task, 0 where it is a pid.
+    /// No offset: 1 if argument 0 of `mark_victim` is the task, 0 if it is a pid.
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>, <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
     pub mark_victim_has_task: u32,
 }
 layout!(KernelOffsets, 168);

@@ -1,4 +1,4 @@
-//! What user space writes for the programs to read, and the state that the two share.
+//! Settings that user space writes for the programs, and the state that the two share.
 
 #[cfg(feature = "user")]
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,11 +17,11 @@ pub const fn device_numbers(key: u32) -> (u32, u32) {
     (key >> MINOR_BITS, key & MINOR_MASK)
 }
 
-/// `MINORBITS` of `include/linux/kdev_t.h`.
+/// `MINORBITS`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/kdev_t.h#L7-L8>
 const MINOR_BITS: u32 = 20;
 const MINOR_MASK: u32 = (1 << MINOR_BITS) - 1;
 
-/// When the fork probe wakes user space. In a map, so that thresholds can change while it runs.
+/// When the fork probe wakes user space. In a map, so that thresholds can be changed at run time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
@@ -30,21 +30,22 @@ pub struct PidSettings {
     pub high: u32,
     /// At or under this many: state 0.
     pub low: u32,
-    /// Pids by which the count has to move for a trend record. Zero turns them off.
+    /// Pids by which the count must change for a trend record. Zero turns them off.
     pub trend_step: u32,
     /// Always zero.
     pub pad: u32,
 }
 layout!(PidSettings, 16);
 
-/// What the fork probe remembers. User space writes it too, to end a state on the falling edge,
-/// which no fork shows. An update that races with the probe can repeat a record or lose a trend
-/// step; user space keys on the state and reads the count anew, so neither does harm.
+/// State of the fork probe. User space writes it too, to end a state on the falling edge, at which no
+/// fork happens. An update that races with the probe can repeat a record or lose a trend step; user
+/// space compares the state and reads the count again, so neither does harm.
 #[derive(Debug, Clone, Copy, Default)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
 pub struct PidState {
     /// Address of `pid_allocated` of the initial pid namespace; 0 before the first fork.
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L29>
     pub counter: u64,
     /// 1 over the high level.
     pub state: u32,
@@ -73,7 +74,8 @@ pub struct DiskEntry {
     pub window_completed: u64,
     /// Of this window, those at or over `slow_ns`.
     pub slow: u64,
-    /// Longest in this window that was timed. Two CPUs can overwrite each other here: a lower bound.
+    /// Longest timed latency of this window. Two CPUs can overwrite each other here, so it is a lower
+    /// bound.
     pub max_ns: u64,
     /// [`DISK_WELL`], [`DISK_SLOW`] or [`DISK_FAILING`]. User space writes the first when nothing
     /// completes and nothing is in flight.
@@ -122,30 +124,30 @@ impl DiskEntry {
 
 /// Low bits of [`DiskEntry::tick`]: those of `jiffies`.
 pub const TICK_MASK: u64 = 0xffff;
-/// A request is young that began and ended in the tick in which another one was timed before it: it
-/// took less than a tick, which is 1 to 10 ms, unless ticks stood still. This is longer than any tick,
-/// in nanoseconds; one that is timed and took longer is not young.
+/// A request is young if it began and ended in the tick in which another one was timed before it: it
+/// took less than a tick, which is 1 to 10 ms, unless ticks did not advance. This is longer than any
+/// tick, in nanoseconds; a timed request that took longer is not young.
 pub const YOUNG_NS: u64 = 1 << 24;
-/// Of so many young requests one is timed, where `slow_ns` is at least [`YOUNG_NS`]: reading the
-/// clock costs more than all else, and none of them is slow.
+/// One of this many young requests is timed if `slow_ns` is at least [`YOUNG_NS`]: reading the clock
+/// costs more than everything else, and none of them is slow.
 pub const YOUNG_TIMED: u64 = 4;
 
-/// [`DiskEntry::state`]: nothing is wrong.
+/// [`DiskEntry::state`]: neither slow nor failing.
 pub const DISK_WELL: u64 = 0;
 /// [`DiskEntry::state`]: requests take too long.
 pub const DISK_SLOW: u64 = 1;
-/// [`DiskEntry::state`]: a read or write ended with an error while the disk was well. Slowness is
-/// not judged meanwhile. Ends as slowness does: after as many windows without an error.
+/// [`DiskEntry::state`]: a read or write ended with an error while the disk was well. Latencies are
+/// not evaluated in this state. It ends after as many windows without an error as slowness does.
 pub const DISK_FAILING: u64 = 2;
 
-/// A window with fewer requests than this decides nothing.
+/// A window with fewer requests than this does not change the state.
 pub const DISK_MIN_REQUESTS: u64 = 5;
 /// Percent of slow requests at which a disk becomes slow.
 pub const DISK_ENTER_PERCENT: u64 = 20;
 /// Percent of slow requests up to which a window is good.
 pub const DISK_LEAVE_PERCENT: u64 = 5;
-/// Good windows in a row after which a disk is quick again.
+/// Good windows in a row after which a disk is no longer slow.
 pub const DISK_GOOD_WINDOWS: u64 = 3;
-/// A single request this many times over the limit makes the disk slow at once: the sickest disks
-/// finish fewer than five requests a second.
+/// A single request this many times over the limit makes the disk slow at once: the slowest disks
+/// complete fewer than five requests a second.
 pub const DISK_SINGLE_FACTOR: u64 = 10;

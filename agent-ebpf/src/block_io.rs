@@ -1,15 +1,17 @@
 //! `block_rq_complete`: latency per disk, and its state changes.
 //!
 //! This runs at every request of every disk, so it reads what it needs by plain loads: the verifier
-//! knows the type of the request and of its queue, and neither can be null or gone while the request
-//! completes (`blk_rq_init` and `blk_mq_rq_ctx_init` set `request.q`). Everything further away is
-//! read by the helper that may fail, ten times a second for each queue.
+//! knows the type of the request and of its queue, and neither can be null or freed while the request
+//! completes, because `blk_rq_init` and `blk_mq_rq_ctx_init` set `request.q`:
+//! <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L406>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L442>. Everything behind further pointers is read by the
+//! helper that can fail, ten times a second for each queue.
 //!
-//! The latency is the time since the kernel allocated the request, so it holds the wait in the
-//! queue, as `await` does. Reading the clock is the dearest part, so of the requests that cannot be
-//! slow, because they began and ended in one tick of the kernel, most are counted and not timed. A
-//! disk that completes less than one request a tick has all of them timed. A window is closed by the first completion after its end; ending a state
-//! when I/O stops, and seeing a hang, is left to user space.
+//! The latency is the time since the kernel allocated the request, so it includes the time in the
+//! queue, as `await` does: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L418-L424>. Reading the clock is the most expensive part.
+//! Requests that began and ended in one tick of the kernel cannot be slow, so most of them are counted
+//! and not timed. Of a disk that completes less than one request per tick all are timed. A window is
+//! closed by the first completion after its end; user space ends a state when I/O stops, and detects a
+//! hang.
 
 use agent_common::event::DiskState;
 use agent_common::settings::{
@@ -27,20 +29,21 @@ use crate::emit;
 use crate::maps::{DISKS, QUEUES, SLOTS};
 use crate::offsets::{Address, Typed, offset};
 
-/// `REQ_OP_MASK`: the low 8 bits of `cmd_flags` (`include/linux/blk_types.h`).
+/// `REQ_OP_MASK`: the low 8 bits of `cmd_flags`. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L308-L309>
 const OP_MASK: u32 = 0xff;
-/// `REQ_OP_WRITE`; reads are 0. Everything above is flush, discard, zones or passthrough.
+/// `REQ_OP_WRITE`; reads are 0. Higher numbers are flush, discard, zones or passthrough:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L327-L331>
 const OP_WRITE: u32 = 1;
 
-/// How long it is taken for granted which disk a queue belongs to: 2^5 ticks, 32 to 320 ms. Ids of
-/// queues are used again.
+/// How long a lookup of a queue's disk stays valid: 2^5 ticks, 32 to 320 ms. The kernel reuses ids of
+/// queues: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L263>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L405>
 const KNOWN_FOR: u32 = 5;
-/// Low bits of what is known of a queue: the slot of its disk.
+/// Low bits of an entry of `QUEUES`: the slot of the disk.
 const SLOT_BITS: u32 = 16;
-/// That slot where the disk is not watched, or there is none.
+/// That slot if the disk is not watched, or there is none.
 const UNWATCHED: u64 = (1 << SLOT_BITS) - 1;
 
-/// `block_rq_complete(request, error, nr_bytes)`.
+/// `block_rq_complete(request, error, nr_bytes)`. <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/block.h#L167>
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of this tracepoint is a request.
@@ -54,7 +57,7 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
         return 0;
     };
     // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
-    // in it. User space may write it at the same time: then some counts are lost.
+    // in it. User space may write it at the same time, which loses some counts.
     let entry = unsafe { &mut *entry };
     if ctx.arg::<u32>(1) != 0 {
         failed(entry);
@@ -77,7 +80,7 @@ fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
         // SAFETY: takes nothing and reads the clock by which the request was stamped.
         let now = unsafe { bpf_ktime_get_ns() };
         let latency = now.saturating_sub(start);
-        // Ticks stand still while whoever counts them is held up.
+        // Ticks do not advance while the CPU that counts them is delayed.
         young &= latency < YOUNG_NS;
         if !young {
             // SAFETY: a field of a live map value.
@@ -85,30 +88,31 @@ fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
         }
         timed(entry, latency, now, if young { YOUNG_TIMED } else { 1 });
     }
-    // After the window before it was judged.
+    // After the window before it was evaluated.
     // SAFETY: a field of a live map value.
     unsafe { add(&raw mut entry.completed, 1) };
 }
 
-/// Whether this one of [`YOUNG_TIMED`] is timed: by a time in nanoseconds, which is as good as
-/// random once its bits are mixed (Fibonacci hashing). Clocks do not end in every digit alike.
+/// Whether this one of [`YOUNG_TIMED`] is timed: chosen by a time in nanoseconds, which is as good as
+/// random once its bits are mixed (Fibonacci hashing). The last digits of a clock alone are not.
 #[inline(always)]
 const fn is_drawn(start: u64) -> bool {
     start.wrapping_mul(0x9e37_79b9_7f4a_7c15) < u64::MAX / YOUNG_TIMED
 }
 
-/// See [`YOUNG_NS`]. It bounds the time of the tick too, which some bits alone do not name: they come
-/// again after a minute or more.
+/// See [`YOUNG_NS`]. It also bounds the time of the tick, because the stored bits of a tick repeat
+/// after a minute or more.
 #[inline(always)]
 fn is_young(entry: &DiskEntry, start: u64, jiffies: u64) -> bool {
     // SAFETY: a field of a live map value.
     let tick = unsafe { (&raw const entry.tick).read_volatile() };
-    // The time is rounded down in `tick`, and up here. Huge for a request that began before it.
+    // The time is rounded down in `tick`, and up here. The result is huge for a request that began
+    // before it.
     let after = start.wrapping_sub(tick | TICK_MASK);
     (tick ^ jiffies) & TICK_MASK == 0 && after < YOUNG_NS && entry.slow_ns >= YOUNG_NS
 }
 
-/// Where the entry of the request's disk stands; beyond the end of [`DISKS`] where there is none.
+/// Index of the entry of the request's disk; beyond the end of [`DISKS`] if there is none.
 #[inline(always)]
 fn slot_of(rq: Typed, jiffies: u64) -> u32 {
     // SAFETY: both offsets are those of the members, and the first holds a queue.
@@ -117,7 +121,7 @@ fn slot_of(rq: Typed, jiffies: u64) -> u32 {
         return look_up(rq) as u32; // A machine with thousands of disks.
     };
     let time = jiffies >> KNOWN_FOR;
-    // SAFETY: a live, aligned map value. Other CPUs write it as a whole, and the same.
+    // SAFETY: a live, aligned map value. Other CPUs write it as a whole, and the same value.
     unsafe {
         let mut it = known.read_volatile();
         if it >> SLOT_BITS != time {
@@ -136,8 +140,9 @@ fn look_up(rq: Typed) -> u64 {
     slot.map_or(UNWATCHED, |slot| unsafe { *slot } as u64 & UNWATCHED)
 }
 
-/// The disk of a request: `rq_disk` up to 5.16, `q->disk` since. None for a request such as one of
-/// a controller's admin queue.
+/// The disk of a request: `rq_disk` up to 5.16 (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/blkdev.h#L198>), `q->disk` in later
+/// kernels (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blkdev.h#L486>). `None` for a request such as one of a controller's admin
+/// queue.
 #[inline(always)]
 fn device(rq: Address) -> Option<u32> {
     // SAFETY: all offsets come from `table`.
@@ -161,8 +166,8 @@ fn device(rq: Address) -> Option<u32> {
     ))
 }
 
-/// Whether this completion is the last of a read or write that moved data. An empty flush is a
-/// write of no bytes.
+/// Whether this completion is the last of a read or write that moved data. An empty flush is a write
+/// of 0 bytes.
 #[inline(always)]
 fn ends_a_read_or_write(rq: Typed, nr_bytes: u32) -> bool {
     // SAFETY: the offsets are those of these members.
@@ -175,7 +180,7 @@ fn ends_a_read_or_write(rq: Typed, nr_bytes: u32) -> bool {
     flags & OP_MASK <= OP_WRITE && nr_bytes != 0 && nr_bytes >= left
 }
 
-/// One error is told at once, and the disk stays failing until some windows went by without any.
+/// One error is reported at once, and the disk stays failing until some windows had no error.
 #[inline(always)]
 fn failed(entry: &mut DiskEntry) {
     // SAFETY: a field of a live map value.
@@ -192,7 +197,7 @@ fn failed(entry: &mut DiskEntry) {
 fn timed(entry: &mut DiskEntry, latency: u64, now: u64, counts_for: u64) {
     let elapsed = now.saturating_sub(entry.window_start);
     if elapsed >= entry.window_ns {
-        // First, so that hardly another CPU closes it too.
+        // First, so that another CPU rarely closes it too.
         // SAFETY: a field of a live map value.
         unsafe { (&raw mut entry.window_start).write_volatile(now) };
         close_window(entry, elapsed);
@@ -209,7 +214,7 @@ fn timed(entry: &mut DiskEntry, latency: u64, now: u64, counts_for: u64) {
     // SAFETY: as above.
     unsafe { add(&raw mut entry.slow, 1) };
     if entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR) {
-        // With this one.
+        // This one included.
         let total = completed(entry).saturating_sub(entry.window_completed) + 1;
         change(
             entry,
@@ -220,14 +225,14 @@ fn timed(entry: &mut DiskEntry, latency: u64, now: u64, counts_for: u64) {
     }
 }
 
-/// Judges the window that is over and starts an empty one.
+/// Evaluates the window that has ended, and starts an empty one.
 ///
-/// Two CPUs may close the same window. The second mostly finds it empty, which a window never is,
-/// since it holds the request that opened it, and leaves the judgement to the first. Else both judge
-/// the same, and a record may be sent twice, which is harmless: user space keys on the state.
+/// Two CPUs may close the same window. The second usually finds it empty, and leaves the evaluation to
+/// the first: a window contains at least the request that opened it. Otherwise both come to the same
+/// result, and a record may be sent twice, which is harmless: user space compares the state.
 ///
-/// A window that was followed by a long silence says nothing about now: it can end a state, but not
-/// begin one.
+/// A window that is followed by a long time without I/O does not describe the present: it can end a
+/// state, but not begin one.
 #[inline(always)]
 fn close_window(entry: &mut DiskEntry, elapsed: u64) {
     let completed = completed(entry);
@@ -256,23 +261,23 @@ fn close_window(entry: &mut DiskEntry, elapsed: u64) {
             change(entry, DISK_WELL, total, elapsed);
         }
     }
-    // Not a sum: whoever closes it at the same time writes nearly the same.
+    // Not a sum: a CPU that closes it at the same time writes nearly the same value.
     entry.window_completed = completed;
     entry.slow = 0;
     entry.max_ns = 0;
 }
 
-/// Other CPUs add to it meanwhile.
+/// Other CPUs may add to it at the same time.
 #[inline(always)]
 fn completed(entry: &DiskEntry) -> u64 {
     // SAFETY: a field of a live map value.
     unsafe { (&raw const entry.completed).read_volatile() }
 }
 
-/// Wrapping, since the target has no 128-bit product to saturate with; user space writes at most an
-/// hour into either number.
+/// Whole windows in `elapsed`, up to [`DISK_GOOD_WINDOWS`].
 ///
-/// Whole windows in `elapsed`, as far as they matter.
+/// Wrapping, because the target has no 128-bit product to saturate with; user space writes at most an
+/// hour into either number.
 #[inline(always)]
 fn windows(elapsed: u64, window_ns: u64) -> u64 {
     let mut whole = 1;

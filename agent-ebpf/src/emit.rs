@@ -9,7 +9,7 @@ use aya_ebpf::maps::RingBuf;
 
 use crate::maps::{BULK, CRIT, DROPPED, SEQUENCE};
 
-/// Writes a kill. Wakes user space at once, whatever it is doing.
+/// Writes a kill, and always wakes user space: <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L509-L512>
 #[inline(always)]
 pub fn crit<T: 'static>(kind: EventKind, fill: impl FnOnce(&mut T)) {
     if !write(&CRIT, 0, kind, u64::from(BPF_RB_FORCE_WAKEUP), fill) {
@@ -17,7 +17,8 @@ pub fn crit<T: 'static>(kind: EventKind, fill: impl FnOnce(&mut T)) {
     }
 }
 
-/// Writes a state change. Wakes user space unless it is still reading.
+/// Writes a state change. Wakes user space unless it still reads:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L511-L512>
 #[inline(always)]
 pub fn bulk<T: 'static>(kind: EventKind, fill: impl FnOnce(&mut T)) {
     if !write(&BULK, 1, kind, 0, fill) {
@@ -25,7 +26,7 @@ pub fn bulk<T: 'static>(kind: EventKind, fill: impl FnOnce(&mut T)) {
     }
 }
 
-/// Counts what could not be said.
+/// Counts a record that could not be written.
 #[inline(always)]
 pub fn dropped(reason: DropReason) {
     increment(DROPPED.get_ptr_mut(reason.slot()));
@@ -45,9 +46,9 @@ fn write<T: 'static>(
         return false;
     };
     let record = entry.as_mut_ptr();
-    // SAFETY: the ring gave us `size_of::<T>()` bytes for ourselves, aligned to 8. Zero is a valid
-    // value for every field of a record, so that `fill` gets an initialised one. The header stands
-    // first in every record.
+    // SAFETY: the ring has reserved `size_of::<T>()` bytes, aligned to 8
+    // (<https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L415>). Zero is a valid value of every field of a record, so that
+    // `fill` gets an initialised one. Every record starts with the header.
     unsafe {
         ptr::write_bytes(record, 0, 1);
         record
@@ -78,10 +79,10 @@ fn header(kind: EventKind, size: u32, seq: u64) -> Header {
 #[inline(always)]
 fn increment(slot: Option<*mut u64>) -> u64 {
     let Some(slot) = slot else {
-        return 0; // Unreachable: the index is constant. The verifier wants to see the check.
+        return 0; // Unreachable: the index is constant. The verifier requires the check.
     };
     // SAFETY: the lookup has bounded `slot` to this CPU's value, which lives as long as the map. A
-    // probe that interrupts this one on the same CPU can lose one count: a lower bound.
+    // probe that interrupts this one on the same CPU can lose one count, so it is a lower bound.
     unsafe {
         let before = slot.read();
         slot.write(before.wrapping_add(1));

@@ -1,8 +1,8 @@
 //! The programs that run in the kernel: read, fill, submit. No policy, no formatting.
 //!
-//! They decide one thing: whether user space has to wake, by numbers that user space wrote.
-//! Every mandatory hook is a raw tracepoint, which needs neither tracefs nor kprobes nor a BTF id
-//! at load time, and works with CAP_BPF and CAP_PERFMON alone.
+//! They decide one thing: whether user space must wake, by numbers that user space wrote.
+//! Every mandatory hook is a raw tracepoint. It needs no tracefs, no kprobes and no BTF id at load
+//! time, and CAP_BPF with CAP_PERFMON is enough: <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/syscall.c#L2715-L2718>
 
 #![no_std]
 #![no_main]
@@ -23,7 +23,8 @@ mod task;
 #[cfg(feature = "testing")]
 mod testing;
 
-/// The helpers that read kernel memory are for GPL-compatible programs only.
+/// The helpers that read kernel memory are for GPL-compatible programs only:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/trace/bpf_trace.c#L242-L244>
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

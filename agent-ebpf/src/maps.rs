@@ -1,4 +1,4 @@
-//! Every map, with its size and who reads it.
+//! Every map, with its size and its readers.
 
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
 use aya_ebpf::macros::map;
@@ -6,7 +6,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 
 use crate::oom::choice::Choice;
 
-/// Kills only, so that a flood of anything else cannot drop one. Holds about 130 kills.
+/// Kills only, so that a flood of other records cannot drop one. Has room for about 130 kills.
 #[map]
 pub static CRIT: RingBuf = RingBuf::with_byte_size(64 * 1024, 0);
 
@@ -14,7 +14,7 @@ pub static CRIT: RingBuf = RingBuf::with_byte_size(64 * 1024, 0);
 #[map]
 pub static BULK: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
-/// Attempts to write, one slot a ring. The programs alone use it.
+/// Attempts to write, one slot per ring. Only the programs use it.
 #[map]
 pub static SEQUENCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
 
@@ -30,7 +30,7 @@ pub static PID_SETTINGS: Array<PidSettings> = Array::with_max_entries(1, 0);
 #[map]
 pub static PID_STATE: Array<PidState> = Array::with_max_entries(1, 0);
 
-/// The disks to watch, each in a slot. User space fills it.
+/// The watched disks, each in a slot. User space fills it.
 #[map]
 pub static DISKS: Array<DiskEntry> = Array::with_max_entries(256, 0);
 
@@ -38,19 +38,19 @@ pub static DISKS: Array<DiskEntry> = Array::with_max_entries(256, 0);
 #[map]
 pub static SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(256, 0);
 
-/// What was found out about queues, by `request_queue.id`: when, and the slot of the disk. The
-/// programs alone use it.
+/// Time and result of the last lookup of each queue's disk, by `request_queue.id`. Only the programs
+/// use it.
 #[map]
 pub static QUEUES: Array<u64> = Array::with_max_entries(4096, 0);
 
-/// Where the `oom_control` of an `out_of_memory` that is running stands, by
-/// `bpf_get_current_pid_tgid`: by task and not by CPU, since the path sleeps. The programs alone use
-/// it. Made in full at load, since nothing can be allocated when it is written; one slot where the
-/// pair is not wanted.
+/// Address of the `oom_control` of each running `out_of_memory`, by `bpf_get_current_pid_tgid`: by
+/// task and not by CPU, because that function can sleep. Only the programs use it. Allocated in full
+/// at load, because no memory can be allocated when it is written
+/// (<https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/hashtab.c#L132-L135>); one slot if the pair is not attached.
 #[map]
 pub static SCOPES: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
-/// Threads that were marked and have not exited yet. The programs alone use it; one slot unless kills
-/// are told at the exit.
+/// Threads that were marked and have not exited yet. Only the programs use it; one slot unless kills
+/// are reported at the exit.
 #[map]
 pub static VICTIMS: LruHashMap<u32, Choice> = LruHashMap::with_max_entries(1024, 0);

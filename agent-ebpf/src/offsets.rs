@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use agent_common::KernelOffsets;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 
-/// Overridden by the loader. Lands in `.rodata`, which is frozen before the programs are verified.
+/// Overridden by the loader. In `.rodata`, which is frozen before the programs are verified.
 #[unsafe(no_mangle)]
 static OFFSETS: KernelOffsets = KernelOffsets::unresolved();
 
@@ -18,7 +18,7 @@ macro_rules! offset {
 }
 pub(crate) use offset;
 
-/// Where the offsets stand. Read field by field, through [`load`] only.
+/// Address of the offsets. Read field by field, through [`load`] only.
 #[inline(always)]
 pub const fn table() -> *const KernelOffsets {
     &raw const OFFSETS
@@ -31,12 +31,12 @@ pub const fn table() -> *const KernelOffsets {
 /// `field` must point into [`table`].
 #[inline(always)]
 pub unsafe fn load(field: *const u32) -> u32 {
-    // SAFETY: the caller's promise. Volatile, so that the compiler does not put in the value that
+    // SAFETY: the caller's promise. Volatile, so that the compiler does not insert the value that
     // the table has at build time.
     unsafe { field.read_volatile() }
 }
 
-/// A kernel address. Following it can fail; it can never fault.
+/// A kernel address. To follow it can fail, but never faults.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Address(u64);
@@ -48,7 +48,7 @@ impl Address {
         Self(address)
     }
 
-    /// The number itself.
+    /// The number.
     #[inline(always)]
     pub const fn get(self) -> u64 {
         self.0
@@ -60,14 +60,15 @@ impl Address {
         Self(self.0.wrapping_add(offset as u64))
     }
 
-    /// The value here; `None` where the kernel has nothing mapped.
+    /// The value at this address; `None` if the kernel has nothing mapped there.
     ///
     /// `T` is plain data in every call below: integers only.
     #[inline(always)]
     pub fn read<T: Copy>(self) -> Option<T> {
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: the destination is ours and of the size given; the helper checks the source and
-        // fails where it cannot be read. On success every byte of `value` is written.
+        // SAFETY: the destination is a local variable of the given size; the helper checks the source,
+        // and fails if it cannot be read. On success every byte of `value` is written.
+        // <https://github.com/gregkh/linux/blob/v6.12.107/kernel/trace/bpf_trace.c#L236-L240>
         unsafe {
             let size = size_of::<T>() as u32;
             let source = self.0 as *const c_void;
@@ -76,7 +77,7 @@ impl Address {
         }
     }
 
-    /// The address that stands here; `None` for null and where nothing can be read.
+    /// The address that is stored here; `None` for null, and if nothing can be read.
     #[inline(always)]
     pub fn follow(self) -> Option<Self> {
         let next = self.read::<u64>()?;
@@ -94,14 +95,14 @@ impl Typed {
     ///
     /// # Safety
     ///
-    /// It must point to an object that is there while the program runs. The verifier proves the type
-    /// alone: some kernels do not survive a load from null.
+    /// It must point to an object that exists while the program runs. The verifier proves only the
+    /// type: on some kernels a load from null crashes.
     #[inline(always)]
     pub const unsafe fn new(address: u64) -> Self {
         Self(address)
     }
 
-    /// For reads further away.
+    /// For reads through further pointers.
     #[inline(always)]
     pub const fn address(self) -> Address {
         Address::new(self.0)

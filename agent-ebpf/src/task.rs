@@ -1,4 +1,4 @@
-//! `sched_process_fork`: the kernel's own count of pids, and its crossings.
+//! `sched_process_fork`: the kernel's count of pids, and its crossings of the threshold.
 
 use agent_common::event::{PidCrossing, PidTrend};
 use agent_common::{DropReason, EventKind, PidSettings, PidState};
@@ -9,17 +9,18 @@ use crate::emit;
 use crate::maps::{PID_SETTINGS, PID_STATE};
 use crate::offsets::{Address, offset};
 
-/// `PIDNS_ADDING`, the flag that shares a word with the count (`include/linux/pid_namespace.h`).
+/// Without `PIDNS_ADDING`, the flag that shares a word with the count:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L48>
 const COUNT_MASK: u32 = 0x7fff_ffff;
 
-/// `sched_process_fork(parent, child)`.
+/// `sched_process_fork(parent, child)`. <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/sched.h#L372-L374>
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
     let (Some(settings), Some(state)) = (PID_SETTINGS.get_ptr(0), PID_STATE.get_ptr_mut(0)) else {
         return 0; // Unreachable: both arrays have one slot.
     };
     // SAFETY: the lookups above bounded both to live map values; any bit pattern is valid in them.
-    // Other CPUs may write `state` meanwhile: the worst of it is a record sent twice.
+    // Other CPUs may write `state` at the same time: at worst a record is sent twice.
     let (settings, state) = unsafe { (&*settings, &mut *state) };
     let first = state.counter == 0;
     let Some(value) = count(Address::new(ctx.arg::<u64>(1)), state) else {
@@ -35,8 +36,9 @@ pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Pids that exist. Level 0 of any pid is the initial namespace, whatever container the child is
-/// in, and that namespace never moves: its address is looked up once.
+/// Pids that exist. Level 0 of any pid is the initial namespace, also in a container, and that
+/// namespace is a static object of the kernel, so that its address is read once:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/pid.c#L194-L252>, <https://github.com/gregkh/linux/blob/v6.12.107/kernel/pid.c#L79-L82>
 #[inline(always)]
 fn count(child: Address, state: &mut PidState) -> Option<u32> {
     if state.counter == 0 {
@@ -70,7 +72,7 @@ fn crossing(settings: &PidSettings, state: &mut PidState, value: u32) {
     });
 }
 
-/// The first fork is always told: it shows by how much this count and the number of tasks differ.
+/// The first fork is always sent: it shows by how much this count and the number of tasks differ.
 #[inline(always)]
 fn trend(settings: &PidSettings, state: &mut PidState, value: u32, first: bool) {
     let moved = value.abs_diff(state.last_trend);

@@ -1,5 +1,5 @@
-//! For the tests of this repository, and in no object that is shipped: a flood of records, and
-//! programs that do nothing, against which the cost of the others is measured.
+//! For the tests of this repository, and in no shipped object: a flood of records, and programs that
+//! do nothing, with which the cost of the others is compared.
 
 use agent_common::EventKind;
 use agent_common::event::PidTrend;
@@ -9,7 +9,7 @@ use aya_ebpf::programs::RawTracePointContext;
 
 use crate::emit;
 
-/// Overridden by the test: the process whose calls are answered with a record each.
+/// Overridden by the test: the process whose calls write a record each.
 #[unsafe(no_mangle)]
 static FLOOD_TGID: u32 = 0;
 
@@ -20,7 +20,7 @@ static FLOOD_CALL: u64 = 0;
 /// `sys_enter(regs, number)`: one record in BULK for each of the chosen calls.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn flood(ctx: RawTracePointContext) -> i32 {
-    // SAFETY: both are statics of ours; volatile, since they are overridden at load time.
+    // SAFETY: both are statics above; volatile, because they are overridden at load time.
     let (tgid, call) = unsafe {
         (
             (&raw const FLOOD_TGID).read_volatile(),
@@ -33,13 +33,13 @@ pub fn flood(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `sched_process_fork`, and nothing done.
+/// `sched_process_fork`, without any work.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn empty_fork(_ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `block_rq_complete`, and nothing done.
+/// `block_rq_complete`, without any work.
 #[raw_tracepoint(tracepoint = "block_rq_complete")]
 pub fn empty_complete(_ctx: RawTracePointContext) -> i32 {
     0

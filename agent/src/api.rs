@@ -1,7 +1,6 @@
-//! The edge to the API server: how it is reached, what is written to it, and how each of its
-//! errors is to be taken.
+//! The edge to the API server: connections, requests, and how each error is handled.
 //!
-//! Absent on purpose: nothing here decides what a condition should be, or when to look again.
+//! Absent on purpose: nothing here decides the status of a condition, or when to sample again.
 
 #![forbid(unsafe_code)]
 
@@ -56,25 +55,25 @@ pub use presence::Sign;
 use renewal::Renewal;
 pub use transport::Connector;
 
-/// Sends requests, each within a deadline. Cheap to clone; all clones share one connection.
+/// Sends requests, each with a deadline. Cheap to clone; all clones share one connection.
 ///
-/// A request that meets its deadline, or whose connection breaks, makes the next request open a
-/// new connection: a silent one would swallow every request until TCP gives it up. An HTTP status
-/// never does, since whoever sent it is alive; but after a 401 the credentials are read anew, and
-/// where they have changed the request is sent once more with them.
+/// A request that misses its deadline, or whose connection breaks, makes the next request open a
+/// new connection: an unresponsive one would block every request until TCP gives up. An HTTP status
+/// never does so, because the server is alive. After a 401 the credentials are read again, and if
+/// they have changed the request is sent once more.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
 struct Shared {
-    /// Behind mutexes, since every task that sends may be the one that finds them out of date.
+    /// Behind mutexes, because any task that sends may find them out of date.
     access: Arc<Mutex<Credentials>>,
     jitter: Mutex<Jitter>,
-    /// Where credentials are read anew; `None` where they never change.
+    /// Reads the credentials again; `None` if they never change.
     renewal: Option<Arc<Renewal>>,
     deadline: Duration,
-    /// Nothing is written but here.
-    paper: Option<DryRun>,
-    /// Whoever sees a failure first replaces the connection; everybody reads the newest value.
+    /// Set in a dry run, which sends no writes.
+    dry_run: Option<DryRun>,
+    /// The task that sees a failure first replaces the connection; all tasks read the newest value.
     current: watch::Sender<Generation>,
 }
 
@@ -89,14 +88,14 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// For the server and user that `config` names, over `connector`; `deadline` holds for every
-    /// request, and is a quarter of the lease duration where the lease is ours.
+    /// A client for the server and user of `config`, over `connector`. `deadline` applies to every
+    /// request, and is a quarter of the lease duration if the agent renews the Lease.
     ///
-    /// Must be called in a runtime. Opens nothing yet.
+    /// Must be called in a runtime. Opens no connection yet.
     ///
     /// # Errors
     ///
-    /// [`ApiError::Setup`] when the credentials in `config` cannot be used.
+    /// [`ApiError::Setup`] if the credentials in `config` cannot be used.
     pub fn new(
         config: kube::Config,
         connector: Connector,
@@ -116,25 +115,25 @@ impl Client {
             jitter: Mutex::new(Jitter::NONE),
             renewal: renewal.map(Arc::new),
             deadline,
-            paper: None,
+            dry_run: None,
             current: watch::Sender::new(first),
         })))
     }
 
-    /// One that tells what it would write instead of writing it: the one given, or without a
+    /// A client that logs its writes instead of sending them. Reads with `reader`, or without a
     /// cluster. Must be called in a runtime.
     ///
     /// # Errors
     ///
-    /// None that can be expected.
+    /// None in practice.
     pub fn dry_run(
         reader: Option<Self>,
         deadline: Duration,
-        tell: RequestLog,
+        log: RequestLog,
     ) -> Result<Self, ApiError> {
         let (client, reads) = match reader {
             Some(client) => (client, ReadSource::Cluster),
-            None => (Self::without_a_cluster(deadline)?, ReadSource::Nowhere),
+            None => (Self::without_a_cluster(deadline)?, ReadSource::None),
         };
         let shared = &client.0;
         Ok(Self(Arc::new(Shared {
@@ -142,31 +141,32 @@ impl Client {
             jitter: Mutex::new(Jitter::NONE),
             renewal: shared.renewal.clone(),
             deadline,
-            paper: Some(DryRun::new(reads, tell)),
+            dry_run: Some(DryRun::new(reads, log)),
             current: watch::Sender::new(shared.current.borrow().clone()),
         })))
     }
 
     fn without_a_cluster(deadline: Duration) -> Result<Self, ApiError> {
         let nowhere = kube::Config::new(http::Uri::from_static("http://nowhere.invalid"));
-        // What is asked of nobody stays unasked, and nothing tries again.
+        // A connection that never opens, so nothing is retried.
         let silent = transport::in_memory(std::future::pending::<std::io::Result<DuplexStream>>);
         Self::new(nowhere, silent, deadline)
     }
 
-    /// Whether nothing is written: see [`Client::dry_run`]. What others write is not followed then
-    /// either, since it would undo what was written here.
+    /// Whether writes are not sent: see [`Client::dry_run`]. A dry run does not watch objects
+    /// either, because their state would replace its simulated writes.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
-        self.0.paper.is_some()
+        self.0.dry_run.is_some()
     }
 
-    /// Over TCP and TLS, with credentials from `source`, which are read anew when they have to be.
-    /// Opens nothing yet. Runs the program that the kubeconfig may name, on this thread.
+    /// A client over TCP and TLS, with credentials from `source`, which are read again when
+    /// necessary. Opens no connection yet. Runs the program of the kubeconfig, if any, on this
+    /// thread.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the credentials.
+    /// Anything wrong with the credentials.
     pub async fn from_credentials(
         source: credentials::Source<'_>,
         deadline: Duration,
@@ -176,8 +176,8 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
-    /// Spreads what is retried at random from now on, so that nodes which were refused together
-    /// do not come back together.
+    /// Spreads retries at random from now on, so that nodes that were refused together do not
+    /// return together.
     pub fn spread_by(&self, jitter: Jitter) {
         *lock(&self.0.jitter) = jitter;
     }
@@ -188,48 +188,48 @@ impl Client {
         self.access().plugin
     }
 
-    /// The limit on every request.
+    /// The deadline of every request.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.0.deadline
     }
 
-    /// The requests so far, by kind and end.
+    /// The requests so far, by kind and result.
     #[must_use]
     pub fn requests(&self) -> Vec<(tally::Request, u64)> {
         self.0.current.borrow().counts().tally.all()
     }
 
-    /// The connection in use, and each that replaces it.
+    /// The current connection, and each that replaces it.
     #[must_use]
     pub fn generations(&self) -> watch::Receiver<Generation> {
         self.0.current.subscribe()
     }
 
-    /// The newest state of an object.
-    pub async fn get(&self, place: &Endpoint) -> Result<Value, ApiError> {
-        self.call(Method::GET, place, Payload::None).await
+    /// The current state of an object.
+    pub async fn get(&self, endpoint: &Endpoint) -> Result<Value, ApiError> {
+        self.call(Method::GET, endpoint, Payload::None).await
     }
 
-    /// Creates `object`; gives it as stored.
-    pub async fn create(&self, place: &Endpoint, object: &Value) -> Result<Value, ApiError> {
-        self.call(Method::POST, place, Payload::Object(object))
+    /// Creates `object`; returns it as stored.
+    pub async fn create(&self, endpoint: &Endpoint, object: &Value) -> Result<Value, ApiError> {
+        self.call(Method::POST, endpoint, Payload::Object(object))
             .await
     }
 
-    /// Replaces an object whose resourceVersion is that of `object`; gives it as stored.
-    pub async fn replace(&self, place: &Endpoint, object: &Value) -> Result<Value, ApiError> {
-        self.call(Method::PUT, place, Payload::Object(object)).await
-    }
-
-    /// Applies a strategic merge patch; gives the object as stored.
-    pub async fn patch(&self, place: &Endpoint, patch: &[u8]) -> Result<Value, ApiError> {
-        self.call(Method::PATCH, place, Payload::StrategicMerge(patch))
+    /// Replaces the object with the resourceVersion of `object`; returns it as stored.
+    pub async fn replace(&self, endpoint: &Endpoint, object: &Value) -> Result<Value, ApiError> {
+        self.call(Method::PUT, endpoint, Payload::Object(object))
             .await
     }
 
-    /// Waits for as long as the server asked to be left alone, and a little longer at random; but
-    /// never longer than a deadline.
+    /// Applies a strategic merge patch; returns the object as stored.
+    pub async fn patch(&self, endpoint: &Endpoint, patch: &[u8]) -> Result<Value, ApiError> {
+        self.call(Method::PATCH, endpoint, Payload::StrategicMerge(patch))
+            .await
+    }
+
+    /// Waits as long as the server requested, plus a random part, but never longer than a deadline.
     pub(super) async fn pause(&self, wanted: Duration) {
         tokio::time::sleep(self.spread(wanted)).await;
     }
@@ -240,17 +240,16 @@ impl Client {
         stretched.min(self.0.deadline)
     }
 
-    /// Waits until somebody gets an answer from the server; at most until nobody has even asked
-    /// for `patience`.
+    /// Waits until any request is answered, or until no request was sent for `patience`.
     pub(super) async fn returned(&self, patience: Duration) -> Sign {
         let counts = Arc::clone(self.0.current.borrow().counts());
         counts.presence.returned(patience).await
     }
 
-    /// Waits before another try; less where the server was away and is back sooner.
+    /// Waits before a retry; less if the server was unavailable and returns sooner.
     pub(super) async fn back_off(&self, wait: Duration) {
         let counts = Arc::clone(self.0.current.borrow().counts());
-        if !counts.presence.is_away() {
+        if !counts.presence.is_unavailable() {
             return tokio::time::sleep(wait).await;
         }
         tokio::select! {
@@ -262,34 +261,34 @@ impl Client {
     async fn call(
         &self,
         method: Method,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
-        match &self.0.paper {
-            None => self.send(method, place, payload).await,
-            Some(paper) => paper.answer(self, method, place, payload).await,
+        match &self.0.dry_run {
+            None => self.send(method, endpoint, payload).await,
+            Some(dry_run) => dry_run.answer(self, method, endpoint, payload).await,
         }
     }
 
     async fn send(
         &self,
         method: Method,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
-        if self.access().is_ending() {
+        if self.access().is_expiring() {
             self.renew_ahead();
         }
         self.refresh_token();
         let generation = self.0.current.borrow().clone();
-        let result = self.attempt(&generation, &method, place, &payload).await;
+        let result = self.attempt(&generation, &method, endpoint, &payload).await;
         match &result {
             Err(err)
                 if err.refusal() == Some(Refusal::Unauthorized)
                     && self.renew(generation.number()).await =>
             {
                 let generation = self.0.current.borrow().clone();
-                self.attempt(&generation, &method, place, &payload).await
+                self.attempt(&generation, &method, endpoint, &payload).await
             }
             Ok(_) | Err(_) => result,
         }
@@ -299,25 +298,25 @@ impl Client {
         &self,
         generation: &Generation,
         method: &Method,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         payload: &Payload<'_>,
     ) -> Result<Value, ApiError> {
         let verb = tally::verb(method);
         let call = Call {
             verb: method.as_str().to_owned(),
-            object: place.object.clone(),
+            object: endpoint.object.clone(),
         };
-        let request = generation::request(method.clone(), place, payload).map_err(|source| {
+        let request = generation::request(method.clone(), endpoint, payload).map_err(|source| {
             ApiError::Setup {
                 what: "a name as part of a path",
                 source: source.into(),
             }
         })?;
         let limit = self.0.deadline;
-        let exchange = generation.exchange(request, place.limit());
+        let exchange = generation.exchange(request, endpoint.limit());
         let ended = tokio::time::timeout(limit, exchange).await;
         let counts = generation.counts();
-        counts.ended(verb, place.resource, generation::end(&ended));
+        counts.ended(verb, endpoint.resource, generation::end(&ended));
         let answer = match ended {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Credentials(source))) => {
@@ -328,7 +327,7 @@ impl Client {
             }
             Ok(Err(Failure::Connection(source))) => {
                 self.replace_connection(generation.number());
-                self.renew_in_passing();
+                self.renew_without_connection();
                 return Err(ApiError::Unreachable { call, source });
             }
             Err(_) => {
@@ -340,15 +339,15 @@ impl Client {
             verb = call.verb,
             object = call.object,
             code = answer.code.as_u16(),
-            "answered"
+            "request answered"
         );
         let code = answer.code.as_u16();
         if !answer.code.is_success() {
             return Err(ApiError::refused(call, code, &answer.headers, &answer.body));
         }
-        body::parse(&answer.body, place.limit()).map_err(|source| {
-            // Half an answer under a status of success: what is between us and the server is at
-            // fault, so look for another way to it.
+        body::parse(&answer.body, endpoint.limit()).map_err(|source| {
+            // An incomplete answer with a success status: a proxy may be at fault, so try another
+            // connection.
             self.replace_connection(generation.number());
             ApiError::Garbled { call, code, source }
         })
@@ -358,7 +357,7 @@ impl Client {
         lock(&self.0.access)
     }
 
-    /// Gives up connection `number`, unless somebody did so already.
+    /// Replaces connection `number`, unless another task already did.
     fn replace_connection(&self, number: u64) {
         self.0.current.send_if_modified(|current| {
             if current.number() != number {
@@ -367,12 +366,13 @@ impl Client {
             match self.access().connect() {
                 Ok(client) => {
                     *current = current.next(client);
-                    debug!(generation = current.number(), "connection given up");
+                    debug!(generation = current.number(), "connection replaced");
                     true
                 }
                 Err(err) => {
-                    // The credentials worked at start. The old connection is no worse than none.
-                    warn!(err = err.as_dyn(), "cannot renew connection");
+                    // The credentials worked at start, and the old connection is no worse than
+                    // none.
+                    warn!(err = err.as_dyn(), "cannot replace the connection");
                     false
                 }
             }
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_first_request_does_not_hold_up_the_others() {
+    async fn an_unanswered_first_request_does_not_delay_the_others() {
         let server = Scripted::new([Reply::Silent, Reply::json(200, json!({}))]);
         let (client, other) = (server.client(), server.client());
         let silent = tokio::spawn(async move { client.get(&Endpoint::node("a")).await });
@@ -435,19 +435,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_status_leaves_the_connection_alone() {
+    async fn only_an_http_status_keeps_the_connection() {
         let rows = [
             ("status", refusal(500, ""), 0, "500", "500"),
             ("no json", Reply::Garbage, 1, "200", "200"),
             ("cut", Reply::Cut, 1, "no answer", "unreachable"),
             ("silent", Reply::Silent, 1, "no answer within", "deadline"),
-            ("unheard of", refusal(599, ""), 0, "599", "0"),
+            ("undefined", refusal(599, ""), 0, "599", "0"),
         ];
-        for (name, reply, generation, words, counted) in rows {
+        for (name, reply, generation, text, counted) in rows {
             let server = Scripted::new([reply]);
             let client = server.client();
             let err = client.get(&Endpoint::node("a")).await.unwrap_err();
-            assert!(err.to_string().contains(words), "{name}: {err}");
+            assert!(err.to_string().contains(text), "{name}: {err}");
             assert_eq!(client.generations().borrow().number(), generation, "{name}");
             let requests = client.requests();
             let [(request, 1)] = requests.as_slice() else {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_request_says_who_asks() {
+    async fn every_request_has_a_user_agent() {
         let server = Scripted::new([Reply::json(200, json!({}))]);
         server.client().get(&Endpoint::node("a")).await.unwrap();
         let version = env!("CARGO_PKG_VERSION");

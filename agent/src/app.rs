@@ -6,27 +6,28 @@
 #![forbid(unsafe_code)]
 
 use std::future::Future;
+use std::pin::Pin;
 
 use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::api::Client;
-use crate::clock::{Alarm, BootNanos, Clock, Now, Stamp};
-use crate::config::{Config, Mode};
+use crate::clock::{Alarm, BootNanos, Clock};
+use crate::config::Config;
 use crate::explain::Journal;
 use crate::logind::PowerMessage;
 use crate::node_status::Facts;
-use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
-use crate::reading::{Resource, Signal};
+use crate::reading::Signal;
 use crate::record::Received;
+use crate::reporting::{self, Outlet, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
 use crate::subjects::{self, DiskInput, Subjects};
+use crate::tasks::Tasks;
 
 mod answers;
 mod blocking;
-mod companion;
 mod control;
 mod counts;
 mod exceeded;
@@ -37,7 +38,6 @@ mod kills;
 mod lanes;
 mod leaving;
 mod metering;
-mod node_writer;
 mod observe;
 mod once;
 mod outside;
@@ -48,12 +48,10 @@ mod power;
 mod pressure_files;
 mod probes;
 mod reload;
-mod reporting;
 mod spot;
 mod storage;
-mod tasks;
+mod tick;
 mod watchers;
-mod writer;
 
 pub use observe::pods_path;
 pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
@@ -78,7 +76,6 @@ use power::Power;
 use pressure_files::PressureFiles;
 use probes::Probes;
 use reload::{Reloading, asked};
-use reporting::{Outlet, Report, Reporting, Why};
 
 /// What is read without waiting for a disk.
 const HOT: [Signal; 4] = [
@@ -109,8 +106,6 @@ enum Input {
     Power(PowerMessage),
     /// A moment that was waited for.
     Tick,
-    /// We were asked to stop.
-    Shutdown,
 }
 
 /// Runs until `shutdown` or until something breaks that cannot be mended.
@@ -207,6 +202,7 @@ struct App {
     reloading: Option<Reloading>,
     once: Option<Once>,
     power: Power,
+    tasks: Tasks,
 }
 
 impl App {
@@ -230,7 +226,9 @@ impl App {
         let observe = Observe::new(&config, pods.clone());
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
-        let blocking = Blocking::new(&config, pods.clone(), memory, read, metering.lanes());
+        let mut tasks = Tasks::default();
+        let lanes = metering.lanes();
+        let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
         let probes = Probes::start(doors.kernel.take(), &doors.support);
         let subjects = execute::subjects(&config, &probes, &doors.stalls, now);
         let mut app = Self {
@@ -244,7 +242,7 @@ impl App {
             counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
             exceeded: Keeper::default(),
             pod_pids: PodPids::new(pods, now),
-            pod_events: PodEvents::new(&config, outlet.as_ref()),
+            pod_events: PodEvents::new(&config, outlet.as_ref(), &mut tasks),
             own: Own::new(&config, metering.setters),
             config,
             clock,
@@ -260,13 +258,15 @@ impl App {
             reloading: reloads.map(Reloading::new),
             once: None,
             power,
+            tasks,
         };
         app.look_at_kills(clock.now());
         app.list_disks(clock.now());
         app.first_look().await;
         // Only now: what was found at first is no news.
         app.reporting = outlet.map(|outlet| {
-            let mut reporting = Reporting::start(&app.config, outlet, clock, &app.facts);
+            let mut reporting =
+                Reporting::start(&app.config, outlet, clock, &app.facts, &mut app.tasks);
             reporting.sync(Why::Tick);
             reporting
         });
@@ -303,6 +303,8 @@ impl App {
         self.configure_pids(now);
     }
 
+    /// Runs until something ends it. Whatever that is, what is known by then is reported and written
+    /// down.
     async fn run(
         mut self,
         mut events: mpsc::Receiver<Received>,
@@ -311,16 +313,36 @@ impl App {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         tokio::pin!(shutdown);
-        let result = loop {
+        let result = self.turn(&mut events, &mut doors, alarm, shutdown).await;
+        self.heartbeat.notify.stopping();
+        self.leave(events, doors).await;
+        result
+    }
+
+    /// Takes one input after the other.
+    ///
+    /// # Errors
+    ///
+    /// If the agent cannot go on.
+    async fn turn(
+        &mut self,
+        events: &mut mpsc::Receiver<Received>,
+        doors: &mut Doors,
+        alarm: &mut Alarm,
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), AppError> {
+        loop {
             if let Some(over) = self.once_over() {
-                break over;
+                return over;
             }
             let due = self.due();
             let input = tokio::select! {
                 // Kernel events last: a flood of them must hold up neither lease nor report.
                 biased;
-                () = &mut shutdown => Input::Shutdown,
-                report = reporting::next(self.reporting.as_mut()) => Input::Api(report?),
+                () = &mut shutdown => return Ok(()),
+                report = reporting::next(self.reporting.as_mut()) => Input::Api(report),
+                // After the reports: a task may have sent one before it ended.
+                name = self.tasks.ended() => return Err(AppError::EndedEarly(name)),
                 answer = self.blocking.answer() => Input::Host(answer),
                 news = self.pod_events.news() => Input::Pods(news),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
@@ -329,16 +351,18 @@ impl App {
                     Input::Tick
                 }
                 // Before them: a scrape ends before the next can be asked for.
-                query = self.metering.asked() => Input::Query(query),
+                query = self.metering.asked() => Input::Query(query?),
                 () = asked(self.reloading.as_mut()) => Input::Reload,
                 word = self.power.word() => Input::Power(word),
-                Some(received) = events.recv() => Input::Kernel(received),
+                received = events.recv() => {
+                    Input::Kernel(received.ok_or(AppError::EndedEarly("ring"))?)
+                }
             };
             let now = self.clock.now();
             self.metering.woke(&input);
             match input {
                 Input::Kernel(received) => {
-                    if self.kernel_records(received, &mut events, now) {
+                    if self.kernel_records(received, events, now) {
                         // What was told is written before memory and counters are looked at.
                         tokio::task::yield_now().await;
                         self.kills.catch_up(self.clock.now().boot);
@@ -352,108 +376,7 @@ impl App {
                 Input::Reload => self.reload(),
                 Input::Power(word) => self.power(word, now),
                 Input::Tick => self.tick(now),
-                Input::Shutdown => break Ok(()),
-            }
-        };
-        self.heartbeat.notify.stopping();
-        self.leave(events, doors).await;
-        result
-    }
-
-    /// The next moment at which there is something to do.
-    fn due(&self) -> BootNanos {
-        let falls = self.evaluator.next_fall();
-        let reports = self.reporting.as_ref().map(Reporting::due);
-        let own = [
-            falls,
-            self.subjects.due(),
-            self.pod_events.due(),
-            self.counts.save_at(),
-            self.own.as_ref().and_then(Own::fall_at),
-            reports,
-            self.heartbeat.due(),
-            self.once.as_ref().map(Once::deadline),
-        ];
-        let storage = (!self.storage_asked).then(|| self.storage.due());
-        let all = own.into_iter().chain([storage]).flatten();
-        all.fold(self.hot.due(), BootNanos::min)
-    }
-
-    fn tick(&mut self, now: Now) {
-        let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
-        let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
-        // What is due within a moment is done in the same wake-up as what is due now.
-        let soon = now.boot.plus(reporting::ALIGN);
-        if must || self.hot.due() <= soon {
-            self.sample(now, None);
-        }
-        if must || self.storage.due() <= soon {
-            self.ask_storage();
-        }
-        self.feed(subjects::Input::Disk(DiskInput::Tick { soon }), now);
-        self.read_stalls(soon, now);
-        self.tell_waiting(now);
-        self.kills_settled(now.boot);
-        self.look_at_kills(now);
-        self.keep_exceeded(now);
-        self.heartbeat.beat(now.boot, soon);
-        self.tell_ready();
-        let Some(reporting) = &mut self.reporting else {
-            return;
-        };
-        if reporting.status_due(now.boot) {
-            if self.config.mode == Mode::Node {
-                self.observe.refresh(&mut self.facts);
-            }
-            let simulated = self.metering.simulated();
-            if self.probes.log_losses(simulated.as_ref()) {
-                self.counts.lost();
-            }
-            self.sync(Why::Tick);
-        }
-        if let Some(reporting) = &mut self.reporting {
-            reporting.on_time(now.boot);
-        }
-    }
-
-    /// Looks at everything that can be read without waiting for a disk. `stamp` is that of the
-    /// record on pids that was the reason.
-    fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
-        let looks = self.observe.hot();
-        self.name_pods();
-        self.looked(&looks, now);
-        let changes = self.evaluator.evaluate(&looks, now.boot);
-        self.hot.next(&looks, &self.evaluator, now.boot);
-        self.pids_sampled(now);
-        self.name_largest(&changes);
-        self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
-        self.kills_settled(now.boot);
-        let questions: Vec<_> = self.counts.sampled(now.boot).collect();
-        for question in questions {
-            self.ask_for_counts(question, now.boot);
-        }
-        self.tell_refused(now);
-    }
-
-    /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
-    fn changed(&mut self, changes: &[PressureChange], cause: Option<(Resource, Stamp)>, now: Now) {
-        let edge = self.take_pressures() || !changes.is_empty();
-        // Before it is said that one is exceeded, so that no restart can forget it.
-        self.keep_exceeded(now);
-        for change in changes {
-            info!(
-                resource = change.resource.as_str(),
-                from = ?change.from,
-                to = ?change.to,
-                why = ?change.reason,
-                "pressure changed"
-            );
-            self.journal.record_change(change, now.wall);
-            let stamp = cause.filter(|(resource, _)| *resource == change.resource);
-            if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
-                reporting.caused_by(resource, stamp);
             }
         }
-        self.facts_changed(edge, now);
     }
 }

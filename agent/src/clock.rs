@@ -1,4 +1,4 @@
-//! Two clocks, two types; and the only calls that read them or wait for them.
+//! The two clocks, each with its type, and the only calls that read them or wait.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ use crate::fd::{self, Watched};
 pub struct BootNanos(pub u64);
 
 impl BootNanos {
-    /// Time from `earlier` to `self`; zero where the two arrived out of order.
+    /// Time from `earlier` to `self`; zero if they are out of order.
     ///
     /// Records from different CPUs can be drained out of order by a few microseconds.
     #[must_use]
@@ -28,7 +28,7 @@ impl BootNanos {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `delay` after this one; the end of time where that does not fit.
+    /// The moment `delay` after this one, limited to the maximum value.
     #[must_use]
     pub fn plus(self, delay: Duration) -> Self {
         Self(
@@ -38,17 +38,17 @@ impl BootNanos {
     }
 }
 
-/// One moment on both clocks, read together, once per turn of the loop.
+/// One moment on both clocks, read together once per iteration of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// For durations.
     pub boot: BootNanos,
-    /// For what a person or the API server reads.
+    /// For values that people or the API server read.
     pub wall: SystemTime,
 }
 
 impl Now {
-    /// The wall time at which `boot` was, on today's difference between the two clocks.
+    /// The wall time of `boot`, by the current difference between the two clocks.
     #[must_use]
     pub fn wall_at(self, boot: BootNanos) -> SystemTime {
         if boot <= self.boot {
@@ -59,27 +59,32 @@ impl Now {
     }
 }
 
-/// When something happened, and when we learnt of it. Travels with what it caused, so that the
-/// way from the kernel to the API server's answer can be told in numbers.
+/// When something happened, and when the agent read it. Passed on with its consequences, to measure
+/// the delay from the kernel to the API server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// When the kernel saw it.
+    /// When the kernel recorded it.
     pub kernel: BootNanos,
-    /// When we read it: from a ring, or from a file.
+    /// When the agent read it, from a ring or from a file.
     pub read: BootNanos,
 }
 
-/// Reads time and arms alarms.
+/// Reads time and creates alarms.
 ///
-/// In the field that is the kernel's boot clock. In a simulation it is the runtime's clock, which
-/// can be paused: then a whole agent lives through minutes in milliseconds.
+/// In production this is the kernel's boot clock. In a simulation it is the runtime's clock, which
+/// can be paused, so that minutes take milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Source);
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Kernel,
-    Runtime { from: Instant, at: Now },
+    Runtime {
+        from: Instant,
+        at: Now,
+        /// Alarms fail from this moment on.
+        fails_at: Option<BootNanos>,
+    },
 }
 
 impl Clock {
@@ -89,16 +94,31 @@ impl Clock {
         Self(Source::Kernel)
     }
 
-    /// The runtime's clock, which says `at` at this moment. Must be called in a runtime.
+    /// The runtime's clock, which shows `at` now. Must be called in a runtime.
     #[must_use]
     pub fn runtime(at: Now) -> Self {
         Self(Source::Runtime {
             from: Instant::now(),
             at,
+            fails_at: None,
         })
     }
 
-    /// This moment.
+    /// The same clock, whose alarms fail from `moment` on: a fault of the machine for a simulation.
+    /// The kernel's clock stays as it is.
+    #[must_use]
+    pub const fn with_alarms_failing_at(self, moment: BootNanos) -> Self {
+        match self.0 {
+            Source::Kernel => self,
+            Source::Runtime { from, at, .. } => Self(Source::Runtime {
+                from,
+                at,
+                fails_at: Some(moment),
+            }),
+        }
+    }
+
+    /// The current time.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
@@ -110,7 +130,7 @@ impl Clock {
                 boot: boot_now(),
                 wall: SystemTime::now(),
             },
-            Source::Runtime { from, at } => {
+            Source::Runtime { from, at, .. } => {
                 let passed = from.elapsed();
                 Now {
                     boot: at.boot.plus(passed),
@@ -120,7 +140,7 @@ impl Clock {
         }
     }
 
-    /// Time on `CLOCK_MONOTONIC`, which a service manager counts by: suspend is not in it.
+    /// Time on `CLOCK_MONOTONIC`, which service managers use: it excludes suspend.
     #[must_use]
     pub fn monotonic(&self) -> Duration {
         match self.0 {
@@ -134,7 +154,7 @@ impl Clock {
     ///
     /// # Errors
     ///
-    /// When the kernel has no timer descriptor left for this process.
+    /// If the kernel has no timer descriptor left for this process.
     pub fn alarm(&self) -> io::Result<Alarm> {
         Ok(match self.0 {
             Source::Kernel => {
@@ -142,47 +162,47 @@ impl Clock {
                     ClockId::CLOCK_BOOTTIME,
                     TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
                 )?;
-                Alarm(Bell::Kernel(Box::new(fd::watch(
+                Alarm(Timer::Kernel(Box::new(fd::watch(
                     timer,
                     Interest::READABLE,
                 )?)))
             }
-            Source::Runtime { .. } => Alarm(Bell::Runtime(*self)),
+            Source::Runtime { fails_at, .. } => Alarm(Timer::Runtime(*self, fails_at)),
         })
     }
 }
 
-/// Boot time by `CLOCK_BOOTTIME`, which cannot fail on a kernel that we support (2.6.39).
+/// Boot time by `CLOCK_BOOTTIME`, which cannot fail on a supported kernel (since 2.6.39).
 fn boot_now() -> BootNanos {
     let passed = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
         .map_or(Duration::ZERO, Duration::from);
     BootNanos(0).plus(passed)
 }
 
-/// Waits for a moment. A timer descriptor costs one wake-up an expiry; the runtime's own timer
-/// wheel costs about two, because it cascades long waits through coarser slots.
+/// Waits for a moment. A timer descriptor costs one wake-up per expiry; the runtime's timer wheel
+/// costs about two, because it cascades long waits through coarser slots.
 #[derive(Debug)]
-pub struct Alarm(Bell);
+pub struct Alarm(Timer);
 
 #[derive(Debug)]
-enum Bell {
+enum Timer {
     Kernel(Box<AsyncFd<Watched<TimerFd>>>),
-    Runtime(Clock),
+    Runtime(Clock, Option<BootNanos>),
 }
 
 impl Alarm {
-    /// Returns once `moment` has come; at once where it has passed. Dropping the future disarms
-    /// nothing, but the next call arms anew.
+    /// Returns at `moment`, or at once if it has passed. Dropping the future does not disarm the
+    /// timer, but the next call sets it again.
     ///
     /// # Errors
     ///
-    /// When the timer cannot be armed, which no valid moment causes.
+    /// If the timer cannot be set, which no valid moment causes.
     pub async fn at(&mut self, moment: BootNanos) -> io::Result<()> {
         match &mut self.0 {
-            // Also without waiting for the runtime to look at descriptors, which it does rarely
-            // while other work is ready all the time.
-            Bell::Kernel(_) if moment <= boot_now() => {}
-            Bell::Kernel(timer) => {
+            // Without waiting for the runtime to poll descriptors, which is rare while other work
+            // is ready.
+            Timer::Kernel(_) if moment <= boot_now() => {}
+            Timer::Kernel(timer) => {
                 // Zero would disarm the timer instead of firing it.
                 let due = TimeSpec::from_duration(Duration::from_nanos(moment.0.max(1)));
                 timer.get_ref().0.set(
@@ -193,15 +213,18 @@ impl Alarm {
                     let mut ready = timer.readable().await?;
                     match ready.get_inner().0.wait() {
                         Ok(()) => break,
-                        // Readiness left over from an alarm that nobody waited for any more.
+                        // Readiness from an earlier alarm that was dropped.
                         Err(Errno::EAGAIN) => ready.clear_ready(),
                         Err(err) => return Err(err.into()),
                     }
                 }
             }
-            Bell::Runtime(clock) => {
-                let left = moment.since(clock.now().boot);
-                tokio::time::sleep(left).await;
+            Timer::Runtime(clock, fails_at) => {
+                let until = fails_at.map_or(moment, |fails_at| fails_at.min(moment));
+                tokio::time::sleep(until.since(clock.now().boot)).await;
+                if fails_at.is_some_and(|fails_at| fails_at <= clock.now().boot) {
+                    return Err(io::ErrorKind::Other.into());
+                }
             }
         }
         Ok(())

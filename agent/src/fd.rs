@@ -1,4 +1,4 @@
-//! Waiting for a file descriptor in the runtime: the one place that registers one.
+//! Registration of file descriptors with the runtime, which happens only here.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ unsafe impl OneDescriptor for RingBuf<MapData> {}
 // SAFETY: a logger owns its ring, as above.
 unsafe impl<T> OneDescriptor for aya_log::EbpfLogger<T> {}
 
-/// A descriptor in the form that [`AsyncFd`] wants.
+/// A descriptor in the form that [`AsyncFd`] requires.
 #[derive(Debug)]
 pub struct Watched<T>(pub T);
 
@@ -46,7 +46,7 @@ impl<T: OneDescriptor> AsRawFd for Watched<T> {
 ///
 /// # Errors
 ///
-/// When the descriptor cannot be polled, or the runtime has no room for it.
+/// If the descriptor cannot be polled, or the runtime has no room for it.
 pub fn watch<T: OneDescriptor>(inner: T, interest: Interest) -> io::Result<AsyncFd<Watched<T>>> {
     // SAFETY: `OneDescriptor` promises one open descriptor for the life of `inner`, which the
     // result owns; `Watched` hands out no way to exchange it that its callers use.

@@ -1,8 +1,8 @@
-//! EDGE: files from outside, read whole: only regular files, only up to a limit, and without waiting
-//! for a writer.
+//! EDGE: complete reads of external files: only regular files, only up to a limit, and without
+//! waiting for a writer.
 //!
-//! A FIFO keeps whoever opens it until somebody writes, a device never ends, and a file of a gigabyte
-//! becomes a gigabyte of memory. None of them is a configuration, a token or a counter.
+//! A FIFO blocks its reader until another process writes, a device never ends, and a file of a
+//! gigabyte needs a gigabyte of memory. None of them is a configuration, a token or a counter.
 
 #![forbid(unsafe_code)]
 
@@ -13,20 +13,20 @@ use std::path::Path;
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
-/// Bytes of one file of the configuration, kubeconfig, certificate, key or token. The largest that is
-/// known, a bundle of all public certificate authorities, has 220 KiB.
+/// Maximum size of a configuration, kubeconfig, certificate, key or token. The largest known one, a
+/// bundle of all public certificate authorities, has 220 KiB.
 pub const LIMIT: u64 = 1 << 20;
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// As the kernel says.
+    /// The kernel's error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It may never end, or never begin.
+    /// Reading it may never end, or never start.
     #[error("it is a {0}, and only regular files are read")]
     NotRegular(&'static str),
-    /// It is longer than what is read of such a file.
+    /// It is larger than such a file may be.
     #[error("it has more than {0} bytes, the limit for such a file")]
     TooLarge(u64),
     /// It is not UTF-8.
@@ -48,7 +48,7 @@ impl From<FileError> for io::Error {
 /// Whether a symbolic link at the end of the path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// Usual: Kubernetes mounts every file of a `Secret` behind two of them.
+    /// The usual case: Kubernetes mounts every file of a `Secret` behind two of them.
     Followed,
     /// For a file that only this program writes.
     Refused,
@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-/// The same as text.
+/// The same, as text.
 ///
 /// # Errors
 ///
@@ -74,8 +74,8 @@ pub fn text(path: &Path) -> Result<String, FileError> {
     String::from_utf8(read(path)?).map_err(|_| FileError::NotText)
 }
 
-/// Fills `buf` with the whole file, of at most `limit` bytes. The old content of `buf` is gone, also
-/// on an error.
+/// Fills `buf` with the whole file, of at most `limit` bytes. The old content of `buf` is lost,
+/// even on an error.
 ///
 /// # Errors
 ///
@@ -109,7 +109,7 @@ pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), F
 }
 
 fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError> {
-    // With O_NONBLOCK a FIFO opens at once, whether or not anybody writes to it.
+    // With O_NONBLOCK a FIFO opens at once, even without a writer.
     let flags = match links {
         Links::Followed => O_NONBLOCK,
         Links::Refused => O_NONBLOCK | O_NOFOLLOW,
@@ -118,7 +118,7 @@ fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError>
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    // Of what was opened: the path may lead to something else by now.
+    // Of the opened file: the path may refer to another one by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(FileError::NotRegular(kind(metadata.file_type())));
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::host::scratch::Scratch;
 
-    fn refused(path: &Path) -> String {
+    fn rejected(path: &Path) -> String {
         let mut buf = b"old".to_vec();
         let err = read_into(path, 16, Links::Followed, &mut buf).unwrap_err();
         assert!(!buf.starts_with(b"old"), "{path:?}");
@@ -189,18 +189,18 @@ mod tests {
             ("none", "No such file"),
         ];
         for (name, expected) in rows {
-            let err = refused(&at(name));
+            let err = rejected(&at(name));
             assert!(err.contains(expected), "{name}: {err}");
         }
-        // The kernel refuses to open one.
+        // The kernel refuses to open a socket.
         assert!(read(&at("socket")).is_err());
     }
 
     #[test]
-    fn files_of_the_kernel_which_have_no_size_are_limited_too() {
+    fn files_of_the_kernel_without_a_size_are_limited_too() {
         let path = Path::new("/proc/self/status");
         assert_eq!(fs::metadata(path).unwrap().len(), 0);
-        assert!(refused(path).contains("more than 16 bytes"));
+        assert!(rejected(path).contains("more than 16 bytes"));
         assert!(text(path).unwrap().contains("VmRSS:"));
     }
 
@@ -216,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_said_to_be_none() {
+    fn a_file_that_is_not_text_is_rejected() {
         let dir = Scratch::new();
         let file = dir.path().join("file");
-        // The mark of UTF-16 and half a character.
+        // The byte order mark of UTF-16 and half a character.
         fs::write(&file, b"\xff\xfe\x41").unwrap();
         assert!(matches!(text(&file), Err(FileError::NotText)));
     }

@@ -1,8 +1,7 @@
-//! EDGE: what this kernel supports, and the handle on what is attached to it.
+//! EDGE: the eBPF programs: what this kernel supports, and what is attached.
 //!
-//! Absent on purpose: policy. Nothing here knows a threshold's meaning, a condition or a node. A
-//! probe that cannot be attached is an answer ([`support::Support`]), not an error: the agent runs
-//! on files instead and says so.
+//! Contains no policy: no meaning of thresholds, no conditions, no node. A probe that cannot be
+//! attached is a value ([`support::Support`]), not an error: the agent reads files instead.
 
 mod attach;
 pub mod btf;

@@ -1,8 +1,8 @@
-//! EDGE: calls that can wait for a disk for ever, each purpose on a thread of its own.
+//! EDGE: calls that can wait for a disk indefinitely, with one thread per purpose.
 //!
-//! A thread that hangs in the kernel cannot be taken back. So a purpose has one thread at most: while
-//! its call hangs, that purpose does without, and every other one goes on. When the call returns, the
-//! purpose works again.
+//! A thread that hangs in the kernel cannot be cancelled. So there is at most one thread per
+//! purpose: while its call hangs, that purpose is unavailable, and the others continue. It works
+//! again when the call returns.
 
 #![forbid(unsafe_code)]
 
@@ -13,14 +13,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-/// What a blocking call is for.
+/// The purpose of a blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// Reads the configuration.
     Configuration,
     /// Reads kubeconfig, certificates and tokens, or runs the program that issues them.
     Credentials,
-    /// Asks the file system of the root directory for its space.
+    /// Reads the space of the root directory's file system.
     Nodefs,
     /// Reads the counters of disks.
     Disks,
@@ -31,7 +31,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// All of them: so many threads there can be.
+    /// All purposes, hence the maximum number of threads.
     pub const ALL: [Self; 6] = [
         Self::Configuration,
         Self::Credentials,
@@ -41,7 +41,7 @@ impl Purpose {
         Self::State,
     ];
 
-    /// As metrics and messages name it.
+    /// As in metrics and messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,21 +55,21 @@ impl Purpose {
     }
 }
 
-/// There is no answer.
+/// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// Not within the limit; the thread still waits.
-    #[error("no answer within {0:?}")]
+    #[error("no answer within {}s", .0.as_secs_f64())]
     Late(Duration),
-    /// An earlier call for the same purpose has not returned, so that nothing was asked.
+    /// An earlier call for the same purpose has not returned, so no call was made.
     #[error("an earlier call has not returned")]
     Blocked,
-    /// The call ended without one, which is a fault of ours.
+    /// The call ended without an answer, which is a bug.
     #[error("the call ended early")]
     Ended,
 }
 
-/// The calls for one purpose, one at a time. Clones are the same lane.
+/// The calls for one purpose, one at a time. Clones share the lane.
 #[derive(Debug, Clone)]
 pub struct Lane {
     purpose: Purpose,
@@ -77,17 +77,17 @@ pub struct Lane {
     late: Arc<Mutex<Late>>,
 }
 
-/// The call that runs.
+/// The running call.
 #[derive(Debug, Default)]
 struct Late {
-    /// When it counts as one that hangs; `None`: nothing runs.
+    /// When it counts as hanging; `None` if no call runs.
     at: Option<Instant>,
-    /// That was logged.
+    /// The delay was logged.
     logged: bool,
 }
 
 impl Lane {
-    /// One on which nothing runs.
+    /// A lane without a running call.
     #[must_use]
     pub fn new(purpose: Purpose) -> Self {
         Self {
@@ -97,21 +97,22 @@ impl Lane {
         }
     }
 
-    /// What its calls are for.
+    /// The purpose of its calls.
     #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// Whether a call has not returned within its limit, and still runs.
+    /// Whether a call runs that has exceeded its limit.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         let late = lock(&self.late);
         late.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Runs `call` on a thread of its own and waits for it, both for `limit` at most. Waits for
-    /// another call that is in time. Must be called in a runtime with a thread for each purpose.
+    /// Runs `call` on another thread and waits for it, both for at most `limit`. Waits for another
+    /// call that is within its limit. Must be called in a runtime with one blocking thread per
+    /// purpose.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl Lane {
 
     /// Waits until no call runs.
     pub async fn free(&self) {
-        // Never closed.
+        // It is never closed.
         drop(self.one.acquire().await);
     }
 
@@ -153,13 +154,13 @@ impl Lane {
             warn!(
                 purpose = self.purpose.as_str(),
                 limit_s = limit.as_secs_f64(),
-                "a file system does not answer; until it does, nothing more is asked for this purpose"
+                "a file system does not answer; no further calls for this purpose until it does"
             );
         }
     }
 }
 
-/// A call that runs, wherever its caller went.
+/// A running call, even after its caller is dropped.
 struct Running {
     lane: Lane,
     _permit: OwnedSemaphorePermit,
@@ -188,7 +189,7 @@ impl Drop for Running {
     }
 }
 
-/// A panic elsewhere leaves nothing half done here.
+/// A panic elsewhere leaves the value consistent.
 fn lock(late: &Mutex<Late>) -> MutexGuard<'_, Late> {
     late.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -211,7 +212,7 @@ mod tests {
         (end, call)
     }
 
-    /// Simulated time does not pass by itself while a thread is at work.
+    /// Simulated time does not advance by itself while a thread works.
     async fn late(lane: &Lane, call: impl FnOnce() -> u32 + Send + 'static) {
         let (running, ()) = tokio::join!(lane.run(LIMIT, call), async {
             tokio::task::yield_now().await;
@@ -221,15 +222,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_hangs_blocks_its_purpose_alone_and_only_until_it_returns() {
+    async fn a_call_that_hangs_blocks_only_its_purpose_until_it_returns() {
         let (stuck, other) = (Lane::new(Purpose::Nodefs), Lane::new(Purpose::Disks));
         let (end, call) = hanging();
         late(&stuck, call).await;
         assert!(stuck.is_blocked() && !other.is_blocked());
-        // No second thread, however often somebody asks.
+        // No second thread, however often it is called.
         for _ in 0..100 {
-            let asked = stuck.run(LIMIT, || panic!("a second thread")).await;
-            assert_eq!(asked, Err::<(), _>(NoAnswer::Blocked));
+            let answer = stuck.run(LIMIT, || panic!("a second thread")).await;
+            assert_eq!(answer, Err::<(), _>(NoAnswer::Blocked));
         }
         assert_eq!(other.run(LIMIT, || 3).await, Ok(3));
 
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_goes_away_leaves_the_purpose_with_the_one_call() {
+    async fn a_call_whose_caller_is_dropped_still_blocks_its_purpose() {
         let lane = Lane::new(Purpose::Credentials);
         let (end, call) = hanging();
         {
@@ -252,7 +253,7 @@ mod tests {
                 () = tokio::task::yield_now() => {}
             }
         }
-        assert!(!lane.is_blocked(), "it is still in time");
+        assert!(!lane.is_blocked(), "it is still within its limit");
         tokio::time::advance(LIMIT).await;
         assert!(lane.is_blocked());
         drop(end);

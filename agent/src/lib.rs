@@ -17,11 +17,13 @@ macro_rules! domain {
 
 // What every room speaks.
 pub mod clock;
+pub mod escape;
 pub mod fd;
 pub mod file;
 pub mod lane;
 pub mod names;
 pub mod reading;
+pub mod tasks;
 pub mod units;
 
 // Edges that observe.
@@ -46,8 +48,12 @@ pub mod subjects;
 
 pub mod node_status;
 
+pub mod kube_event;
+
 // The edge that reports.
 pub mod api;
+
+pub mod reporting;
 
 // What is told of all this to whoever asks.
 pub mod explain;

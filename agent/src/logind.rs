@@ -1,7 +1,7 @@
-//! EDGE: hears from logind that the machine goes down, and holds that up for a moment.
+//! EDGE: receives shutdown announcements from logind, and delays the shutdown for a moment.
 //!
 //! A connection to the system bus with one subscription, which is silent until then. If there is no
-//! bus, there is one line, and nobody tries again. If the bus ends later, it can be connected to again
+//! bus, one line is logged, and no attempt follows. If the bus ends later, the agent can reconnect
 //! only without a sandbox.
 
 #![forbid(unsafe_code)]
@@ -22,45 +22,45 @@ mod wire;
 
 use session::Session;
 
-/// Where the system bus listens, on the node.
+/// Path of the system bus on the node.
 pub const BUS: &str = "run/dbus/system_bus_socket";
 
-/// A bus that went away is looked for so soon, and then half as often each time.
-const AGAIN: Duration = Duration::from_secs(1);
+/// First pause before reconnecting; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// But no more seldom than this.
-const SELDOM: Duration = Duration::from_mins(5);
+/// Maximum of that pause.
+const MAX_PAUSE: Duration = Duration::from_mins(5);
 
-/// What logind said.
+/// A message of logind.
 #[derive(Debug)]
 pub enum PowerMessage {
-    /// The machine goes down, in logind's own time once the lock is dropped; `None`: at once.
+    /// The machine shuts down after the lock is dropped; `None`: at once.
     ShuttingDown(Option<Lock>),
-    /// It does not after all.
+    /// The shutdown was cancelled.
     Cancelled,
 }
 
-/// Holds up the shutdown until it is dropped, or until logind's patience ends (`InhibitDelayMaxSec`,
-/// 5 s by default).
+/// Delays the shutdown until it is dropped, or until logind's limit (`InhibitDelayMaxSec`, 5 s by
+/// default).
 #[derive(Debug)]
 pub struct Lock {
     _descriptor: OwnedFd,
 }
 
-/// Messages of logind that wait for the agent. If there are more, logind's next one waits too.
-const WORDS: usize = 4;
+/// Capacity for messages to the agent. If it is full, logind's next message waits.
+const CAPACITY: usize = 4;
 
-/// Connects to the bus at `bus` now, since the sandbox opens no UNIX sockets, and passes on what logind
-/// says from the first turn of the runtime on. Must be called in a runtime.
+/// Connects to the bus at `bus` now, because the sandbox forbids new UNIX sockets, and passes on
+/// logind's messages as soon as the runtime runs. Must be called in a runtime.
 #[must_use]
 pub fn start(bus: PathBuf) -> mpsc::Receiver<PowerMessage> {
-    let (send, words) = mpsc::channel(WORDS);
+    let (send, messages) = mpsc::channel(CAPACITY);
     let first = connect(&bus);
     tokio::spawn(follow(first, bus, send));
-    words
+    messages
 }
 
-/// Without waiting: a bus that has no place for us is none.
+/// Does not wait: a bus with a full backlog counts as absent.
 fn connect(bus: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -68,14 +68,14 @@ fn connect(bus: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(socket.into())
 }
 
-/// Passes on what logind says on the connection `first`, and on others once that has ended, until
-/// nobody listens. Returns where there is no bus to begin with, and where it must not be connected to
-/// again.
-async fn follow(first: io::Result<UnixStream>, bus: PathBuf, words: mpsc::Sender<PowerMessage>) {
-    let mut wait = AGAIN;
-    let mut known = false;
+/// Passes on logind's messages from the connection `first`, and from later ones after that has
+/// ended, until the receiver is dropped. Returns if there is no bus at first, or if the sandbox
+/// forbids a new connection.
+async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sender<PowerMessage>) {
+    let mut pause = FIRST_PAUSE;
+    let mut was_connected = false;
     let mut first = Some(first);
-    while !words.is_closed() {
+    while !messages.is_closed() {
         let connected = first.take().unwrap_or_else(|| connect(&bus));
         let session = match connected {
             Ok(stream) => Session::open(stream).await,
@@ -83,66 +83,66 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, words: mpsc::Sender
         };
         let ended = match session {
             Ok(session) => {
-                info!("logind is heard");
-                known = true;
-                wait = AGAIN;
-                listen(session, &words).await
+                info!("connected to logind");
+                was_connected = true;
+                pause = FIRST_PAUSE;
+                listen(session, &messages).await
             }
             Err(err) => Err(err),
         };
         let Err(err) = ended else { return };
-        if !known {
-            tell_absent(&bus, &err);
+        if !was_connected {
+            log_absent(&bus, &err);
             return;
         }
         if err.kind() == io::ErrorKind::PermissionDenied {
-            tell_confined(&err);
+            log_confined(&err);
             return;
         }
-        tell_lost(&err);
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(SELDOM);
+        log_lost(&err);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-fn tell_absent(bus: &Path, err: &io::Error) {
+fn log_absent(bus: &Path, err: &io::Error) {
     let err = err as &dyn std::error::Error;
-    info!(bus = %bus.display(), err, "logind is not heard: a shutdown shows as silence");
+    info!(bus = %bus.display(), err, "cannot connect to logind; shutdowns will not be reported");
 }
 
-fn tell_confined(err: &io::Error) {
+fn log_confined(err: &io::Error) {
     let err = err as &dyn std::error::Error;
     warn!(
         err,
-        "the sandbox does not let the agent connect to the system bus again; restart it, else a \
-         shutdown shows as silence"
+        "the sandbox forbids a new connection to the system bus; shutdowns will not be reported \
+         until the agent is restarted"
     );
 }
 
-fn tell_lost(err: &io::Error) {
+fn log_lost(err: &io::Error) {
     let err = err as &dyn std::error::Error;
-    warn!(err, "logind is lost, will retry");
+    warn!(err, "lost the connection to logind, will retry");
 }
 
-/// `Ok` once nobody listens any more.
-async fn listen(mut session: Session, words: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
+/// `Ok` after the receiver is dropped.
+async fn listen(mut session: Session, messages: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
     let mut lock = session.inhibit().await?;
     loop {
-        let heard = tokio::select! {
-            heard = session.next() => heard?,
-            () = words.closed() => return Ok(()),
+        let event = tokio::select! {
+            event = session.next() => event?,
+            () = messages.closed() => return Ok(()),
         };
-        let word = match heard {
+        let message = match event {
             session::BusEvent::Prepare(true) => PowerMessage::ShuttingDown(lock.take()),
             session::BusEvent::Prepare(false) => PowerMessage::Cancelled,
-            // Its locks went with it.
+            // Its locks ended with it.
             session::BusEvent::NewManager => {
                 lock = session.inhibit().await?;
                 continue;
             }
         };
-        let cancelled = matches!(word, PowerMessage::Cancelled);
-        if words.send(word).await.is_err() {
+        let cancelled = matches!(message, PowerMessage::Cancelled);
+        if messages.send(message).await.is_err() {
             return Ok(());
         }
         // Reported first: logind may refuse another lock.

@@ -1,7 +1,7 @@
-//! EDGE: names to addresses, by `/etc/hosts` and the servers of `/etc/resolv.conf`.
+//! EDGE: name resolution by `/etc/hosts` and the servers of `/etc/resolv.conf`.
 //!
-//! The C library's resolver takes a thread for each lookup and keeps it for as long as it likes:
-//! `options timeout:30` is a minute. Here a lookup is a socket, which is closed when its time is over.
+//! The C library's resolver blocks a thread for each lookup as long as configured: `options
+//! timeout:30` is a minute. Here a lookup is a socket, which is closed at its deadline.
 
 #![forbid(unsafe_code)]
 
@@ -27,12 +27,12 @@ mod conf;
 
 use conf::Conf;
 
-/// For the questions of one lookup, all domains that are tried included. With [`FILES_LIMIT`] a
-/// second less than a connection may take to open, so that the error is the one of the lookup.
+/// For the queries of one lookup, in all search domains. With [`FILES_LIMIT`] it is a second less
+/// than the timeout of a connection, so that the error is that of the lookup.
 pub const LIMIT: Duration = Duration::from_millis(3500);
-/// For the two files. What they said last is good enough while their disk hangs.
+/// For the two files. Their last content is used while their disk hangs.
 pub const FILES_LIMIT: Duration = Duration::from_millis(500);
-/// Most bytes of an answer by UDP, to a question that allows no more than this.
+/// Maximum size of an answer by UDP, which the query announces.
 const DATAGRAM: usize = 512;
 
 /// Why a name has no address.
@@ -41,30 +41,33 @@ pub enum NameError {
     /// No name server knows it.
     #[error("no such name, or no address of it; check the name, or add it to /etc/hosts")]
     Unknown,
-    /// It breaks the rules for names.
+    /// It is not a valid name.
     #[error("not a host name")]
     Malformed,
-    /// In time.
-    #[error("no answer from {servers} within {LIMIT:?}; check /etc/resolv.conf")]
+    /// No answer within the limit.
+    #[error(
+        "no answer from {servers} within {}s; check /etc/resolv.conf",
+        LIMIT.as_secs_f64()
+    )]
     Silent {
-        /// Who was asked.
+        /// The servers that were queried.
         servers: String,
     },
-    /// Each said that it cannot say.
+    /// Every server reported an error.
     #[error("{servers} refused or failed; check /etc/resolv.conf and its servers")]
     Failed {
-        /// Who was asked.
+        /// The servers that were queried.
         servers: String,
     },
-    /// No socket.
-    #[error("cannot ask a name server")]
+    /// No socket is available.
+    #[error("cannot query a name server")]
     Io(#[from] io::Error),
-    /// The files cannot be read, and never were.
+    /// The files cannot be read, and never could.
     #[error("cannot read /etc/resolv.conf and /etc/hosts in time")]
     Files(#[from] NoAnswer),
 }
 
-/// Looks names up. Clones are the same.
+/// A resolver. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Names {
     directory: PathBuf,
@@ -73,7 +76,7 @@ pub struct Names {
     last: Arc<Mutex<Option<Arc<Files>>>>,
 }
 
-/// What the two files say.
+/// The content of the two files.
 #[derive(Debug)]
 struct Files {
     hosts: String,
@@ -81,16 +84,16 @@ struct Files {
 }
 
 impl Names {
-    /// Those of this process, as the C library has them.
+    /// The resolver of this process, configured as for the C library.
     #[must_use]
     pub fn system() -> Self {
         static NAMES: OnceLock<Names> = OnceLock::new();
-        NAMES.get_or_init(|| Self::by("/etc", 53)).clone()
+        NAMES.get_or_init(|| Self::with("/etc", 53)).clone()
     }
 
-    /// By the files in `directory` and servers at `port`.
+    /// Uses the files in `directory` and servers at `port`.
     #[must_use]
-    pub fn by(directory: impl Into<PathBuf>, port: u16) -> Self {
+    pub fn with(directory: impl Into<PathBuf>, port: u16) -> Self {
         Self {
             directory: directory.into(),
             port,
@@ -105,8 +108,8 @@ impl Names {
         self.lane.clone()
     }
 
-    /// All addresses of `name`, each once: those of `/etc/hosts`, else what the first server that
-    /// knows it says, version 4 first. At most [`FILES_LIMIT`] and [`LIMIT`].
+    /// All addresses of `name`, each once: those in `/etc/hosts`, else those of the first server
+    /// that knows it, IPv4 first. Takes at most [`FILES_LIMIT`] and [`LIMIT`].
     ///
     /// # Errors
     ///
@@ -120,9 +123,9 @@ impl Names {
         if !listed.is_empty() {
             return Ok(listed);
         }
-        let asked = ask_all(&files.conf, name);
-        let silent = |_| silent(&files.conf);
-        timeout(LIMIT, asked).await.map_err(silent)?
+        let lookup = query_all(&files.conf, name);
+        let no_answer = |_| no_answer(&files.conf);
+        timeout(LIMIT, lookup).await.map_err(no_answer)?
     }
 
     async fn files(&self) -> Result<Arc<Files>, NameError> {
@@ -158,15 +161,15 @@ fn servers(conf: &Conf) -> String {
     servers.collect::<Vec<_>>().join(", ")
 }
 
-fn silent(conf: &Conf) -> NameError {
+fn no_answer(conf: &Conf) -> NameError {
     NameError::Silent {
         servers: servers(conf),
     }
 }
 
-async fn ask_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
+async fn query_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
     for candidate in conf.candidates(name) {
-        let found = ask(conf, &candidate).await?;
+        let found = query_servers(conf, &candidate).await?;
         if !found.is_empty() {
             return Ok(found);
         }
@@ -174,10 +177,10 @@ async fn ask_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
     Err(NameError::Unknown)
 }
 
-/// One question on its way to all servers.
+/// One query to all servers.
 struct Query {
     message: Message<Vec<u8>>,
-    /// Servers that cannot say.
+    /// Servers that reported an error.
     failed: Vec<SocketAddr>,
     found: Option<Vec<IpAddr>>,
 }
@@ -204,8 +207,8 @@ impl Query {
         self.found.is_none() && self.failed.len() < conf.servers.len()
     }
 
-    /// Takes an answer from `server`; `false`: it has to be asked for by TCP.
-    fn take(&mut self, answer: &Message<[u8]>, server: SocketAddr) -> bool {
+    /// Applies an answer from `server`; `false` if it must be requested by TCP.
+    fn apply(&mut self, answer: &Message<[u8]>, server: SocketAddr) -> bool {
         if answer.header().tc() {
             return false;
         }
@@ -219,9 +222,9 @@ impl Query {
     }
 }
 
-/// What all servers together say of one name; empty: there is no such name.
-async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
-    // Text with escapes would be another name.
+/// The combined answer of all servers for one name; empty: the name does not exist.
+async fn query_servers(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
+    // Text with escapes would be a different name.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name: Option<Name<Vec<u8>>> = name.parse().ok().filter(|_| name.chars().all(plain));
     let name = name.ok_or(NameError::Malformed)?;
@@ -230,9 +233,9 @@ async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
         Query::new(&name, Rtype::AAAA)?,
     ];
     let sockets = Sockets::open(conf).await?;
-    let every = conf.timeout / conf.attempts;
+    let interval = conf.timeout / conf.attempts;
     for _ in 0..conf.attempts {
-        let until = Instant::now() + every;
+        let until = Instant::now() + interval;
         for query in &mut queries {
             query.failed.clear();
             if query.found.is_none() {
@@ -243,7 +246,7 @@ async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
             let Ok(received) = timeout_at(until, sockets.receive()).await else {
                 break;
             };
-            took(conf, &mut queries, received, until).await;
+            apply_datagram(conf, &mut queries, received, until).await;
         }
         if queries.iter().all(|query| query.found.is_some()) {
             break;
@@ -252,7 +255,7 @@ async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
     if queries.iter().any(|query| query.found.is_none()) {
         let failed = queries.iter().any(|query| !query.failed.is_empty());
         let servers = servers(conf);
-        // One family is better than nothing.
+        // One family is better than none.
         let [v4, v6] = queries.map(|query| query.found.unwrap_or_default());
         return match [v4, v6].concat() {
             found if !found.is_empty() => Ok(found),
@@ -265,10 +268,15 @@ async fn ask(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
         .concat())
 }
 
-/// A datagram, and who sent it.
+/// A datagram and its sender.
 type Received = (Vec<u8>, SocketAddr);
 
-async fn took(conf: &Conf, queries: &mut [Query], (datagram, from): Received, until: Instant) {
+async fn apply_datagram(
+    conf: &Conf,
+    queries: &mut [Query],
+    (datagram, from): Received,
+    until: Instant,
+) {
     let Some(server) = conf.servers.iter().find(|server| is_of(**server, from)) else {
         return;
     };
@@ -276,15 +284,16 @@ async fn took(conf: &Conf, queries: &mut [Query], (datagram, from): Received, un
         return;
     };
     for query in queries {
-        if query.is_open(conf) && answer.is_answer(&query.message) && !query.take(answer, *server) {
-            let asked = timeout_at(until, by_tcp(*server, query.message.as_slice())).await;
-            let whole = asked.ok().and_then(Result::ok);
+        if query.is_open(conf) && answer.is_answer(&query.message) && !query.apply(answer, *server)
+        {
+            let lookup = timeout_at(until, by_tcp(*server, query.message.as_slice())).await;
+            let whole = lookup.ok().and_then(Result::ok);
             let whole = whole
                 .as_deref()
                 .and_then(|whole| Message::from_slice(whole).ok());
             let whole = whole.filter(|whole| whole.is_answer(&query.message));
-            // What is cut there too is no answer.
-            if !whole.is_some_and(|whole| query.take(whole, *server))
+            // An answer that is truncated by TCP too counts as none.
+            if !whole.is_some_and(|whole| query.apply(whole, *server))
                 && !query.failed.contains(server)
             {
                 query.failed.push(*server);
@@ -293,7 +302,7 @@ async fn took(conf: &Conf, queries: &mut [Query], (datagram, from): Received, un
     }
 }
 
-/// The kernel says on which link an answer came, also where the question did not.
+/// The kernel adds the link of an answer, even if the query had none.
 fn is_of(server: SocketAddr, from: SocketAddr) -> bool {
     server.port() == from.port() && server.ip() == from.ip()
 }
@@ -310,7 +319,7 @@ async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Addresses of the name that the question's is an alias of.
+/// Addresses of the canonical name.
 fn addresses(answer: &Message<[u8]>) -> Vec<IpAddr> {
     let (Some(name), Ok(section)) = (answer.canonical_name(), answer.answer()) else {
         return Vec::new();
@@ -330,7 +339,7 @@ fn addresses(answer: &Message<[u8]>) -> Vec<IpAddr> {
     found
 }
 
-/// One for each family of the servers.
+/// One socket per family of the servers.
 struct Sockets {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
@@ -344,7 +353,7 @@ impl Sockets {
             v4 = Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?);
         }
         if any(true) {
-            // A machine without the protocol may have servers of the other one.
+            // A machine without IPv6 may have IPv4 servers.
             v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await.ok();
         }
         if v4.is_none() && v6.is_none() {
@@ -353,7 +362,7 @@ impl Sockets {
         Ok(Self { v4, v6 })
     }
 
-    /// A server that cannot be reached is one that does not answer.
+    /// A server that cannot be reached counts as not answering.
     async fn send(&self, conf: &Conf, query: &[u8]) {
         for server in &conf.servers {
             let socket = if server.is_ipv6() { &self.v6 } else { &self.v4 };
@@ -379,7 +388,7 @@ async fn receive(socket: Option<&UdpSocket>) -> Received {
     };
     let mut datagram = vec![0; DATAGRAM];
     loop {
-        // An error is one of an earlier question, such as a port where nobody listens.
+        // An error belongs to an earlier query, such as a closed port.
         if let Ok((len, from)) = socket.recv_from(&mut datagram).await {
             datagram.truncate(len);
             return (datagram, from);

@@ -1,6 +1,6 @@
-//! What the node says of itself: our own types, not the API's, and what fills them.
+//! The status that the node should have, in types independent of the API, and its computation.
 //!
-//! Setters say what should be true ([`setters`]); [`transition`] and [`report`] compare that with
+//! Setters compute the whole status ([`setters`]); [`transition`] and [`report`] compare it with
 //! what the API server has. Nothing here does I/O, reads a clock or logs.
 
 #![forbid(unsafe_code)]
@@ -35,7 +35,7 @@ pub const LABEL_OS: &str = "kubernetes.io/os";
 /// The stable label that carries the architecture, in Go's names.
 pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 
-/// Says to the attach-detach controller that it may attach volumes to this node.
+/// Allows the attach-detach controller to attach volumes to this node.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// `status` of a condition.
@@ -45,7 +45,7 @@ pub enum Status {
     True,
     /// `False`.
     False,
-    /// `Unknown`: the source is blind.
+    /// `Unknown`: the source is unavailable.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ pub struct Condition {
     pub status: Status,
     /// CamelCase token.
     pub reason: String,
-    /// For people. Holds nothing that changes from one heartbeat to the next.
+    /// For people. Contains nothing that changes from one heartbeat to the next.
     pub message: String,
     /// When `status` last changed, in whole seconds.
     pub last_transition_time: SystemTime,
@@ -95,7 +95,7 @@ pub enum Address {
     Hostname(String),
 }
 
-/// `status.nodeInfo`, as far as it is ours.
+/// The fields of `status.nodeInfo` that nodepulse writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeInfo {
     /// `machineID`.
@@ -108,7 +108,7 @@ pub struct NodeInfo {
     pub kernel_version: String,
     /// `osImage`.
     pub os_image: String,
-    /// `containerRuntimeVersion`; empty where there is no runtime.
+    /// `containerRuntimeVersion`; empty without a runtime.
     pub container_runtime_version: String,
     /// `kubeletVersion`.
     pub kubelet_version: String,
@@ -120,33 +120,34 @@ pub struct NodeInfo {
     pub swap_capacity: Option<i64>,
 }
 
-/// The status that should be true now.
+/// The status as it should be now.
 ///
-/// `None` says that this part could not be computed: what is stored stays.
+/// `None` means that the part could not be computed: the stored value stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeStatus {
     /// `addresses`, the whole list in order.
     pub addresses: Option<Vec<Address>>,
-    /// `capacity`, the keys that are ours. Keys of others stay.
+    /// `capacity`, only the keys that nodepulse writes.
     pub capacity: BTreeMap<String, Quantity>,
-    /// `allocatable`, the keys that are ours.
+    /// `allocatable`, only the keys that nodepulse writes.
     pub allocatable: BTreeMap<String, Quantity>,
     /// `nodeInfo`.
     pub node_info: NodeInfo,
-    /// `daemonEndpoints.kubeletEndpoint.Port`; left out unless set, since nothing listens there.
+    /// `daemonEndpoints.kubeletEndpoint.Port`; omitted unless configured, because nothing listens
+    /// there.
     pub kubelet_port: Option<u16>,
-    /// Our own conditions, in the order in which a new Node gets them. Those of others stay.
+    /// The conditions that nodepulse writes, in the order in which a new Node gets them.
     pub conditions: Vec<Condition>,
     /// `volumesInUse`, sorted.
     pub volumes_in_use: Option<Vec<String>>,
 }
 
-/// What the API server last said of our Node, as far as deciding needs it.
+/// The Node as the API server last returned it, reduced to what decisions need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredNode {
     /// `metadata.uid`.
     pub uid: String,
-    /// `status.conditions`, those of others included.
+    /// `status.conditions`, including those of other writers.
     pub conditions: Vec<Condition>,
     /// `status.nodeInfo.bootID`; empty on a new Node.
     pub boot_id: String,
@@ -164,12 +165,12 @@ impl StoredNode {
     }
 }
 
-/// What a new Node is created with, beside its status.
+/// What a new Node is created with, in addition to its status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registration {
-    /// `metadata.name`: a DNS-1123 subdomain of at most 63 characters, since it is also a label.
+    /// `metadata.name`: a DNS-1123 subdomain of at most 63 characters, because it is also a label.
     pub name: String,
-    /// `metadata.labels`, the five defaults included.
+    /// `metadata.labels`, including the five defaults.
     pub labels: BTreeMap<String, String>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
@@ -179,19 +180,19 @@ pub struct Registration {
     pub provider_id: Option<String>,
 }
 
-/// Who attaches volumes to this node.
+/// Which component attaches volumes to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachDetach {
     /// The controller of the control plane: the kubelet's default.
     Controller,
-    /// The node itself; the annotation is then left out.
+    /// The node itself, so the annotation is omitted.
     Node,
 }
 
 impl Registration {
-    /// With the kubelet's five default labels, over which `labels` win.
+    /// With the kubelet's five default labels, which `labels` override.
     ///
-    /// `name` must already be what the API server accepts. An empty `provider_id` is none.
+    /// `name` must be valid for the API server. An empty `provider_id` means none.
     #[must_use]
     pub fn new(
         name: String,
@@ -238,53 +239,52 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// Everything that the setters are computed from: what was observed, and what was configured.
+/// The input of the setters: what was observed and what is configured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// The host name: trimmed, lower case.
     pub hostname: String,
     /// `--node-ip`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
-    /// Interfaces, routes and names.
+    /// Interfaces, routes and DNS answers.
     pub network: Network,
-    /// What the machine is.
+    /// The machine's properties.
     pub machine: Machine,
     /// Size of the file system of the root directory; `None` while it cannot be read.
     pub ephemeral_storage: Option<Bytes>,
-    /// Volumes that are mounted here and that the control plane must not detach, sorted; `None`
-    /// while they are not known, and where it attaches none.
+    /// Mounted volumes that the control plane must not detach, sorted; `None` while they are
+    /// unknown, or if the control plane attaches none.
     pub volumes: Option<Vec<String>>,
     /// `maxPods`, `podsPerCore` and the reservations.
     pub allocation: Allocation,
     /// `kubeletVersion`, a semantic version with a leading `v`.
     pub kubelet_version: String,
-    /// What is known of the container runtime.
+    /// The state of the container runtime.
     pub runtime: Runtime,
     /// `daemonEndpoints.kubeletEndpoint.Port`.
     pub kubelet_port: Option<u16>,
     /// The state of every resource.
     pub pressures: BTreeMap<Resource, Pressure>,
-    /// The resources of which nothing can be said because a source is lost, each with the signals
-    /// that are.
+    /// Resources whose state is unknown because a source is lost, each with its lost signals.
     pub lost: BTreeMap<Resource, Vec<Signal>>,
-    /// The disks that are not well now, by name.
+    /// The unhealthy disks, by name.
     pub disks: Disks,
-    /// The state of every stall that is watched; none where that is off.
+    /// The state of every monitored stall; empty if monitoring is off.
     pub stalls: BTreeMap<Stall, Pressure>,
-    /// Whether the machine is going down.
+    /// Whether the machine is shutting down.
     pub shutdown: Shutdown,
-    /// What conditions of our own say beside that.
+    /// What only companion mode's conditions need.
     pub companion: CompanionFacts,
 }
 
-/// What only conditions of our own are computed from.
+/// What only companion mode's conditions are computed from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CompanionFacts {
-    /// `conditions`: those that companion mode writes.
+    /// `conditions`: the conditions that companion mode writes.
     pub checks: BTreeSet<NodepulseCondition>,
-    /// Why each resource that is under pressure is so.
+    /// Why each resource is under pressure.
     pub causes: BTreeMap<Resource, Cause>,
-    /// Whether processes of pods are killed often; unread where nothing tells of kills.
+    /// Whether pods' processes are OOM-killed often; unknown without a source of kills.
     pub kills: Pressure,
     /// Path of the pods cgroup.
     pub pods_cgroup: String,
@@ -295,14 +295,14 @@ pub struct CompanionFacts {
 /// Whether containers can run here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
-    /// None is configured, and Ready is False for it.
+    /// None is configured, so Ready is False.
     Missing,
-    /// None is configured, and `--allow-ready-without-runtime` says that this is meant.
+    /// None is configured, and `--allow-ready-without-runtime` is set.
     NotNeeded,
 }
 
 impl Runtime {
-    /// What a new Node is tainted with, so that no pod is sent to a Ready node that cannot run it.
+    /// The taint of a new Node that keeps pods off a Ready node that cannot run them.
     #[must_use]
     pub fn taint(self) -> Option<Taint> {
         match self {
@@ -316,27 +316,27 @@ impl Runtime {
     }
 }
 
-/// Whether the machine has said that it is going down.
+/// Whether the machine has announced a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shutdown {
-    /// No word of it, or it was cancelled.
+    /// No shutdown was announced, or it was cancelled.
     #[default]
     NotAnnounced,
     /// logind sent `PrepareForShutdown(true)`: Ready is False until it sends `false`.
     Announced,
 }
 
-/// What of the capacity is handed out.
+/// The part of the capacity that is allocatable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
     /// `maxPods`.
     pub max_pods: u32,
     /// `podsPerCore`; zero means no such limit.
     pub pods_per_core: u32,
-    /// How many volumes of each CSI driver can be attached, by the driver's name. Nobody but
-    /// schedulers of old reads it: newer ones look at `CSINode`.
+    /// The number of volumes that each CSI driver can attach, by the driver's name. Only old
+    /// schedulers read it; newer ones read `CSINode`.
     pub volume_limits: BTreeMap<String, u32>,
-    /// systemReserved and kubeReserved, added up by key: `cpu`, `memory`, `ephemeral-storage`, …
+    /// systemReserved plus kubeReserved, by key: `cpu`, `memory`, `ephemeral-storage`, …
     pub reserved: BTreeMap<String, Quantity>,
     /// The hard `memory.available` threshold, which reserves memory.
     pub memory_threshold: Option<ThresholdValue>,
@@ -344,16 +344,16 @@ pub struct Allocation {
     pub nodefs_threshold: Option<ThresholdValue>,
 }
 
-/// The disks behind `DiskIOPressure`, sorted by name.
+/// The unhealthy disks, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Disks {
-    /// Slow: they answer, but late.
+    /// They respond late.
     pub slow: Vec<String>,
-    /// Stalled: requests in flight, and none completes.
+    /// They have requests in flight and complete none.
     pub stalled: Vec<String>,
-    /// Failing: they answer with errors.
+    /// They return errors.
     pub failing: Vec<String>,
-    /// Their I/O statistics are off, so nothing is known of them.
+    /// Their I/O statistics are off, so their state is unknown.
     pub unwatched: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
-//! EDGE: tells the service manager how far we are, as `sd_notify(3)` has it.
+//! EDGE: notifies the service manager as in `sd_notify(3)`.
 //!
-//! Sending never waits: a service manager that does not listen is no reason to stop. That we are ready
-//! is said until it is taken; the rest is lost where there is no room for it.
+//! Sending never waits, and a service manager that does not listen is no reason to stop. READY=1 is
+//! repeated until it is accepted; other messages are lost if there is no room.
 
 #![forbid(unsafe_code)]
 
@@ -10,27 +10,27 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The watchdog is notified at least this often, however long the manager's patience is.
-const LONGEST: Duration = Duration::from_hours(1);
+/// Maximum interval of watchdog messages, whatever the manager's timeout is.
+const MAX_INTERVAL: Duration = Duration::from_hours(1);
 
-/// The service manager's socket, where there is one.
+/// The service manager's socket, if there is one.
 #[derive(Debug, Default)]
 pub struct Notify {
     socket: Option<UnixDatagram>,
     ready: bool,
-    /// How often it wants to hear that we turn.
+    /// Interval of watchdog messages.
     watchdog: Option<Duration>,
 }
 
 impl Notify {
-    /// To the socket at `address`, an absolute path or `@` and an abstract name. Connected at once: once the
-    /// sandbox holds, abstract names of others cannot be connected to.
+    /// Connects to the socket at `address`, an absolute path or `@` and an abstract name. Connects
+    /// at once, because the sandbox forbids connections to abstract names of other processes.
     ///
-    /// `watchdog` is half of the manager's patience.
+    /// `watchdog` is half of the manager's timeout.
     ///
     /// # Errors
     ///
-    /// If the address is no such name, or if nobody listens there.
+    /// If the address is invalid, or if no process listens there.
     pub fn connect(address: &str, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = self::address(address)?;
         let socket = UnixDatagram::unbound()?;
@@ -43,53 +43,53 @@ impl Notify {
         })
     }
 
-    /// We do our work. Told once, and again at the end of each [`Notify::reloading`]; to be called
-    /// again whenever there is occasion, in case that there was no room for it.
+    /// The agent is ready. Sent once, and again after each [`Notify::reloading`]. Call it
+    /// repeatedly, in case there was no room for the message.
     pub fn ready(&mut self) {
         if !self.ready {
             self.ready = self.send("READY=1");
         }
     }
 
-    /// We begin to read the configuration again, at this moment on `CLOCK_MONOTONIC`. Not told before
-    /// the first [`Notify::ready`]: we are starting then.
+    /// The agent begins to reload its configuration, at this moment on `CLOCK_MONOTONIC`. Not sent
+    /// before the first [`Notify::ready`].
     pub fn reloading(&mut self, monotonic: Duration) {
         if self.ready {
             let micros = monotonic.as_micros();
-            // Without the one there is no need for the other.
+            // If this message is lost, READY=1 is not needed.
             self.ready = !self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
         }
     }
 
-    /// We are about to stop.
+    /// The agent is about to stop.
     pub fn stopping(&self) {
         let _lost: bool = self.send("STOPPING=1");
     }
 
-    /// We turn.
+    /// The main loop is alive.
     pub fn alive(&self) {
         let _lost: bool = self.send("WATCHDOG=1");
     }
 
-    /// How often [`Notify::alive`] is wanted; `None`: never.
+    /// Interval of [`Notify::alive`]; `None`: never.
     #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// `false` where the manager's queue is full, or the manager gone.
-    fn send(&self, words: &str) -> bool {
+    /// `false` if the manager's queue is full, or the manager has ended.
+    fn send(&self, message: &str) -> bool {
         let socket = self.socket.as_ref();
-        socket.is_none_or(|socket| socket.send(words.as_bytes()).is_ok())
+        socket.is_none_or(|socket| socket.send(message.as_bytes()).is_ok())
     }
 }
 
-/// The address that `NOTIFY_SOCKET` contains. A relative path is refused, as by `sd_notify(3)`: the
-/// manager does not know the working directory.
+/// The address in `NOTIFY_SOCKET`. A relative path is rejected, as by `sd_notify(3)`: the manager
+/// does not know the working directory.
 ///
 /// # Errors
 ///
-/// If it is not of the two forms or too long; with a correct example.
+/// If it has neither form or is too long; with a valid example.
 pub fn address(text: &str) -> io::Result<SocketAddr> {
     let address = match text.strip_prefix('@') {
         Some("") => None,
@@ -107,32 +107,32 @@ pub fn address(text: &str) -> io::Result<SocketAddr> {
     })
 }
 
-/// How often the manager wants to hear of us: half of `WATCHDOG_USEC`, where it means our process,
-/// and at most an hour.
+/// Interval of watchdog messages: half of `WATCHDOG_USEC`, if it applies to this process, and at
+/// most an hour.
 ///
 /// # Errors
 ///
-/// What is wrong with the variables, and a correct example. A period of a second or less would wake
-/// an idle node more often than all else together.
+/// What is wrong with the variables, and a valid example. A period of up to a second would wake an
+/// idle node more often than all other work together.
 pub fn watchdog(
     usec: Option<&str>,
     pid: Option<&str>,
-    own_pid: u32,
+    self_pid: u32,
 ) -> Result<Option<Duration>, String> {
     let Some(text) = usec.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    if pid.is_some_and(|pid| pid.parse() != Ok(own_pid)) {
+    if pid.is_some_and(|pid| pid.parse() != Ok(self_pid)) {
         return Ok(None);
     }
     let period = text.parse().ok().map(Duration::from_micros);
     let period = period.filter(|period| Duration::from_secs(1) < *period);
     period
-        .map(|period| Some((period / 2).min(LONGEST)))
+        .map(|period| Some((period / 2).min(MAX_INTERVAL)))
         .ok_or_else(|| {
             let text: String = text.chars().take(80).collect();
             format!(
-                "WATCHDOG_USEC: {text:?} is no time above a second in microseconds; a correct \
+                "WATCHDOG_USEC: {text:?} is not a time above a second in microseconds; a correct \
              example: WATCHDOG_USEC=30000000 (WatchdogSec=30s in the unit)"
             )
         })
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_patience_is_the_rhythm_and_nonsense_is_refused() {
+    fn the_interval_is_half_of_the_timeout_and_invalid_values_are_rejected() {
         let seconds = |n| Ok(Some(Duration::from_secs(n)));
         let rows = [
-            (None, None, Ok(None), "none is wanted"),
-            (Some(""), None, Ok(None), "an empty variable is none"),
+            (None, None, Ok(None), "no watchdog"),
+            (Some(""), None, Ok(None), "an empty variable"),
             (Some("30000000"), None, seconds(15), "half"),
-            (Some("30000000"), Some("7"), seconds(15), "for us"),
+            (Some("30000000"), Some("7"), seconds(15), "for this process"),
             (Some("30000000"), Some("8"), Ok(None), "for another process"),
             (
                 Some("18446744073709551615"),
@@ -162,9 +162,9 @@ mod tests {
             assert_eq!(watchdog(usec, pid, 7), expected, "{why}");
         }
         for bad in ["1000000", "0", "-5", "30s", "99999999999999999999999"] {
-            let refused = watchdog(Some(bad), None, 7).unwrap_err();
+            let error = watchdog(Some(bad), None, 7).unwrap_err();
             for word in ["WATCHDOG_USEC", bad, "WATCHDOG_USEC=30000000"] {
-                assert!(refused.contains(word), "{refused}");
+                assert!(error.contains(word), "{error}");
             }
         }
     }
@@ -184,16 +184,16 @@ mod tests {
             &long,
             &long.replace('/', "@"),
         ] {
-            let refused = address(bad).unwrap_err().to_string();
+            let error = address(bad).unwrap_err().to_string();
             for word in ["NOTIFY_SOCKET: ", "NOTIFY_SOCKET=/run/systemd/notify"] {
-                assert!(refused.contains(word), "{refused}");
+                assert!(error.contains(word), "{error}");
             }
-            assert!(refused.len() < 300, "{refused}");
+            assert!(error.len() < 300, "{error}");
         }
     }
 
     #[test]
-    fn the_manager_hears_each_word_once_at_a_path_and_at_an_abstract_name() {
+    fn the_manager_receives_each_message_once_at_a_path_and_at_an_abstract_name() {
         let dir = std::env::temp_dir().join(format!("nodepulse-notify-{}", std::process::id()));
         let path = dir.display().to_string();
         let name = format!("@nodepulse-notify-{}", std::process::id());
@@ -212,9 +212,9 @@ mod tests {
             notify.alive();
             notify.stopping();
             let mut buf = [0; 256];
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             while let Ok(len) = manager.recv(&mut buf) {
-                heard.push(String::from_utf8_lossy(&buf[..len]).into_owned());
+                received.push(String::from_utf8_lossy(&buf[..len]).into_owned());
             }
             let expected = [
                 "READY=1",
@@ -223,9 +223,9 @@ mod tests {
                 "WATCHDOG=1",
                 "STOPPING=1",
             ];
-            assert_eq!(heard, expected, "{address}");
+            assert_eq!(received, expected, "{address}");
         }
-        // A manager that is slow hears the last word when it listens again.
+        // A slow manager receives the last message later.
         let manager = UnixDatagram::bind(dir.with_extension("slow")).unwrap();
         let slow = dir.with_extension("slow").display().to_string();
         let mut notify = Notify::connect(&slow, None).unwrap();
@@ -234,19 +234,19 @@ mod tests {
         }
         notify.ready();
         let mut buf = [0; 64];
-        let mut heard = manager.recv(&mut buf).unwrap();
+        let mut received = manager.recv(&mut buf).unwrap();
         notify.ready();
         notify.ready();
         manager.set_nonblocking(true).unwrap();
         let mut ready = 0;
         while let Ok(len) = manager.recv(&mut buf) {
-            heard = len;
+            received = len;
             ready += usize::from(buf.starts_with(b"READY=1"));
         }
-        assert_eq!((heard, ready), (7, 1));
+        assert_eq!((received, ready), (7, 1));
         std::fs::remove_file(dir.with_extension("slow")).unwrap();
         std::fs::remove_file(&dir).unwrap();
-        assert!(Notify::connect(&path, None).is_err(), "nobody listens");
+        assert!(Notify::connect(&path, None).is_err(), "no listener");
         Notify::default().ready();
     }
 }

@@ -1,7 +1,7 @@
-//! EDGE: notifications of the kernel that need no eBPF program, and system calls without a safe wrapper.
+//! EDGE: kernel notifications without eBPF, and system calls that lack a safe wrapper.
 //!
-//! The kernel's log, announcements of devices, changes of cgroups and PSI triggers each become the
-//! same [`crate::record`]s that the programs send.
+//! The kernel log, uevents, cgroup notifications and PSI triggers become the same
+//! [`crate::record`]s that the programs send.
 
 pub mod cgroup_handle;
 pub mod cgroup_watch;

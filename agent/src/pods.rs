@@ -1,7 +1,7 @@
-//! PURE: what a cgroup path says about pods.
+//! PURE: which pod a cgroup path belongs to.
 //!
-//! A path is text that a tenant can choose below its own cgroup: only what stands directly below
-//! the pods cgroup or one of its `QoS` classes counts as a pod.
+//! A tenant can choose the path below its own cgroup: only a cgroup directly below the pods cgroup,
+//! or below one of its `QoS` classes, counts as a pod.
 
 #![forbid(unsafe_code)]
 
@@ -18,39 +18,39 @@ pub use recent_pods::RecentPods;
 
 use names::Names;
 
-/// What a cgroup is for, by its place.
+/// What a cgroup contains, according to its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CgroupKind {
-    /// The cgroup that holds all pods.
+    /// All pods.
     Pods,
-    /// A pod's own cgroup.
+    /// One pod.
     Pod {
-        /// Whose.
+        /// The pod.
         pod: PodId,
     },
     /// A cgroup in a pod: of a container, or at any depth below one.
     Container {
-        /// Of the pod.
+        /// The pod.
         pod: PodId,
-        /// The container id, where the name of the cgroup is of a form that we know.
+        /// The container id, if the name of the cgroup has a known form.
         container: Option<String>,
     },
     /// Anywhere else.
     Other,
 }
 
-/// What the name of a pod's cgroup says of the pod.
+/// What the name of a pod's cgroup identifies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodId {
     /// `metadata.uid`.
     Uid(String),
-    /// Of a static pod: the hash of its manifest, 32 hexadecimal digits. The API server knows it as
-    /// the annotation `kubernetes.io/config.hash` of the mirror pod, whose `metadata.uid` is another.
+    /// The hash of a static pod's manifest, 32 hexadecimal digits. The API server has it as the
+    /// annotation `kubernetes.io/config.hash` of the mirror pod, whose `metadata.uid` is different.
     ConfigHash(String),
 }
 
 impl PodId {
-    /// As it stands in the cgroup's name, with `-` where systemd has `_`.
+    /// As in the name of the cgroup, with `-` instead of systemd's `_`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -59,9 +59,9 @@ impl PodId {
     }
 }
 
-/// What the cgroup at `path` is for, where `pods` is the path of the pods cgroup: `/kubepods` with
-/// the cgroupfs driver, `/kubepods.slice` with systemd's, either below other cgroups. Both begin
-/// with `/`.
+/// What the cgroup at `path` contains. `pods` is the path of the pods cgroup: `/kubepods` with the
+/// cgroupfs driver, `/kubepods.slice` with systemd's, either possibly below other cgroups. Both
+/// begin with `/`.
 #[must_use]
 pub fn classify(path: &str, pods: &str) -> CgroupKind {
     let Some(below) = path.strip_prefix(pods) else {
@@ -92,9 +92,9 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
     }
 }
 
-/// Whether `text` is made of what names in Kubernetes are made of, and no longer than that. Nothing
-/// else gets into a path, a message or a label.
-fn fits(text: &str, longest: usize) -> bool {
+/// Whether `text` contains only characters of Kubernetes names, and is not too long. Nothing else
+/// is used in a path, a message or a label.
+fn is_valid(text: &str, longest: usize) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     !text.is_empty() && text.len() <= longest && text.bytes().all(plain)
 }

@@ -1,9 +1,10 @@
-//! What "under pressure" means: readings and thresholds in, one state per resource out.
+//! Pressure of resources: readings and thresholds in, one state per resource out.
 //!
-//! Knows neither files nor events: a reading looks the same wherever it was learnt.
+//! Knows neither files nor events: a reading is the same whatever its source.
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,42 +30,41 @@ pub mod threshold;
 /// Whether one resource is under pressure.
 ///
 /// ```text
-/// Unread ──below──► Relieved ◄──below for transition_period──┐
-///    │                  │                                     │
-///    └──────over────────┴──────────over──────────────► UnderPressure ──over──► (last_over moves)
+/// Unknown ─not exceeded─► Normal ◄─not exceeded for transition_period─┐
+///    │                      │                                          │
+///    └──────exceeded────────┴──────exceeded──────────────────► UnderPressure ─exceeded─► (moves last_exceeded)
 /// ```
 ///
-/// A grace period (soft thresholds) delays eviction in a kubelet, never the condition: it has no
+/// A grace period (soft thresholds) delays eviction in a kubelet, never the condition, so it has no
 /// state here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Pressure {
     /// No reading yet, or no source to read from.
     #[default]
     Unknown,
-    /// Below, and for long enough.
+    /// No threshold was exceeded for the transition period.
     Normal,
-    /// Reported as `True`. Held until nothing has been over for the transition period.
+    /// Reported as `True`, until no threshold was exceeded for the transition period.
     UnderPressure {
-        /// The last moment at which it was over.
+        /// The last moment at which a threshold was exceeded.
         last_exceeded: BootNanos,
     },
 }
 
-/// By what the readings are judged. Replaced as a whole when the configuration changes.
+/// How readings are evaluated. Replaced as a whole when the configuration changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// In the order in which they are judged. Hard and soft ones for one signal may coexist.
+    /// In the order of evaluation. A signal can have both a hard and a soft threshold.
     pub thresholds: Vec<Threshold>,
-    /// `evictionPressureTransitionPeriod`: how long a resource must not have been over before its
-    /// condition ends.
+    /// `evictionPressureTransitionPeriod`: how long no threshold may be exceeded before the
+    /// condition becomes False.
     pub transition_period: Duration,
     /// `diskIO.raisesDiskPressure`.
     pub slow_disks: SlowDisks,
 }
 
 impl Policy {
-    /// The first threshold on a signal, in the order in which they are judged: the hard one, where
-    /// there is one.
+    /// The first threshold on a signal, in the order of evaluation: the hard one, if there is one.
     #[must_use]
     pub fn threshold(&self, signal: Signal) -> Option<ThresholdValue> {
         self.thresholds
@@ -74,34 +74,34 @@ impl Policy {
     }
 }
 
-/// What slow and stalled disks do beside `DiskIOPressure`.
+/// What slow and stalled disks cause in addition to `DiskIOPressure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlowDisks {
-    /// Nothing: `DiskPressure` stays about space and inodes.
+    /// Nothing: `DiskPressure` is about space and inodes only.
     NodepulseConditionOnly,
-    /// They raise `DiskPressure` too, for those who want the control plane's taint.
+    /// `DiskPressure` becomes True too, for users who want the control plane's taint.
     RaiseDiskPressure,
 }
 
-/// Why a resource is under pressure, without the numbers that move: for the words of a condition.
+/// Why a resource is under pressure, without figures that change: for a condition's message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cause {
     /// Less than a threshold was available.
     Below {
-        /// On what.
+        /// The signal of the threshold.
         signal: Signal,
-        /// As it was configured.
+        /// The threshold as configured.
         threshold: ThresholdValue,
     },
-    /// The kernel killed for want of memory.
+    /// The kernel killed a process because memory ran out.
     OomKill(Grounds),
-    /// Disks are not well.
+    /// A disk is unhealthy.
     Disks,
-    /// The API server had it as True when we started.
+    /// The API server had the condition as True when the agent started.
     Stored,
 }
 
-/// When something was last exceeded, as far as that still holds a condition.
+/// When a threshold was last exceeded, if that still keeps a condition True.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Exceeded {
     /// Not within the transition period.
@@ -109,21 +109,32 @@ pub enum Exceeded {
     Never,
     /// At this moment.
     At(BootNanos),
-    /// By the last look it still is.
+    /// It still is, according to the last sample.
     Now,
 }
 
-/// One look at one resource.
+/// The result of one sample of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {
-    /// At least one threshold is met.
+    /// At least one threshold is exceeded.
     Exceeded,
-    /// None is.
+    /// No threshold is exceeded.
     NotExceeded,
 }
 
+impl fmt::Display for Pressure {
+    /// As the status of a condition.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "Unknown",
+            Self::Normal => "False",
+            Self::UnderPressure { .. } => "True",
+        })
+    }
+}
+
 impl Pressure {
-    /// The state after one look.
+    /// The state after one sample.
     #[must_use]
     pub fn step(self, observed: Observed, transition_period: Duration, now: BootNanos) -> Self {
         match (self, observed) {
@@ -155,19 +166,29 @@ mod tests {
         let over = |seconds| UnderPressure {
             last_exceeded: at(seconds),
         };
-        //  at s  look   then             why
+        // at s  observed      then             why
         let script = [
-            (0, NotExceeded, Normal, "calm"),
-            (5, Exceeded, over(5), "over: no grace for a condition"),
+            (0, NotExceeded, Normal, "never exceeded"),
+            (
+                5,
+                Exceeded,
+                over(5),
+                "exceeded: a condition has no grace period",
+            ),
             (
                 6,
                 NotExceeded,
                 over(5),
-                "below, but it has only just been over",
+                "not exceeded, but within the transition period",
             ),
-            (9, Exceeded, over(9), "over again: the period starts anew"),
+            (9, Exceeded, over(9), "exceeded again: the period restarts"),
             (308, NotExceeded, over(9), "one second short of the period"),
-            (309, NotExceeded, Normal, "below for the whole period"),
+            (
+                309,
+                NotExceeded,
+                Normal,
+                "not exceeded for the whole period",
+            ),
         ];
 
         let mut pressure = Unknown;

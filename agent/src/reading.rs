@@ -1,19 +1,22 @@
-//! What was observed, wherever it was learnt: from a kernel event or from a file.
+//! What was observed, from a kernel event or from a file.
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, DeviceNumber};
 
-/// What a threshold can be set on, in the kubelet's names.
+pub mod oom;
+
+/// A signal on which a threshold can be set, with the kubelet's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Signal {
     /// `MemTotal` less the working set of the root cgroup, in bytes.
     MemoryAvailable,
-    /// The pods cgroup's limit less its working set, in bytes. Not for users: derived from
+    /// The pods cgroup's limit less its working set, in bytes. Not configurable: derived from
     /// `memory.available`.
     AllocatableMemoryAvailable,
     /// Bytes that a non-root user may still write on the file system of the root directory.
@@ -24,9 +27,9 @@ pub enum Signal {
     ImagefsAvailable,
     /// Free inodes of the same file system.
     ImagefsInodesFree,
-    /// min(`pid_max`, `threads-max`) less the tasks that exist.
+    /// min(`pid_max`, `threads-max`) less the number of tasks.
     PidAvailable,
-    /// The pods cgroup's own `pids.max` less its `pids.current`. Not for users: derived from
+    /// The pods cgroup's own `pids.max` less its `pids.current`. Not configurable: derived from
     /// `pid.available`.
     AllocatablePidAvailable,
 }
@@ -59,7 +62,7 @@ impl Signal {
         }
     }
 
-    /// Whether it follows another signal, and cannot be named by users.
+    /// Whether it is derived from another signal, and cannot be configured.
     #[must_use]
     pub const fn is_derived(self) -> bool {
         matches!(
@@ -68,7 +71,22 @@ impl Signal {
         )
     }
 
-    /// The resource whose condition this signal moves.
+    /// Whether its unit is bytes.
+    #[must_use]
+    pub const fn is_in_bytes(self) -> bool {
+        match self {
+            Self::MemoryAvailable
+            | Self::AllocatableMemoryAvailable
+            | Self::NodefsAvailable
+            | Self::ImagefsAvailable => true,
+            Self::NodefsInodesFree
+            | Self::ImagefsInodesFree
+            | Self::PidAvailable
+            | Self::AllocatablePidAvailable => false,
+        }
+    }
+
+    /// The resource whose condition depends on this signal.
     #[must_use]
     pub const fn resource(self) -> Resource {
         match self {
@@ -83,7 +101,7 @@ impl Signal {
     }
 }
 
-/// What a node can run short of.
+/// What a node can run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// `MemoryPressure`.
@@ -92,10 +110,10 @@ pub enum Resource {
     Disk,
     /// `PIDPressure`.
     Pids,
-    /// `DiskIOPressure`: how quickly the disks answer.
+    /// `DiskIOPressure`: how quickly the disks respond.
     DiskIo,
-    /// Tasks that all pods together may have. No condition of its own: a kubelet's `PIDPressure` is
-    /// about the node's tasks alone.
+    /// Tasks of all pods together. It has no condition: a kubelet's `PIDPressure` is about the
+    /// node's tasks only.
     PodsPids,
 }
 
@@ -122,17 +140,17 @@ impl Resource {
     }
 }
 
-/// Tasks of a group that wait for a resource: what a pressure file is about.
+/// Stalls of a group of tasks on a resource: the content of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stall {
-    /// Whose tasks.
+    /// The group of tasks.
     pub of: StallOf,
-    /// What they wait for.
+    /// The resource.
     pub kind: StallKind,
 }
 
 impl Stall {
-    /// Every one that we watch.
+    /// All stalls that can be monitored.
     pub const ALL: [Self; 4] = [
         Self::new(StallOf::Node, StallKind::Memory),
         Self::new(StallOf::Node, StallKind::Io),
@@ -140,19 +158,19 @@ impl Stall {
         Self::new(StallOf::Pods, StallKind::Io),
     ];
 
-    /// Tasks of `of` that wait for `kind`.
+    /// Stalls of `of` on `kind`.
     #[must_use]
     pub const fn new(of: StallOf, kind: StallKind) -> Self {
         Self { of, kind }
     }
 }
 
-/// Whose tasks wait.
+/// A group of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
-    /// All of the node.
+    /// All tasks of the node.
     Node,
-    /// Those below the pods cgroup.
+    /// The tasks below the pods cgroup.
     Pods,
 }
 
@@ -167,7 +185,7 @@ impl StallOf {
     }
 }
 
-/// What tasks wait for.
+/// A resource that tasks wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallKind {
     /// Memory: reclaim, refaults, swap.
@@ -187,15 +205,36 @@ impl StallKind {
     }
 }
 
-/// One look at one signal. The unit is the signal's: bytes, inodes or pids.
+/// One value of one signal, in the signal's unit: bytes, inodes or pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// What was looked at.
+    /// The signal.
     pub signal: Signal,
-    /// What is left. Negative where a cgroup is above its limit.
+    /// The available amount. Negative if a cgroup exceeds its limit.
     pub available: i64,
-    /// All there is.
+    /// The total amount.
     pub capacity: u64,
+}
+
+impl fmt::Display for Reading {
+    /// For people: `20.9Gi of 23.5Gi (88%)`, `31205 of 32768 (95%)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.signal.is_in_bytes() {
+            let available = Bytes::from_bytes(self.available.unsigned_abs());
+            let sign = if self.available < 0 { "-" } else { "" };
+            write!(
+                f,
+                "{sign}{available} of {}",
+                Bytes::from_bytes(self.capacity)
+            )?;
+        } else {
+            write!(f, "{} of {}", self.available, self.capacity)?;
+        }
+        let percent = i128::from(self.available)
+            .saturating_mul(100)
+            .checked_div(i128::from(self.capacity));
+        percent.map_or(Ok(()), |percent| write!(f, " ({percent}%)"))
+    }
 }
 
 /// A whole disk whose requests the kernel stamps with their start time.
@@ -232,12 +271,12 @@ impl Disk {
     }
 }
 
-/// What does not change while the machine is up, read once at start.
+/// Properties that do not change while the machine is up, read once at start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
     /// `/etc/machine-id`, else `/var/lib/dbus/machine-id`, trimmed; empty without either.
     pub machine_id: String,
-    /// `/sys/class/dmi/id/product_uuid` and its kin; empty on failure.
+    /// `/sys/class/dmi/id/product_uuid` or a similar file; empty on failure.
     pub system_uuid: String,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
@@ -251,7 +290,7 @@ pub struct Machine {
     pub memory: Bytes,
     /// `SwapTotal`; zero means no swap.
     pub swap: Bytes,
-    /// Each huge page size that the kernel offers, and how many pages of it are set aside.
+    /// Each huge page size of the kernel, and how many of its pages are reserved.
     pub huge_pages: Vec<HugePages>,
 }
 
@@ -279,15 +318,49 @@ pub struct InterfaceAddress {
     pub ip: IpAddr,
 }
 
-/// What the node's addresses are chosen from.
+/// The sources of the node's addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Network {
     /// Every address of every interface, in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,
-    /// Interfaces holding an IPv4 default route, from `/proc/net/route`. `None`: no such file.
+    /// Interfaces with an IPv4 default route, from `/proc/net/route`. `None`: no such file.
     pub default_v4: Option<Vec<String>>,
-    /// Interfaces holding an IPv6 default route, from `/proc/net/ipv6_route`.
+    /// Interfaces with an IPv6 default route, from `/proc/net/ipv6_route`.
     pub default_v6: Vec<String>,
-    /// What DNS says of the node's own name, in the resolver's order.
+    /// The addresses of the node's name in DNS, in the resolver's order.
     pub resolved: Vec<IpAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_is_printed_for_people() {
+        use Signal::{AllocatableMemoryAvailable, MemoryAvailable, PidAvailable};
+        let rows = [
+            (
+                MemoryAvailable,
+                22_454_870_016,
+                25_276_502_016,
+                "20.9Gi of 23.5Gi (88%)",
+            ),
+            (
+                AllocatableMemoryAvailable,
+                -1_048_576,
+                1 << 30,
+                "-1.0Mi of 1.0Gi (0%)",
+            ),
+            (PidAvailable, 31_205, 32_768, "31205 of 32768 (95%)"),
+            (PidAvailable, 0, 0, "0 of 0"),
+        ];
+        for (signal, available, capacity, expected) in rows {
+            let reading = Reading {
+                signal,
+                available,
+                capacity,
+            };
+            assert_eq!(reading.to_string(), expected);
+        }
+    }
 }

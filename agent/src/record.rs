@@ -1,7 +1,7 @@
-//! PURE: what the kernel reported, in our own types.
+//! PURE: decoded kernel records.
 //!
-//! After [`decode`] nobody handles bytes, raw kinds or lengths. Names are bytes that a tenant chose:
-//! whoever shows them escapes them.
+//! After [`decode`], no code handles bytes, raw kinds or lengths. Names are untrusted bytes; escape
+//! them before display.
 
 #![forbid(unsafe_code)]
 
@@ -17,182 +17,154 @@ pub mod decode;
 pub mod kmsg;
 pub mod uevent;
 
+pub use crate::reading::oom::{OomConstraint, OomScope, ScopeSource};
 pub use decode::DecodeError;
-pub use kmsg::{LoggedKill, LoggedScope};
+pub use kmsg::LoggedKill;
 pub use uevent::{DiskAction, DiskChange};
 
-/// What came out of a ring, and when it was read.
+/// A record and the time it was read.
 #[derive(Debug)]
 pub struct Received {
     /// When the record was taken from the ring.
     pub read: BootNanos,
-    /// What it says, or why it could not be read.
+    /// The decoded record, or why it could not be decoded.
     pub record: Result<Record, DecodeError>,
 }
 
-/// One record.
+/// A decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// The kernel has chosen a process to kill. Boxed: it is ten times larger than the others.
+    /// The kernel chose a process to kill. Boxed because it is ten times larger than the others.
     OomKill(Box<OomKill>),
-    /// The kernel's log tells of one, where no program does.
+    /// An OOM kill from the kernel log, if no program reports kills.
     LoggedKill(Box<LoggedKill>),
-    /// The kernel's log tells of no more kills.
+    /// The kernel log is no longer read.
     LogEnded,
-    /// The number of pids crossed the level that was set.
+    /// The number of pids crossed a configured level.
     PidCrossing {
-        /// When.
+        /// Time of the event.
         at: BootNanos,
         /// Pids in the initial namespace.
         value: u32,
-        /// Over the high level, or under the low one.
+        /// Above the high level, or below the low one.
         side: Side,
     },
-    /// The number of pids moved by a step.
+    /// The number of pids changed by one step.
     PidTrend {
-        /// When.
+        /// Time of the event.
         at: BootNanos,
         /// Pids in the initial namespace.
         value: u32,
     },
-    /// A disk became slow, or is quick again.
+    /// A disk became slow, or is no longer slow.
     DiskState {
-        /// When.
+        /// Time of the event.
         at: BootNanos,
-        /// Which.
+        /// The disk.
         device: DeviceNumber,
-        /// Over: slow.
+        /// [`Side::Over`] means slow.
         side: Side,
-        /// Reads and writes in the window that decided.
+        /// Reads and writes in the window.
         total: u32,
-        /// Those that were slow.
+        /// Slow reads and writes.
         slow: u32,
-        /// Longest of them.
+        /// Longest latency.
         max: Duration,
     },
-    /// Cgroups that are watched came, went, or met a limit on their tasks.
+    /// A watched cgroup was created, was removed, or reached its pids limit.
     CgroupsChanged {
-        /// When it was read.
+        /// Time of the read.
         at: BootNanos,
     },
-    /// A disk that was well returned an error.
+    /// A healthy disk returned an error.
     DiskErrors {
-        /// When.
+        /// Time of the event.
         at: BootNanos,
-        /// Which.
+        /// The disk.
         device: DeviceNumber,
     },
-    /// A disk came, went, or is not what it was.
+    /// A disk was added, removed or changed.
     Disk(DiskChange),
-    /// Some of those were missed: the list of disks is to be read again.
+    /// Disk changes were lost; the list of disks must be read again.
     DisksMissed,
-    /// Tasks waited longer than the trigger of this group and resource allows.
+    /// A PSI trigger fired.
     Stall {
-        /// When we were woken.
+        /// Time of the wake-up.
         at: BootNanos,
-        /// Whose tasks, and for what.
+        /// Group of tasks and resource.
         stall: Stall,
     },
-    /// A kind from a newer object. Counted, then ignored.
+    /// A kind from a newer eBPF object: counted, then ignored.
     Unknown {
         /// [`agent_common::Header::kind`].
         kind: u16,
     },
 }
 
-/// Which side of its level something is on.
+/// Side of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
-    /// At or over it.
+    /// At or above the level.
     Over,
-    /// Under it.
+    /// Below the level.
     Under,
 }
 
-/// What a kill was about.
+/// The memory cgroup that was at its limit, as a program recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomScope {
-    /// Nothing could be learnt.
-    Unknown,
-    /// No memory cgroup above the victim was at its limit.
-    Global,
-    /// This one was.
-    Memcg {
-        /// Its id.
-        limiting: CgroupId,
-        /// What it used, in pages.
-        usage_pages: u64,
-        /// Its limit, in pages.
-        max_pages: u64,
-        /// One above it that had exactly as little room left: it may have been that one instead.
-        tied: Option<CgroupId>,
-    },
+pub struct MemcgLimit {
+    /// Its id.
+    pub limiting: CgroupId,
+    /// Its usage, in pages.
+    pub usage_pages: u64,
+    /// Its limit, in pages.
+    pub max_pages: u64,
+    /// An ancestor with exactly the same memory left, which may be the limiting cgroup instead.
+    pub tied: Option<CgroupId>,
 }
 
-/// How the scope was learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScopeSource {
-    /// From the use and limits of the victim's ancestors: to be confirmed.
-    Inferred,
-    /// From the kernel's own `oom_control`.
-    Exact,
-}
-
-/// `oom_control.constraint`: what bounded the allocation that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OomConstraint {
-    /// Nothing but the machine's size.
-    None,
-    /// The nodes of a cpuset.
-    Cpuset,
-    /// A memory policy.
-    MemoryPolicy,
-    /// A memory cgroup.
-    Memcg,
-}
-
-/// By which way a kill was learnt.
+/// How an OOM kill was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// The tracepoint handed out the task.
+    /// The tracepoint passed the task.
     Task,
-    /// `mark_oom_victim` was entered with the task.
+    /// Entry of `mark_oom_victim`.
     Fentry,
-    /// The task was seen when it exited: its memory may be missing.
+    /// Exit of the task; memory sizes may be missing.
     Exit,
 }
 
-/// One process that the kernel killed for want of memory.
+/// A process that the kernel OOM-killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
-    /// When it was chosen.
+    /// Time at which the victim was chosen.
     pub at: BootNanos,
     /// Process id of the victim.
     pub victim: Pid,
-    /// Its name, as it calls itself: any bytes but NUL.
+    /// Process name: any bytes except NUL.
     pub comm: Vec<u8>,
     /// User id, in the initial user namespace.
     pub uid: u32,
     /// -1000 to 1000.
     pub oom_score_adj: i16,
-    /// Process that asked for the memory; often not the victim.
+    /// Process whose allocation failed; often not the victim.
     pub trigger: Pid,
-    /// Its name.
+    /// Name of the trigger.
     pub trigger_comm: Vec<u8>,
     /// The victim's memory cgroup.
     pub cgroup: CgroupId,
-    /// Names of that cgroup, its parent and its grandparent; empty from the root on. For when it
-    /// is gone before anyone looks.
+    /// Names of that cgroup, its parent and its grandparent; empty at and above the root. Used if
+    /// the cgroup is removed before its path is resolved.
     pub names: [Vec<u8>; 3],
-    /// What was short of memory.
-    pub scope: OomScope,
-    /// How that is known.
+    /// Scope of the kill.
+    pub scope: OomScope<MemcgLimit>,
+    /// How the scope was determined.
     pub source: ScopeSource,
-    /// What bounded the allocation; `None` where the kernel did not tell.
+    /// Constraint on the allocation; `None` if unknown.
     pub constraint: Option<OomConstraint>,
-    /// Order of the allocation; -1 for a kill that was asked for by sysrq. `None`: not told.
+    /// Order of the allocation; -1 for sysrq. `None` if unknown.
     pub order: Option<i32>,
-    /// By which way it was learnt.
+    /// How the kill was observed.
     pub via: Via,
     /// Resident anonymous memory, in pages.
     pub anon_pages: u64,

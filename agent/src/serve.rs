@@ -192,6 +192,17 @@ impl Server {
         }
     }
 
+    /// Waits until a place is not served any more without [`Server::close_ports`], which no client
+    /// can cause.
+    pub async fn ended(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if !ended.is_err_and(|err| err.is_cancelled()) {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
     /// Serves metrics and health at no port any more. Connections that are open are cut.
     pub fn close_ports(&mut self) {
         for port in self.ports.drain(..) {

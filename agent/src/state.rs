@@ -1,9 +1,9 @@
-//! EDGE: the directory that is ours, and the one file in it that is kept. What is remembered from one
-//! start to the next, within one boot: how many kills of each pod were reported, so that the others
-//! are, and when each condition was last exceeded.
+//! EDGE: the state directory and its one file, which keeps two things across restarts within one
+//! boot: how many kills of each pod were reported, so that the others are reported too, and when
+//! each condition was last exceeded.
 //!
-//! Text, a line a thing, so that a person can read it. Whatever is not wholly as we write it is not
-//! used. Calls here can wait for a disk.
+//! A text file that people can read. A file that is not exactly as nodepulse writes it is ignored.
+//! Calls here can wait for a disk.
 
 #![forbid(unsafe_code)]
 
@@ -29,45 +29,45 @@ const NEVER: &str = "never";
 const UNCOUNTED: &str = "uncounted";
 
 /// A node of 500 pods needs 70 KiB.
-const MOST: u64 = 4 * 1024 * 1024;
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// What is remembered.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    /// The boot that it tells of, as `/proc/sys/kernel/random/boot_id` names it.
+    /// The boot to which it applies, from `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// Where kernel facts came from.
+    /// The source of kernel events.
     pub tier: String,
-    /// Each probe, and whether it runs or why not. For whoever reads the file.
+    /// Each probe, and whether it runs or why not. For people who read the file.
     pub probes: Vec<(String, String)>,
-    /// Of the kills that the kernel counted in each pod's cgroup, those that the API server acknowledged:
-    /// the next start reports the rest.
+    /// The kills in each pod's cgroup that the API server acknowledged: the next start reports the
+    /// others.
     pub kills: BTreeMap<CgroupId, u64>,
-    /// Kills could not be counted so far: that none are in `kills` does not mean that there were none.
+    /// Kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
-    /// When each condition was last exceeded, by its type; `None`: it is not held. A type that is
-    /// missing is one that nobody knows anything of.
+    /// When each condition was last exceeded, by its type; `None` if not within the transition
+    /// period. A missing type is unknown.
     pub exceeded: BTreeMap<String, Option<BootNanos>>,
 }
 
-/// Why there is nothing to remember.
+/// Why there is no usable state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The file cannot be read or written.
-    #[error("the state directory cannot be used; name another by stateDirectory")]
+    #[error("the state directory cannot be used; set another stateDirectory")]
     Io(#[from] io::Error),
-    /// It is torn, too large, or somebody else's.
-    #[error("the state file is not ours or not whole, and is not used")]
+    /// It is incomplete, too large, or belongs to another user.
+    #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
-    /// Whoever owns it could change it, or keep us out.
+    /// Its owner could change it, or lock out nodepulse.
     #[error(
         "{} belongs to user {uid}, and must belong to the agent's own user or to root: \
-         chown it, or name another directory by stateDirectory", path.display()
+         chown it, or set another stateDirectory", path.display()
     )]
     Owner {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// To whom it belongs.
+        /// Its owner.
         uid: u32,
     },
 }
@@ -79,12 +79,12 @@ impl State {
     ///
     /// See [`StateError`]. The file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
-        if !claim::is_ours(&directory.join(NAME)) {
+        if !claim::is_trusted(&directory.join(NAME)) {
             return Err(StateError::Foreign);
         }
         let mut bytes = Vec::new();
-        // A link leads elsewhere.
-        match file::read_into(&directory.join(NAME), MOST, Links::Refused, &mut bytes) {
+        // Nothing else may redirect the read.
+        match file::read_into(&directory.join(NAME), MAX_BYTES, Links::Refused, &mut bytes) {
             Ok(()) => {}
             Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(FileError::Io(err)) => return Err(err.into()),
@@ -96,8 +96,8 @@ impl State {
         text.and_then(parse).map(Some).ok_or(StateError::Foreign)
     }
 
-    /// Writes the file of `directory`, which is made for us alone where it is missing. Whoever reads
-    /// it sees the old file or the new one, and nothing between.
+    /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
+    /// is missing. A reader sees either the old file or the new one.
     ///
     /// # Errors
     ///
@@ -119,13 +119,13 @@ impl State {
         Ok(())
     }
 
-    /// The state that `text` holds; `None` for text that is not wholly as it is written.
+    /// Parses `text`; `None` if it is not exactly in the written form.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         parse(text)
     }
 
-    /// What is written.
+    /// The content of the file.
     #[must_use]
     pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
@@ -158,8 +158,8 @@ fn parse(text: &str) -> Option<State> {
     };
     for line in lines {
         if let Some(probe) = line.strip_prefix("probe ") {
-            let (name, told) = probe.split_once(' ')?;
-            state.probes.push((name.to_owned(), told.to_owned()));
+            let (name, state_text) = probe.split_once(' ')?;
+            state.probes.push((name.to_owned(), state_text.to_owned()));
         } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
             let (type_, at) = exceeded.split_once(' ')?;
             let at = match at {
@@ -208,12 +208,12 @@ mod tests {
             .unwrap_or_default()
             .replace(':', "-");
         let dir = std::env::temp_dir().join(format!("nodepulse-{name}-{}", std::process::id()));
-        let _gone: io::Result<()> = fs::remove_dir_all(&dir);
+        let _removed: io::Result<()> = fs::remove_dir_all(&dir);
         dir
     }
 
     #[test]
-    fn what_was_saved_is_remembered_and_nobody_else_may_read_it() {
+    fn saved_state_is_loaded_and_other_users_cannot_read_it() {
         let dir = directory();
         assert!(State::load(&dir).unwrap().is_none(), "no directory yet");
         state().save(&dir).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join(NAME)), 0o600);
 
-        // A new file is begun anew, whatever an earlier one left.
+        // A new file is created, whatever an earlier one left.
         let other = dir.join("other");
         fs::write(&other, "mine").unwrap();
         symlink(&other, dir.join(NEW)).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wholly_ours_is_not_used() {
+    fn a_file_that_is_not_exactly_as_written_is_ignored() {
         let dir = directory();
         fs::create_dir_all(&dir).unwrap();
         let whole = state().text();
@@ -243,10 +243,10 @@ mod tests {
             (torn.to_owned(), "torn"),
             (whole.trim_end().to_owned(), "torn by one byte"),
             (whole.replace("state 1", "state 2"), "of another version"),
-            (with("cgroup 1"), "a line without its end"),
-            (with("cgroup -1 4"), "a number that is none"),
+            (with("cgroup 1"), "an incomplete line"),
+            (with("cgroup -1 4"), "an invalid number"),
             (with("exceeded PIDsLow"), "a condition without a time"),
-            (with("exceeded PIDsLow -1"), "a time that is none"),
+            (with("exceeded PIDsLow -1"), "an invalid time"),
             (with("another kind"), "of a newer version"),
             (with("\0garbage"), "garbage"),
             ("x".repeat(5 << 20), "huge"),
@@ -257,13 +257,13 @@ mod tests {
             assert!(matches!(got, Err(StateError::Foreign)), "{why}: {got:?}");
         }
         fs::write(dir.join(NAME), b"\xff\xfe").unwrap();
-        assert!(State::load(&dir).is_err(), "no text");
+        assert!(State::load(&dir).is_err(), "not text");
         fs::remove_file(dir.join(NAME)).unwrap();
         symlink("/dev/zero", dir.join(NAME)).unwrap();
         assert!(State::load(&dir).is_err(), "a link");
         fs::remove_file(dir.join(NAME)).unwrap();
         mkfifo(&dir.join(NAME), Mode::S_IRWXU).unwrap();
-        assert!(State::load(&dir).is_err(), "a pipe that nobody writes to");
+        assert!(State::load(&dir).is_err(), "a pipe without a writer");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

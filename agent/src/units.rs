@@ -1,4 +1,4 @@
-//! Units as types: nothing crosses a function boundary as a bare `u64` when it means bytes or pids.
+//! Units as types: no bare `u64` of bytes or pids crosses a function boundary.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ impl Bytes {
         self.0
     }
 
-    /// `self - other`, or zero where `other` is larger.
+    /// `self - other`, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -45,7 +45,7 @@ impl Bytes {
 }
 
 impl std::fmt::Display for Bytes {
-    /// In the largest binary unit of which there is at least one, with one decimal: `63.9Mi`.
+    /// In the largest binary unit that is not above the value, with one decimal: `63.9Mi`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const UNITS: [(&str, u64); 4] = [
             ("Ti", 1 << 40),
@@ -63,7 +63,7 @@ impl std::fmt::Display for Bytes {
     }
 }
 
-/// A process or thread id, as the initial pid namespace numbers it.
+/// A process or thread id in the initial pid namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pid(pub u32);
 
@@ -73,16 +73,16 @@ impl std::fmt::Display for Pid {
     }
 }
 
-/// A cgroup's id: on 64-bit kernels also the inode number of its directory.
+/// A cgroup id: on 64-bit kernels also the inode number of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
-/// A block device's number.
+/// The number of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// Driver.
+    /// The driver.
     pub major: u32,
-    /// Disk, or partition, of that driver.
+    /// The disk or partition.
     pub minor: u32,
 }
 

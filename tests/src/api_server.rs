@@ -8,7 +8,7 @@
 //! Implemented is what a node's agent needs: nodes, pods, events, leases and namespaces, with
 //! optimistic locks, strategic merge, watches, the node authorizer and the validation that has
 //! bitten others. Missing on purpose: JSON patch and server-side apply (415), garbage collection,
-//! `managedFields`, admission beyond nodes, and every default that no client of ours reads.
+//! `managedFields`, admission beyond nodes, and every default that no client of these tests reads.
 
 use std::fmt;
 use std::io;
@@ -137,16 +137,16 @@ impl ApiServer {
     pub fn dial_as(&self, identity: Identity) -> DuplexStream {
         // As much as a loopback socket takes before the writer has to wait.
         const BUFFER: usize = 64 * 1024;
-        let (ours, theirs) = tokio::io::duplex(BUFFER);
+        let (server, client) = tokio::io::duplex(BUFFER);
         let control = self.inner.open();
         let gate = Gate {
-            wire: Wire::Memory(ours),
+            wire: Wire::Memory(server),
             control: Arc::clone(&control),
         };
         let inner = Arc::clone(&self.inner);
         let served = http::serve(gate, inner, Arc::clone(&control), Some(identity));
         tokio::spawn(until_ended(Arc::clone(&self.inner), control, served));
-        theirs
+        client
     }
 
     /// Stops to listen: who connects is refused. Connections there are go on.
@@ -157,7 +157,7 @@ impl ApiServer {
         let accepting = lock(&listening.accepting).take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // Cancelled, as it was told to; the listener is closed once it says so.
+            // Cancelled, as requested; the listener is closed when the task has ended.
             let _: Result<(), _> = accepting.await;
         }
     }
@@ -208,7 +208,7 @@ impl ApiServer {
         self.inner.set_connections(Mode::Reset);
     }
 
-    /// Tells every client to open a new connection (GOAWAY), and answers what was asked before.
+    /// Sends every client GOAWAY, and answers the requests that it has received before.
     pub fn go_away(&self) {
         for control in self.inner.state().open.values() {
             control.go_away.notify_one();
@@ -286,7 +286,9 @@ impl ApiServer {
             .snapshot(resource, state.store.revision())
             .unwrap_or_default();
         all.into_iter()
-            .filter(|((own, _), _)| namespace.is_empty() || *own == namespace)
+            .filter(|((object_namespace, _), _)| {
+                namespace.is_empty() || *object_namespace == namespace
+            })
             .map(|(_, object)| Value::clone(&object))
             .collect()
     }
@@ -305,7 +307,7 @@ impl ApiServer {
         all.filter(|request| wanted(request)).cloned().collect()
     }
 
-    /// This moment, as [`Recorded::at`] tells it.
+    /// This moment, on the clock of [`Recorded::at`].
     pub fn now(&self) -> Duration {
         self.inner.clock.boot()
     }
@@ -330,12 +332,12 @@ impl ApiServer {
         self.inner.state().log = Some(Box::new(log));
     }
 
-    /// Waits until `predicate` finds what it looks for. It is asked at once, and then after each
+    /// Waits until `predicate` returns a value. It is called at once, and then after each
     /// request, answer, write, and change of connections.
     ///
     /// # Panics
     ///
-    /// When `deadline` has passed, with `what` was waited for and the last requests.
+    /// If `deadline` has passed, with `what` was waited for and the last requests.
     pub async fn wait_for<T>(
         &self,
         deadline: Duration,

@@ -24,7 +24,7 @@ pub mod spread;
 
 use spread::Spread;
 
-/// How long each thing is looked at.
+/// Duration of each measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// By turns so often with the one and with the other.
@@ -71,16 +71,16 @@ pub struct Paired {
     pub noise: Spread,
 }
 
-/// Measures everything. `dir` holds a file that is read; it must be on a disk of its own.
+/// Measures everything. `dir` contains a file that is read; it must be on a disk.
 ///
 /// # Errors
 ///
-/// Where programs cannot be loaded, or there is no such disk.
+/// If programs cannot be loaded, or there is no such disk.
 pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
     let mut testing = Testing::load()?;
     let disk = disk_of(dir).ok_or_else(|| {
         let dir = dir.display();
-        io::Error::other(format!("{dir} is not on a disk of its own"))
+        io::Error::other(format!("{dir} is not on a disk"))
     })?;
     prepare(&mut testing, &disk)?;
     let file = DirectFile::create(dir)?;
@@ -102,7 +102,7 @@ pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
     })
 }
 
-/// What runs on a kernel of today, but for the pair that waits for the kernel to look for a victim.
+/// The programs on a current kernel, except the pair that runs when the kernel selects a victim.
 const USUAL: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
 /// As on a node that is well: levels that are far, and a disk that is watched.
@@ -127,7 +127,7 @@ fn net(
     work: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<Net> {
     let at = tracepoint(probe)?;
-    // Ends with this value, also where we fail: the kernel counts while somebody holds it.
+    // Ends with this value, also on errors: the kernel counts while the descriptor is open.
     let _counting = enable_stats(Stats::RunTime).map_err(io::Error::other)?;
     let mut each = |program| {
         let link = testing.attach(program, at)?;
@@ -139,7 +139,7 @@ fn net(
         let count = u32::try_from(after.count - before.count).map_err(io::Error::other)?;
         io::Result::Ok(time * 1e9 / f64::from(count.max(1)))
     };
-    // The first run loads it, and finds what it looks for once.
+    // The first run loads it, and looks up its values once.
     each(probe.program())?;
     let mut empties = Vec::new();
     let mut nets = Vec::new();

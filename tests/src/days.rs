@@ -1,4 +1,4 @@
-//! One story, on a good day and on bad ones: what the API server holds in the end must not differ.
+//! One scenario, on a good day and on bad ones: the API server must have the same objects in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,12 +23,12 @@ pub const NAME: &str = "worker-1";
 /// Long enough for everything that is retried to have come through.
 const SETTLED: Duration = Duration::from_mins(2);
 
-/// For what is told at once, on a day that holds nothing up: well before the next tick.
+/// For what is reported at once, on a day without delays: well before the next tick.
 const PROMPT: Duration = Duration::from_secs(5);
-/// The same where one request is never answered, which is found out after ten seconds, or has to wait
+/// The same if one request is never answered, which is found out after ten seconds, or has to wait
 /// for the next tick.
-const HELD_UP: Duration = Duration::from_secs(30);
-/// The same where any number of them can be.
+const DELAYED: Duration = Duration::from_secs(30);
+/// The same if any number of them can be.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// How the API server is that day.
@@ -61,7 +61,7 @@ pub enum Day<'a> {
 /// So many faulty days a story must come through.
 const FAULTY_DAYS: u64 = 10;
 
-/// Of the renewals of a lease, which are all alike, so many fail on a day of their own.
+/// Renewals of a lease are all alike: on a separate day, this many fail.
 const RENEWALS: u32 = 3;
 
 /// So often a status is tried before it waits for the next tick.
@@ -169,7 +169,7 @@ impl Day<'_> {
         }
     }
 
-    /// How long what is told at once may take on this day.
+    /// How long a report that is sent at once may take on this day.
     const fn patience(self) -> Duration {
         match self {
             Self::Good | Self::Late(_) => PROMPT,
@@ -177,9 +177,9 @@ impl Day<'_> {
                 (
                     Effect::Hang | Effect::HangAfterwards | Effect::Drip | Effect::HugeRetryAfter,
                     _,
-                ) => HELD_UP,
+                ) => DELAYED,
                 (_, 1) => PROMPT,
-                (_, _) => HELD_UP,
+                (_, _) => DELAYED,
             },
             Self::Faulty { .. } => PATIENCE,
         }
@@ -228,7 +228,7 @@ impl Stage {
         Self::at(&in_memory(), configure)
     }
 
-    /// The same, where this server has whatever it has.
+    /// The same, if this server has whatever it has.
     pub fn at(api: &Arc<ApiServer>, configure: impl FnOnce(Node) -> Node) -> Self {
         let host = Arc::new(MadeUpHost::calm());
         host.pid_max(10_000);
@@ -292,7 +292,7 @@ pub struct End {
     pub lease: Value,
     /// Whether that is still renewed.
     pub renewed: bool,
-    /// Of each Event object, type and reason; how often is not the same where an answer was lost.
+    /// Of each Event object, type and reason; the count differs if a response was lost.
     pub events: BTreeSet<String>,
 }
 
@@ -301,16 +301,16 @@ impl End {
     fn against(&self, other: &Self) -> String {
         let missing: Vec<_> = self.events.difference(&other.events).collect();
         let more: Vec<_> = other.events.difference(&self.events).collect();
-        let mut told = format!(
+        let mut difference = format!(
             "renewed {}, Events missing {missing:?}, more {more:?}",
             other.renewed
         );
         for (one, there) in [(&self.node, &other.node), (&self.lease, &other.lease)] {
             if one != there {
-                told += &format!("\n{one}\nis {there}");
+                difference += &format!("\n{one}\nis {there}");
             }
         }
-        told
+        difference
     }
 }
 
@@ -327,13 +327,13 @@ fn what_about(event: &Value) -> String {
         .join(" ")
 }
 
-/// Plays the story once on each day, every time from the start, and compares how it ends. A story
-/// gets the stage as soon as the agent runs, and how long what is told at once may take that day; for
+/// Plays the scenario once on each day, every time from the start, and compares how it ends. It gets
+/// the stage as soon as the agent runs, and the time that a report may take on that day; for
 /// everything else it must wait with deadlines that a bad day can keep.
 ///
 /// # Panics
 ///
-/// Where a bad day ends otherwise than the good one, and where a day was not bad.
+/// If a bad day ends otherwise than the good one, or if a day was not bad.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,
     story: impl Fn(Arc<Stage>, Duration) -> Played,

@@ -1,7 +1,7 @@
-//! The main job, on real kernel events: provokes each in turn, follows it to the API server's
-//! answer, and says what it saw.
+//! The main purpose, with real kernel events: provokes each in turn, follows it to the API server's
+//! response, and reports what it observed.
 //!
-//! The agent is the real binary in a process of its own. Everything made here is undone on drop.
+//! The agent is the real binary in a separate process. Everything made here is undone on drop.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,9 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Options {
     /// The agent's binary.
     pub agent: PathBuf,
-    /// The children's program; beside the demo's own where not given.
+    /// The children's program; by default next to the demo program.
     pub provoke: Provoke,
-    /// Names the API server; an embedded one where not given. The Node is removed afterwards.
+    /// Names the API server; by default an embedded one. The Node is removed afterwards.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -56,9 +56,9 @@ pub struct Stage<'a> {
     pub api: &'a Cluster,
     agent: Agent,
     options: Options,
-    /// Memory cgroups of ours; `Err` says why there are none.
+    /// Memory cgroups for the demo; `Err` is the reason why there are none.
     cgroups: Result<CgroupTree, String>,
-    /// A disk that can be made to look slow; `Err` says why there is none.
+    /// A disk that can be made to appear slow; `Err` is the reason why there is none.
     disk: Result<Disk, String>,
     pids: Pids,
     _dir: tempfile::TempDir,
@@ -78,15 +78,15 @@ struct Pids {
 }
 
 impl Machine {
-    /// Looks.
-    pub fn look() -> Self {
+    /// Detects the features of this machine.
+    pub fn detect() -> Self {
         Self {
             root: nix::unistd::geteuid().is_root(),
             btf: Path::new("/sys/kernel/btf/vmlinux").exists(),
         }
     }
 
-    /// What is missing for the full line, in words; `None` where nothing is.
+    /// What is missing for all kernel events, as text; `None` if nothing is.
     pub fn missing(&self) -> Option<String> {
         let mut missing = Vec::new();
         if !self.root {
@@ -99,21 +99,21 @@ impl Machine {
     }
 }
 
-/// Runs the whole demo. `tell` is called with each step as it is done.
+/// Runs the whole demo. `on_step` is called with each step when it is done.
 ///
 /// # Errors
 ///
-/// When the agent cannot be started or registers no Node. A step that fails is in the report.
-pub async fn run(options: Options, mut tell: impl FnMut(&Step)) -> Result<Report> {
-    let machine = Machine::look();
+/// If the agent cannot be started or registers no Node. A step that fails is in the report.
+pub async fn run(options: Options, mut on_step: impl FnMut(&Step)) -> Result<Report> {
+    let machine = Machine::detect();
     let api = Cluster::open(options.kubeconfig.as_deref()).await?;
     let report = tokio::select! {
-        report = play(&machine, &api, options, &mut tell) => report,
+        report = play(&machine, &api, options, &mut on_step) => report,
         stopped = tokio::signal::ctrl_c() => {
             Err(stopped.map_or_else(anyhow::Error::from, |()| anyhow!("stopped")))
         }
     };
-    // The agent has ended: nothing makes the Node anew.
+    // The agent has ended, so that it does not create the Node again.
     let cleaned = api.clean_up().await;
     report.and_then(|report| cleaned.map(|()| report))
 }
@@ -122,12 +122,12 @@ async fn play(
     machine: &Machine,
     api: &Cluster,
     options: Options,
-    tell: &mut impl FnMut(&Step),
+    on_step: &mut impl FnMut(&Step),
 ) -> Result<Report> {
     let mut stage = Stage::set(api, options).await?;
     let mut steps = Vec::new();
     let mut done = |step: Step| {
-        tell(&step);
+        on_step(&step);
         steps.push(step);
     };
     done(steps::container_kill(&mut stage).await);
@@ -140,7 +140,7 @@ async fn play(
 }
 
 impl<'a> Stage<'a> {
-    /// Starts the agent, and waits until the Node says how it is.
+    /// Starts the agent, and waits until the Node has a status.
     async fn set(api: &'a Cluster, options: Options) -> Result<Self> {
         if let Cluster::Embedded(api) = api {
             steps::pods().iter().for_each(|pod| pod.put(api));
@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
             .tempdir()?;
         let name = format!("nodepulse-demo-{}", std::process::id());
         let cgroups =
-            pods_tree(&name).map_err(|err| format!("no memory cgroups of our own: {err}"));
+            pods_tree(&name).map_err(|err| format!("cannot create memory cgroups: {err}"));
         let disk = usual_disk().map_err(|err| format!("{err:#}"));
         let pids = Pids::near()?;
         let config = dir.path().join("config.yaml");
@@ -174,8 +174,8 @@ impl<'a> Stage<'a> {
         let ready = |node: &Value| condition(node, "Ready");
         if self.api.node_where(PATIENCE, ready).await.is_none() {
             bail!(
-                "the agent registered no node within {PATIENCE:?}; it said:\n{}",
-                self.agent.said()
+                "the agent registered no node within {PATIENCE:?}; its log:\n{}",
+                self.agent.log()
             );
         }
         Ok(())
@@ -196,7 +196,7 @@ fn pods_tree(name: &str) -> io::Result<CgroupTree> {
 fn usual_disk() -> Result<Disk> {
     let dir = std::env::current_dir()?;
     let (name, _, _) =
-        disk_of(&dir).with_context(|| format!("{} is not on a disk of its own", dir.display()))?;
+        disk_of(&dir).with_context(|| format!("{} is not on a disk", dir.display()))?;
     let file = DirectFile::create(&dir).context("no direct I/O here")?;
     // The first round also makes the file as long as it will be.
     file.write_together()?;
@@ -231,7 +231,7 @@ impl Pids {
     }
 }
 
-/// What the agent is told: thresholds near by, our own tree of pods, and half of the usual latency.
+/// The agent's configuration: thresholds close to the present values, the demo's tree of pods, and half of the usual latency.
 /// No share of the pods cgroup's limit counts as pressure, so that the kill alone does.
 fn configuration(cgroup: &str, pids: &Pids, disk: Option<&Disk>) -> String {
     let disk = disk.map_or_else(String::new, |disk| {

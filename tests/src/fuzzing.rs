@@ -1,4 +1,4 @@
-//! What must hold whatever the bytes are: one function a parser, which panics where it does not.
+//! What must be true for any input: one function a parser, which panics otherwise.
 //!
 //! `cargo xtask fuzz` drives them with libFuzzer, `tests/corpus.rs` with the inputs that are kept.
 //! A new target is a function, a line in [`TARGETS`], a file of the same name in
@@ -22,7 +22,7 @@ pub use settings::{config_text, flag, quantity, threshold};
 pub use state::state_file;
 pub use text::{escape, safe};
 
-/// Takes any bytes, and panics where something that must hold does not.
+/// Takes any bytes, and panics if a property is violated.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.

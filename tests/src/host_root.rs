@@ -90,7 +90,7 @@ impl MadeUpHost {
     ///
     /// # Panics
     ///
-    /// Where the kernel that it was captured from printed no such line.
+    /// If the kernel that it was captured from printed no such line.
     pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
         const FILE: &str = "proc/meminfo";
         let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");
@@ -168,7 +168,7 @@ impl MadeUpHost {
     }
 
     /// The same of any cgroup, such as `kubepods/pod1/ctr`. The files are written in place, so
-    /// that whoever watches them is woken.
+    /// that inotify watches are notified.
     pub fn oom(&self, cgroup: &str, limit_hits: u64, kills: u64) -> &Self {
         if self.cgroups == Cgroups::V2 {
             let text =
@@ -345,7 +345,7 @@ fn bytes(quantity: &str) -> u64 {
         Some("Mi") => 1 << 20,
         Some("Gi") => 1 << 30,
         Some("Ti") => 1 << 40,
-        _ => panic!("{quantity}: say a number with Ki, Mi, Gi, Ti or nothing"),
+        _ => panic!("{quantity}: expected a number with Ki, Mi, Gi, Ti or nothing"),
     };
     let n: u64 = digits.parse().expect("digits before the unit");
     n * factor
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_its_tasks_and_its_disks() {
+    fn check_reports_the_machine_its_tasks_and_its_disks() {
         let host = MadeUpHost::calm();
         host.tasks(900)
             .pid_max(1000)
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_can_be_taken_away_twice() {
+    fn a_file_can_be_removed_twice() {
         let host = MadeUpHost::calm();
         host.remove("proc/meminfo")
             .remove("proc/meminfo")

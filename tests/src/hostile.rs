@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn spells_that_overlap_are_one_and_what_is_between_them_is_calm() {
+    fn overlapping_disturbances_are_one_and_between_them_is_calm() {
         let mut spells = Spells(vec![(at(10), at(60)), (at(90), at(100))]);
         spells.extend(Spells(vec![(at(20), at(22)), (at(95), at(110))]));
         assert_eq!(spells.calm(at(200)), [(at(60), at(90)), (at(110), at(200))]);

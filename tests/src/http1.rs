@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// What came back.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status; `None` where the connection ended without one.
+    /// The status; `None` if the connection ended without one.
     pub code: Option<u16>,
     /// Everything before the body, as it came.
     pub head: String,
@@ -19,7 +19,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut text = Vec::new();
-    // Whoever is refused early is cut off while it still writes, and what was said before counts.
+    // A client that is rejected early is disconnected while it still writes; the response is what counts.
     let _: std::io::Result<()> = stream.write_all(request.as_bytes()).await;
     let _: std::io::Result<usize> = stream.read_to_end(&mut text).await;
     let text = String::from_utf8_lossy(&text).into_owned();

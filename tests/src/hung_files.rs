@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// Whoever looks into the directory waits until this value is gone; what was there before is there
-/// again then.
+/// A process that reads the directory waits until this value is dropped; its former contents are
+/// visible again then.
 #[derive(Debug)]
 pub struct HungDirectory {
     path: PathBuf,
-    /// The server's side, which nobody reads; closing it ends every call with an error.
+    /// The server's side, which is not read; closing it ends every call with an error.
     server: Option<File>,
 }
 
@@ -20,7 +20,7 @@ impl HungDirectory {
     ///
     /// # Panics
     ///
-    /// Where this user may not mount, or the kernel has no FUSE.
+    /// If this user may not mount, or the kernel has no FUSE.
     #[must_use]
     pub fn over(path: &Path) -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");

@@ -11,7 +11,7 @@
 //!   on the embedded one as on a real one;
 //! - the real kernel: `tests/kernel.rs`, with the feature `kernel`.
 //!
-//! Tests look at what the server holds and was asked ([`view::View`]), and wait with a deadline.
+//! Tests check what the server contains and received ([`view::View`]), and wait with a deadline.
 
 pub mod api_server;
 pub mod cost;
@@ -32,23 +32,26 @@ pub mod pod;
 pub mod pod_kills;
 pub mod process;
 pub mod provoke;
+pub mod skipped;
 pub mod view;
 pub mod vm;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+pub use skipped::skip;
+
 /// How long to wait for something that happens at once on a working build.
 pub const SOON: Duration = Duration::from_secs(10);
 
-/// Waits until `probe` gives something, looking every few milliseconds, for things that nobody
-/// announces. Panics after [`SOON`] with what was last seen.
+/// Waits until `probe` returns a value, by calling it every few milliseconds, for events without a
+/// notification. Panics after [`SOON`] with the last error.
 pub async fn eventually<T, E: Debug>(what: &str, mut probe: impl FnMut() -> Result<T, E>) -> T {
-    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    let mut attempts = tokio::time::interval(Duration::from_millis(5));
     let mut last = None;
     let search = async {
         loop {
-            looks.tick().await;
+            attempts.tick().await;
             match probe() {
                 Ok(found) => return found,
                 Err(seen) => last = Some(seen),

@@ -1,5 +1,5 @@
-//! The programs in a real kernel, and what they say. What is checked with them stands below, one
-//! file a probe, so that this machine's kernel and those in virtual machines are asked the same.
+//! The programs in a real kernel, and their records. The checks are below, one
+//! file a probe, so that this machine's kernel and those in virtual machines have the same checks.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ pub mod pids;
 pub mod psi;
 pub mod testing;
 
-/// The attached programs, and what they say.
+/// The attached programs, and their records.
 pub struct Loaded {
     /// Dropping it detaches the programs.
     pub kernel: Kernel,
     events: mpsc::Receiver<Received>,
-    /// Where it is dropped the rings are read no longer.
+    /// When it is dropped, the rings are no longer read.
     _leaving: watch::Sender<bool>,
 }
 
@@ -31,9 +31,9 @@ impl Loaded {
     /// Reads both rings from now on. Must be called in a runtime.
     pub fn start(loaded: loader::LoadedKernel) -> Self {
         let (send, events) = mpsc::channel(1024);
-        let (leaving, told) = watch::channel(false);
-        for (ring, told) in [(loaded.crit, told.clone()), (loaded.bulk, told)] {
-            tokio::spawn(ring::read(ring, Clock::kernel(), send.clone(), told));
+        let (leaving, stop) = watch::channel(false);
+        for (ring, stop) in [(loaded.crit, stop.clone()), (loaded.bulk, stop)] {
+            tokio::spawn(ring::read(ring, Clock::kernel(), send.clone(), stop));
         }
         Self {
             kernel: loaded.kernel,
@@ -83,7 +83,7 @@ impl Loaded {
         .await
     }
 
-    /// Panics when a probe could not say something.
+    /// Panics if a record was lost.
     pub fn assert_nothing_lost(&self) {
         for (reason, count) in self.kernel.losses().expect("the counters can be read") {
             assert_eq!((reason, count), (reason, 0));

@@ -1,5 +1,5 @@
-//! Kills where no program tells of them: the real daemon, a real kernel, and what comes to the API
-//! server. Each function makes its own pods cgroup, so that the kills of others are told apart.
+//! Kills without a program that reports them: the real daemon, a real kernel, and the Events at the API
+//! server. Each function creates a pods cgroup, to distinguish other kills.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::view::View;
 const MIB: u64 = 1 << 20;
 const POD: &str = "kubepods/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
-/// A daemon on this machine, and where its pods are.
+/// A daemon on this machine, and its pods cgroup.
 struct Started {
     agent: Process,
     tree: CgroupTree,
@@ -57,15 +57,15 @@ impl Started {
     }
 }
 
-/// The log names the victim, its cgroup and the limit, and nothing of what was before the start.
+/// The log names the victim, its cgroup and the limit, and nothing from before the start.
 ///
 /// # Errors
 ///
-/// Where no cgroup can be made, or no victim started.
+/// If no cgroup can be made, or no victim started.
 ///
 /// # Panics
 ///
-/// Where it is told otherwise.
+/// If the report is different.
 pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;
@@ -75,27 +75,27 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
         tree,
         container,
     } = started;
-    agent.says("tier=\"kmsg\"", SOON).await;
+    agent.wait_for_line("tier=\"kmsg\"", SOON).await;
     let view = View::of(&api, "worker-1");
     view.becomes("Ready", "True", SOON).await;
 
     let (pid, status) = provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
     assert!(!status.success(), "it was killed");
     let start = format!("Killed process {pid} (provoke) of uid 0 in cgroup ");
-    let message = told(&api, &start).await;
+    let message = event_message(&api, &start).await;
     for part in [
         tree.path(&container),
         format!("{} was at its limit; the process had anon ", tree.path(POD)),
         "triggered by a process named provoke".to_owned(),
     ] {
-        // The last name of the cgroup is cut where it looks like a key of the line.
+        // The last name of the cgroup is cut because it contains a key of the line.
         let part = part.trim_end_matches(",task=x");
         assert!(message.contains(part), "{part} in {message}");
     }
     assert!(!message.contains("not known"), "{message}");
-    let ours = tree.path("");
+    let cgroup_path = tree.path("");
     let mut all = view.messages("OOMKilled");
-    all.retain(|message| message.contains(&ours));
+    all.retain(|message| message.contains(&cgroup_path));
     assert_eq!(
         all.len(),
         1,
@@ -107,7 +107,7 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     Ok(message)
 }
 
-/// The counters tell how many, and in which pod; what was before the start is not told.
+/// The counters give the number, and the pod; kills from before the start are not reported.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
 ///
 /// # Panics
 ///
-/// Where it is told otherwise.
+/// If the report is different.
 pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;
@@ -125,13 +125,13 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
         tree,
         container,
     } = started;
-    agent.says("tier=\"files\"", SOON).await;
+    agent.wait_for_line("tier=\"files\"", SOON).await;
     // Only from the first count on is anything new.
     let state = dir.path().join("state/state");
     crate::eventually("state file", || std::fs::read_to_string(&state).map(drop)).await;
     provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
     let expected = format!("OOM-killed processes in cgroup {}: ", tree.path(POD));
-    let message = told(&api, &expected).await;
+    let message = event_message(&api, &expected).await;
     let counted = View::of(&api, "worker-1").counted_kills();
     assert_eq!(counted, [(1, message.clone())]);
     agent.terminate();
@@ -140,10 +140,10 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     Ok(format!("{:?}: {message}", layout.memory.version))
 }
 
-async fn told(api: &ApiServer, start: &str) -> String {
+async fn event_message(api: &ApiServer, start: &str) -> String {
     let view = View::of(api, "worker-1");
     let what = format!("an event {start:?}");
-    // Counters are looked at with the memory: every ten seconds on a calm node.
+    // Counters are read with the memory: every ten seconds on an idle node.
     api.wait_for(SOON * 3, &what, |_| {
         let all = view.messages("OOMKilled");
         all.into_iter().find(|message| message.starts_with(start))

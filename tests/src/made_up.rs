@@ -1,8 +1,8 @@
-//! A Node and Pods of the usual size, for whoever wants to know what holding them costs.
+//! A Node and Pods of the usual size, to measure the cost of storing them.
 
 use serde_json::{Value, json};
 
-/// Images on a Node: as many as a kubelet tells of.
+/// Images on a Node: as many as a kubelet reports.
 const IMAGES: u32 = 50;
 
 /// A Node as its kubelet has registered it.

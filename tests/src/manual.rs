@@ -1,5 +1,5 @@
 //! Completions and manual pages, from the command line itself. They are files of the repository and
-//! not commands of the agent, where the two generators would take 170 KiB.
+//! not commands of the agent, in which the two generators would take 170 KiB.
 
 use clap::Command;
 use clap_complete::generate;
@@ -10,7 +10,7 @@ use clap_mangen::Man;
 ///
 /// # Panics
 ///
-/// Where a generator fails to write to memory.
+/// If a generator fails to write to memory.
 #[must_use]
 pub fn files() -> Vec<(String, String)> {
     let mut command = nodepulse::cli::command();

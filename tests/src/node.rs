@@ -65,6 +65,7 @@ pub struct Node {
     user: Option<String>,
     stay: Stay,
     notify: Notify,
+    alarms_fail_after: Option<Duration>,
 }
 
 impl Node {
@@ -93,6 +94,7 @@ impl Node {
             user: None,
             stay: Stay::Running,
             notify: Notify::default(),
+            alarms_fail_after: None,
         }
     }
 
@@ -103,7 +105,7 @@ impl Node {
         self
     }
 
-    /// Beside a kubelet, with whose Node of this name it is up to the test, as [`COMPANION`]. What
+    /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
     #[must_use]
     pub fn companion(name: &str) -> Self {
@@ -128,7 +130,14 @@ impl Node {
         self
     }
 
-    /// Without anybody who speaks for the kernel: what is sent to it then is lost.
+    /// On a machine whose timers fail this long after the start.
+    #[must_use]
+    pub fn alarms_fail_after(mut self, time: Duration) -> Self {
+        self.alarms_fail_after = Some(time);
+        self
+    }
+
+    /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
     pub fn on_files(mut self) -> Self {
         self.on_files = true;
@@ -156,7 +165,7 @@ impl Node {
         self
     }
 
-    /// With these hard thresholds beside the defaults: `memory.available<1Gi,…`.
+    /// With these hard thresholds in addition to the defaults: `memory.available<1Gi,…`.
     #[must_use]
     pub fn hard(self, thresholds: &str) -> Self {
         let all = format!("{NO_DISK_SPACE},{thresholds}");
@@ -189,7 +198,7 @@ impl Node {
     ///
     /// # Panics
     ///
-    /// Where the configuration is refused.
+    /// If the configuration is refused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -204,16 +213,14 @@ impl Node {
             user,
             stay,
             notify,
+            alarms_fail_after,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
         overrides.state_directory = Some(state.display().to_string());
         let config = load(&overrides, file.as_deref()).unwrap_or_else(|err| panic!("{err}"));
         let (settings, reload, reloads) = reloads(overrides, file);
-        let clock = Clock::runtime(Now {
-            boot: BootNanos(0).plus(UPTIME + api.now()),
-            wall: UNIX_EPOCH + api.wall(),
-        });
+        let clock = clock(api, alarms_fail_after);
         let network = Arc::new(Network {
             api: Arc::clone(api),
             identity: user.map_or_else(
@@ -222,6 +229,7 @@ impl Node {
             ),
             reachable: AtomicBool::new(reachable),
             dials: Mutex::default(),
+            panic: AtomicBool::new(false),
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
@@ -264,7 +272,7 @@ impl Node {
             settings,
             reload,
             logind,
-            kernel: Kernel::new(send, clock, Arc::clone(&host)),
+            kernel: Some(Kernel::new(send, clock, Arc::clone(&host))),
             counted,
             visits,
             network,
@@ -274,12 +282,22 @@ impl Node {
     }
 }
 
+fn clock(api: &ApiServer, alarms_fail_after: Option<Duration>) -> Clock {
+    let clock = Clock::runtime(Now {
+        boot: BootNanos(0).plus(UPTIME + api.now()),
+        wall: UNIX_EPOCH + api.wall(),
+    });
+    alarms_fail_after.map_or(clock, |time| {
+        clock.with_alarms_failing_at(clock.now().boot.plus(time))
+    })
+}
+
 fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
     let read = |_: &Path| Ok(file.ok_or(io::ErrorKind::NotFound)?.to_owned());
     Config::load(overrides, &|_| None, &read, "not-named").map_err(|err| err.to_string())
 }
 
-/// What the configuration says, for the test to change and the agent to read.
+/// The configuration, for the test to change and the agent to read.
 type Settings = Arc<Mutex<Overrides>>;
 
 fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sender<()>, Reloads) {
@@ -311,10 +329,16 @@ struct Network {
     identity: Identity,
     reachable: AtomicBool,
     dials: Mutex<Vec<Duration>>,
+    /// The next task that opens a connection panics.
+    panic: AtomicBool,
 }
 
 impl Network {
     fn dial(&self) -> io::Result<DuplexStream> {
+        assert!(
+            !self.panic.swap(false, Ordering::Relaxed),
+            "a task panics, as the test wants it"
+        );
         let mut dials = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
         dials.push(self.api.now());
         if self.reachable.load(Ordering::Relaxed) {
@@ -337,7 +361,8 @@ pub struct Running {
     settings: Settings,
     reload: mpsc::Sender<()>,
     logind: mpsc::Sender<PowerMessage>,
-    kernel: Kernel,
+    /// `None` once its ring has ended.
+    kernel: Option<Kernel>,
     counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
@@ -347,9 +372,23 @@ pub struct Running {
 
 impl Running {
     /// Speaks for the kernel.
+    ///
+    /// # Panics
+    ///
+    /// After [`Running::end_ring`].
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
-        &self.kernel
+        self.kernel.as_ref().expect("the ring has not ended")
+    }
+
+    /// The ring of kernel records ends: no record can come any more.
+    pub fn end_ring(&mut self) {
+        self.kernel = None;
+    }
+
+    /// The task that opens the next connection panics.
+    pub fn panic_at_next_connection(&self) {
+        self.network.panic.store(true, Ordering::Relaxed);
     }
 
     /// The kernel has counted so much so far.
@@ -357,11 +396,11 @@ impl Running {
         self.counted.send_replace(figures);
     }
 
-    /// A connection to where the agent serves metrics and health.
+    /// A connection to the agent's metrics and health endpoints.
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
@@ -377,7 +416,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where they are not in the format that they claim.
+    /// If they are not in the format that they claim.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
@@ -387,18 +426,18 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
+    /// If the agent has ended.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
     }
 
-    /// logind says something.
+    /// Sends a message of logind.
     ///
     /// # Panics
     ///
-    /// Where the agent has ended.
-    pub async fn logind_says(&self, word: PowerMessage) {
+    /// If the agent has ended.
+    pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 
@@ -413,7 +452,7 @@ impl Running {
         self.network.api.reset_connections();
     }
 
-    /// When connections were asked for, as [`ApiServer::now`] tells moments.
+    /// The times at which connections were opened, on the clock of [`ApiServer::now`].
     #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
@@ -424,7 +463,7 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn ended(self) -> Result<(), AppError> {
         timeout(SOON, self.run)
             .await
@@ -442,9 +481,9 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// Where it has not stopped within [`SOON`], or has panicked.
+    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn stop(self) -> Result<(), AppError> {
-        // Nobody listens any more where it has stopped by itself; then the run says why.
+        // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());
         timeout(SOON, self.run)
             .await

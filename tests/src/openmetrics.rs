@@ -1,5 +1,5 @@
 //! A strict reader of the OpenMetrics text format, 1.0.0: whatever the specification forbids is an
-//! error here, even where every scraper lets it pass.
+//! error here, even if every scraper accepts it.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>
 
@@ -63,11 +63,11 @@ impl Exposition {
         self.families.iter().find(|family| family.name == name)
     }
 
-    /// The value of a sample, by its whole name and some of its labels; `None` where there is none.
+    /// The value of a sample, by its whole name and some of its labels; `None` if there is none.
     ///
     /// # Panics
     ///
-    /// Where several fit.
+    /// If several fit.
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
@@ -147,12 +147,12 @@ impl Family {
         let mut seen = BTreeSet::new();
         for sample in &self.samples {
             let suffix = sample.name.strip_prefix(&self.name);
-            let suffix = suffix.ok_or_else(|| format!("holds {}", sample.name))?;
+            let suffix = suffix.ok_or_else(|| format!("contains {}", sample.name))?;
             if !self.suffixes()?.contains(&suffix) {
-                return Err(format!("is a {} and holds {}", self.kind, sample.name));
+                return Err(format!("is a {} and contains {}", self.kind, sample.name));
             }
             if !seen.insert((&sample.name, &sample.labels)) {
-                return Err(format!("holds twice {sample:?}"));
+                return Err(format!("contains twice {sample:?}"));
             }
             self.check_value(suffix, sample)?;
         }
@@ -183,7 +183,7 @@ impl Family {
         };
         let bucket = sample.labels.contains_key("le");
         if bucket != (suffix == "_bucket") || !good {
-            return Err(format!("holds {sample:?}"));
+            return Err(format!("contains {sample:?}"));
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ mod tests {
         # HELP c C.\n# TYPE c info\nc_info{v=\"1\"} 1\n# HELP d D.\n# TYPE d gauge\nd -1.5e3\n# EOF\n";
 
     #[test]
-    fn what_the_specification_allows_is_read() {
+    fn valid_openmetrics_is_parsed() {
         let read = Exposition::parse(GOOD).unwrap();
         assert_eq!(read.value("a_total", &[("x", "1")]), Some(2.0));
         assert_eq!(read.value("a_total", &[("x", "q\"\\\n")]), Some(0.0));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_forbids_is_refused() {
+    fn forbidden_operations_are_denied() {
         //  what of the good text, replaced by what
         let rows = [
             ("# EOF\n", ""),

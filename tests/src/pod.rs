@@ -43,7 +43,7 @@ impl Pod {
         self
     }
 
-    /// With a container of which the kubelet has not told yet that it runs.
+    /// With a container that the kubelet has not reported as running yet.
     #[must_use]
     pub fn new_container(mut self, name: &str) -> Self {
         self.containers.push((name.to_owned(), None));
@@ -61,7 +61,7 @@ impl Pod {
         self
     }
 
-    /// Stores it, and its namespace where that is not there.
+    /// Stores it, and its namespace if that does not exist.
     pub fn put(&self, api: &ApiServer) {
         let namespace = format!("/api/v1/namespaces/{}", self.namespace);
         if api.object(&namespace).is_none() {

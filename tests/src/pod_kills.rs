@@ -1,4 +1,4 @@
-//! Real kills in made-up pods on this kernel, and an agent that tells of them: each of the right Pod,
+//! Real kills in simulated pods on this kernel, and an agent that reports them: each on the right Pod,
 //! and how long that takes.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub enum At {
 /// A kill that was provoked: pid of the victim and number of the pod.
 pub type Killed = (u32, usize);
 
-/// Pods on this kernel and at an API server, for an agent that looks after both.
+/// Pods on this kernel and at an API server, for an agent that observes both.
 #[derive(Debug)]
 pub struct Cluster {
     /// The API server.
@@ -49,7 +49,7 @@ pub struct Cluster {
     /// cgroup does.
     _mains: Vec<Crowd>,
     tree: CgroupTree,
-    /// The pods, and where each has its limit.
+    /// The pods, and the level of their limits.
     pub pods: Vec<(Pod, At)>,
     provoke: Provoke,
     dir: tempfile::TempDir,
@@ -66,16 +66,16 @@ fn cgroup(pod: usize, container: usize) -> String {
 }
 
 impl Cluster {
-    /// With so many pods of two containers: `web`, where kills are provoked, and `proxy`. Must be
+    /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
     /// called in a runtime.
     ///
     /// # Panics
     ///
-    /// Where no memory cgroups can be made, as every method here.
+    /// If no memory cgroups can be made, as every method here.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
-        let mut tree = CgroupTree::new(&name).expect("a cgroup of ours");
+        let mut tree = CgroupTree::new(&name).expect("a cgroup for the test");
         let (mut made, mut mains) = (Vec::new(), Vec::new());
         for n in 0..pods {
             let at = if n % 2 == 0 { At::Container } else { At::Pod };
@@ -87,7 +87,7 @@ impl Cluster {
                 At::Pod => format!("kubepods/burstable/pod{}", uid(n)),
             };
             tree.limit(limited, LIMIT).expect("a limit");
-            let main = provoke.stay_in(&tree.dir(cgroup(n, 0)));
+            let main = provoke.wait_in(&tree.dir(cgroup(n, 0)));
             mains.push(main.expect("the first process of a container"));
             let [web, proxy] = [0, 1].map(|container| format!("{n:032x}{container:032x}"));
             let pod = Pod::new("shop", &format!("cart-{n}"), &uid(n))
@@ -106,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Starts the agent of this program, and waits until the Node says how it is.
+    /// Starts the agent of this program, and waits until the Node has a status.
     pub async fn agent(&self, program: &Path) -> Process {
         self.agent_of(program, "auto").await
     }
@@ -127,12 +127,12 @@ impl Cluster {
             ],
         );
         // The Node may be there from the agent before.
-        agent.says("kills are told", SOON).await;
+        agent.wait_for_line("kills are told", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
         agent
     }
 
-    /// Starts the agent of this program with these arguments beside those that it cannot do without.
+    /// Starts the agent of this program with these arguments and those that it needs.
     #[must_use]
     pub fn agent_with(&self, program: &Path, further: &[&str]) -> Process {
         let mut arguments = node_mode(&["--cgroup-root", &self.tree.path("")]);
@@ -144,7 +144,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Where a process that was to be killed is not.
+    /// If a process that was to be killed is not.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -172,12 +172,12 @@ impl Cluster {
         (done.await.expect("no panic"), began.elapsed())
     }
 
-    /// So many kills, each in the next pod and when the one before it is told, as in life; and what a
-    /// create of an Event alone took after each.
+    /// This many kills, each in the next pod after the one before it is reported; and how long a
+    /// bare Event create took after each.
     ///
     /// # Panics
     ///
-    /// Where one is not told.
+    /// If one is not reported.
     pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
         let client = self.client().await;
         let (mut killed, mut bare) = (Vec::new(), Vec::new());
@@ -188,21 +188,21 @@ impl Cluster {
             let (pid, _) = eaten.await.expect("no panic").expect("a process");
             killed.push((pid, at));
             let naming = format!("Killed process {pid} (");
-            let told = |api: &ApiServer| {
+            let reported = |api: &ApiServer| {
                 let (pod, _) = self.pods.get(at)?;
                 let events = pod.events(api);
                 let is = |event: &Value| event["message"].to_string().contains(&naming);
                 events.iter().any(is).then_some(())
             };
-            self.api.wait_for(SOON, &naming, told).await;
+            self.api.wait_for(SOON, &naming, reported).await;
             bare.push(bare_create(&client, n).await);
         }
         (killed, bare)
     }
 
-    /// Kills that Events tell of, by pod.
+    /// Kills in Events, by pod.
     #[must_use]
-    pub fn told(&self) -> BTreeMap<usize, u64> {
+    pub fn reported(&self) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         pods.map(|(n, (pod, _))| {
             let events = pod.events(&self.api);
@@ -216,7 +216,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Where the kernel does not count.
+    /// If the kernel does not count.
     #[must_use]
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
@@ -233,7 +233,7 @@ impl Cluster {
         let what = format!("all kills reported, {when}");
         let mut seen = (BTreeMap::new(), BTreeMap::new());
         let all = |_: &ApiServer| {
-            seen = (self.told(), self.counted());
+            seen = (self.reported(), self.counted());
             (seen.0 == seen.1).then_some(())
         };
         // The counters are read at most 10 s after a loss, and again before it is believed.
@@ -246,10 +246,10 @@ impl Cluster {
         let path = self.dir.path().join("state/state");
         let saved = |_: &ApiServer| {
             let state = State::from_text(&std::fs::read_to_string(&path).ok()?)?;
-            let (saved, told): (u64, u64) =
-                (state.kills.values().sum(), self.told().values().sum());
+            let (saved, reported): (u64, u64) =
+                (state.kills.values().sum(), self.reported().values().sum());
             // On version 2 the cgroup of all pods counts each once more.
-            (at_least <= told && (saved == told || saved == 2 * told)).then_some(())
+            (at_least <= reported && (saved == reported || saved == 2 * reported)).then_some(())
         };
         let what = "a state file with what is reported";
         self.api.wait_for(SOON * 6, what, saved).await;
@@ -282,11 +282,11 @@ async fn bare_create(client: &Client, n: usize) -> Duration {
     began.elapsed()
 }
 
-/// Asks the agent to stop; what was held back by a limit is told then. Gives its log.
+/// Asks the agent to stop; it reports what a limit had delayed. Returns its log.
 ///
 /// # Panics
 ///
-/// Where it fails.
+/// If it fails.
 pub async fn stop(agent: Process) -> Vec<String> {
     agent.terminate();
     let ended = agent.ends(SOON).await;
@@ -313,16 +313,16 @@ impl Way {
     }
 }
 
-/// That of each kill, in the order in which they were told, from the agent's log.
+/// The times of each kill, in the order of the reports, from the agent's log.
 #[must_use]
 pub fn ways(log: &[String]) -> Vec<Way> {
     let at = |line: &str, key: &str| -> Option<u64> {
         let (_, rest) = line.split_once(key)?;
         rest.split(' ').next()?.parse().ok()
     };
-    let told = |line: &&String| line.contains("event reported") && line.contains("OOMKilled");
+    let is_report = |line: &&String| line.contains("event reported") && line.contains("OOMKilled");
     log.iter()
-        .filter(told)
+        .filter(is_report)
         .filter_map(|line| {
             let keys = ["kernel_ns=", "read_ns=", "sent_ns=", "acked_ns="];
             let [kernel, read, sent, acked] = keys.map(|key| at(line, key));

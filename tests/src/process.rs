@@ -1,6 +1,6 @@
 //! The real program, as an operator starts it.
 //!
-//! Runs without privileges: give `--kernel-tier files` where probes are not the subject.
+//! Runs without privileges: give `--kernel-tier files` if probes are not the subject.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub struct Process {
     child: Child,
     lines: Lines,
     reading: JoinHandle<()>,
-    /// What it remembers, unless it is told where.
+    /// Its state directory, unless another is given.
     state: tempfile::TempDir,
 }
 
@@ -58,7 +58,7 @@ pub struct Output {
     pub code: Option<i32>,
     /// What it printed.
     pub stdout: String,
-    /// What it said was wrong.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -86,7 +86,7 @@ pub struct Finished {
 ///
 /// # Panics
 ///
-/// Where it cannot be started, or does not end within [`SOON`].
+/// If it cannot be started, or does not end within [`SOON`].
 pub async fn finished<Arg: AsRef<OsStr>>(
     args: impl IntoIterator<Item = Arg>,
     input: &str,
@@ -105,7 +105,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
     drop(stdin.write_all(input.as_bytes()).await);
     drop(stdin);
     let output = timeout(SOON, child.wait_with_output()).await;
-    let output = output.expect("it ends").expect("wait for our own child");
+    let output = output.expect("it ends").expect("wait for the child");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Finished {
         code: output.status.code(),
@@ -114,7 +114,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
     }
 }
 
-/// Stderr so far. Shared between the reader and whoever waits for a line.
+/// Stderr so far. Shared between the reader and a test that waits for a line.
 #[derive(Debug, Clone)]
 struct Lines {
     read: Arc<Mutex<Vec<String>>>,
@@ -126,7 +126,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// Where the program has not been built, and where it cannot be started.
+    /// If the program has not been built, or if it cannot be started.
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         Self::start_program(&program(), args)
@@ -136,7 +136,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start_program<Arg: AsRef<OsStr>>(
         program: &Path,
@@ -147,19 +147,19 @@ impl Process {
         Self::spawn(command, true)
     }
 
-    /// The same, but it looks for a kubelet.
+    /// The same, but it checks for a kubelet.
     ///
     /// # Panics
     ///
     /// As [`Process::start`].
     #[must_use]
-    pub fn start_beside<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
+    pub fn start_alongside_kubelet<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         let mut command = Command::new(program());
         command.args(args);
         Self::spawn(command, false)
     }
 
-    /// The same with only these capabilities, as `setpriv` names them, whoever we are.
+    /// The same with only these capabilities, as `setpriv` names them, for any user.
     ///
     /// # Panics
     ///
@@ -194,14 +194,14 @@ impl Process {
         Self::spawn_prepared(command, state)
     }
 
-    /// Runs a command to its end, with the state directory of this process where it has one.
+    /// Runs a command to its end, with the state directory of this process, if it has one.
     ///
     /// # Panics
     ///
-    /// As [`Process::start`], and where it does not end.
-    pub async fn output(beside: Option<&Self>, args: &[&str]) -> Output {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let state = beside.map_or(own.path(), Self::state);
+    /// As [`Process::start`], or if it does not end.
+    pub async fn output(daemon: Option<&Self>, args: &[&str]) -> Output {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let state = daemon.map_or(temporary.path(), Self::state);
         let mut command = Command::new(program());
         command.args(args);
         prepare(&mut command, true, state);
@@ -261,7 +261,7 @@ impl Process {
 
     /// Lines of stderr so far that contain `words`.
     #[must_use]
-    pub fn said(&self, words: &str) -> Vec<String> {
+    pub fn lines_with(&self, words: &str) -> Vec<String> {
         let mut lines = self.lines.so_far();
         lines.retain(|line| line.contains(words));
         lines
@@ -277,28 +277,28 @@ impl Process {
         self.signal(Signal::SIGKILL);
     }
 
-    /// It stands still until [`Process::goes_on`].
-    pub fn stands_still(&self) {
+    /// Stops it until [`Process::resume`].
+    pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
     /// It runs again.
-    pub fn goes_on(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
     fn signal(&self, signal: Signal) {
         let id = self.child.id().expect("it has not been waited for");
         let id = i32::try_from(id).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("signal our own child");
+        kill(Pid::from_raw(id), signal).expect("signal the child");
     }
 
     /// Waits for a line of stderr that contains `words`.
     ///
     /// # Panics
     ///
-    /// When the deadline has passed, with what was written.
-    pub async fn says(&self, words: &str, deadline: Duration) -> String {
+    /// If the deadline has passed, with what was written.
+    pub async fn wait_for_line(&self, words: &str, deadline: Duration) -> String {
         let mut changed = self.lines.changed.subscribe();
         let search = async {
             loop {
@@ -325,10 +325,10 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// When the deadline has passed, with what was written.
+    /// If the deadline has passed, with what was written.
     pub async fn ends(mut self, deadline: Duration) -> Ended {
         let ended = async {
-            let status = self.child.wait().await.expect("wait for our own child");
+            let status = self.child.wait().await.expect("wait for the child");
             (&mut self.reading)
                 .await
                 .expect("the reader does not panic");
@@ -336,7 +336,7 @@ impl Process {
         };
         let Ok(status) = timeout(deadline, ended).await else {
             panic!(
-                "nodepulse still runs after {deadline:?}; it said:\n{}",
+                "nodepulse still runs after {deadline:?}; its log:\n{}",
                 self.lines.so_far().join("\n")
             );
         };
@@ -370,7 +370,7 @@ impl Lines {
 
 async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
     let mut from = BufReader::new(from).lines();
-    // A line that is no text ends the reading; a test that misses it says what was read.
+    // A line that is not UTF-8 ends the reading; a test that misses it prints what was read.
     while let Ok(Some(line)) = from.next_line().await {
         lines
             .read
@@ -381,16 +381,16 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
     }
 }
 
-/// `nodepulse`, beside the directory of this test's own program.
+/// `nodepulse`, in the parent directory of this test's program.
 ///
 /// # Panics
 ///
-/// Where it has not been built.
+/// If it has not been built.
 #[must_use]
 pub fn program() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of this test");
-    // A test lies in target/<profile>/deps, PID 1 of a virtual machine beside it.
-    let mut places = own.ancestors().skip(1).take(2);
+    let test = std::env::current_exe().expect("the path of this test");
+    // A test is in target/<profile>/deps; PID 1 of a virtual machine is in the same directory.
+    let mut places = test.ancestors().skip(1).take(2);
     let program = places
         .find_map(|dir| Some(dir.join("nodepulse")).filter(|program| program.is_file()))
         .unwrap_or_else(|| "nodepulse".into());

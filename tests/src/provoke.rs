@@ -1,7 +1,7 @@
 //! Makes the kernel do what the agent is to notice, for real: kills, forks, slow disks.
 //!
 //! Everything made here is undone on drop. The work itself is done by children running the
-//! `provoke` binary, so that whoever drives them is not the one that gets killed.
+//! `provoke` binary, so that the calling process is not the one that is killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 pub mod cgroup;
 pub mod disk;
 
-/// The children's program. Cargo builds it beside every other binary of this package.
+/// The children's program. Cargo builds it next to every other binary of this package.
 #[derive(Debug, Clone)]
 pub struct Provoke {
     program: PathBuf,
@@ -32,12 +32,12 @@ impl Provoke {
         }
     }
 
-    /// With the program that stands beside the running one.
+    /// The program next to the running one.
     ///
     /// # Errors
     ///
-    /// When the running program's own path is not known.
-    pub fn beside_me() -> io::Result<Self> {
+    /// If the path of the running program is not known.
+    pub fn next_to_this_program() -> io::Result<Self> {
         Ok(Self::new(
             std::env::current_exe()?.with_file_name("provoke"),
         ))
@@ -48,7 +48,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn eat_in(&self, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
     }
@@ -57,7 +57,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn eat_as(&self, name: &OsStr, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         let mut command = self.command();
         command.arg("eat").arg(cgroup).arg(bytes.to_string());
@@ -68,7 +68,7 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When the child cannot be started.
+    /// If the child cannot be started.
     pub fn bomb_in(&self, cgroup: &Path) -> io::Result<Child> {
         let mut command = self.command();
         command.arg("bomb").arg(cgroup).stdin(Stdio::null());
@@ -79,16 +79,16 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When they cannot be started; those that were are gone then.
+    /// If they cannot be started; those that were are gone then.
     pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
-        stays(self.command().arg("crowd").arg(count.to_string()))
+        started(self.command().arg("crowd").arg(count.to_string()))
     }
 
     /// Begins `count` threads and waits for their end, `rounds` times. Returns when all are gone.
     ///
     /// # Errors
     ///
-    /// When it cannot be started or fails.
+    /// If it cannot be started or fails.
     pub fn storm(&self, count: u32, rounds: u32) -> io::Result<()> {
         let mut storm = self.command();
         let status = storm
@@ -99,37 +99,37 @@ impl Provoke {
         if status.success() { Ok(()) } else { failed() }
     }
 
-    /// Tries `count` forks inside `cgroup`, each a process that stays until all were tried. Gives
+    /// Tries `count` forks inside `cgroup`, each a process that runs until all were tried. Gives
     /// how many the kernel refused.
     ///
     /// # Errors
     ///
-    /// When the child cannot be started, or does not say.
+    /// If the child cannot be started, or prints no number.
     pub fn fork_in(&self, cgroup: &Path, count: u32) -> io::Result<u64> {
         let mut command = self.command();
-        let said = command.arg("fork").arg(cgroup).arg(count.to_string());
-        let said = String::from_utf8_lossy(&said.output()?.stdout).into_owned();
-        said.trim().parse().map_err(io::Error::other)
+        let printed = command.arg("fork").arg(cgroup).arg(count.to_string());
+        let printed = String::from_utf8_lossy(&printed.output()?.stdout).into_owned();
+        printed.trim().parse().map_err(io::Error::other)
     }
 
     /// A process inside `cgroup` that does nothing, until the result is dropped.
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
-    pub fn stay_in(&self, cgroup: &Path) -> io::Result<Crowd> {
-        stays(self.command().arg("stay").arg(cgroup))
+    /// If it cannot be started.
+    pub fn wait_in(&self, cgroup: &Path) -> io::Result<Crowd> {
+        started(self.command().arg("wait").arg(cgroup))
     }
 
-    /// A process inside `cgroup` that holds `bytes` of memory, until the result is dropped.
+    /// A process inside `cgroup` with `bytes` of allocated memory, until the result is dropped.
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
-    pub fn hold_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
-        stays(
+    /// If it cannot be started.
+    pub fn allocate_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
+        started(
             self.command()
-                .arg("hold")
+                .arg("allocate")
                 .arg(cgroup)
                 .arg(bytes.to_string()),
         )
@@ -139,9 +139,9 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
-        stays(self.command().arg("thrash").arg(cgroup).arg(file))
+        started(self.command().arg("thrash").arg(cgroup).arg(file))
     }
 
     fn command(&self) -> Command {
@@ -155,19 +155,19 @@ fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
     Ok((child.id(), child.wait()?))
 }
 
-/// Starts it, and waits until it says that it is there.
-fn stays(command: &mut Command) -> io::Result<Crowd> {
+/// Starts it, and waits until it reports that it is ready.
+fn started(command: &mut Command) -> io::Result<Crowd> {
     let mut leader = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     let mut ready = [0_u8; 1];
-    let said = leader
+    let ready = leader
         .stdout
         .take()
         .map(|mut out| io::Read::read_exact(&mut out, &mut ready));
     let crowd = Crowd { leader };
-    match said {
+    match ready {
         Some(Ok(())) => Ok(crowd),
         Some(Err(err)) => Err(err),
         None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -183,7 +183,7 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // The end of its input tells the leader to go, and the leader takes all others with it.
+        // The end of its input makes the leader exit, and the leader ends all others.
         drop(self.leader.stdin.take());
         if let Err(err) = self.leader.wait() {
             eprintln!("waiting for the crowd to go: {err}");
@@ -195,7 +195,7 @@ impl Drop for Crowd {
 ///
 /// # Errors
 ///
-/// When the file is not there or not as the kernel writes it.
+/// If the file is not there or not as the kernel writes it.
 pub fn tasks() -> io::Result<u32> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let total = text

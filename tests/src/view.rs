@@ -14,7 +14,7 @@ pub const EVENTS: &str = "/api/v1/namespaces/default/events";
 /// Where Nodes are created.
 pub const NODES: &str = "/api/v1/nodes";
 
-/// Looks at one node.
+/// Reads one node.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     api: &'a ApiServer,
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
     }
 
     /// Reasons of its Events, sorted, as often as each was observed; without what the start of an
-    /// agent and a new Node's first conditions are told by.
+    /// agent and a new Node's first conditions cause.
     #[must_use]
     pub fn event_reasons(&self) -> Vec<String> {
         let mut counts = self.event_counts();

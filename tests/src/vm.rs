@@ -1,4 +1,4 @@
-//! What is checked in a virtual machine, and how it is told: one line each on the console.
+//! The checks in a virtual machine, and their results: one line each on the console.
 //!
 //! ```text
 //! vm-kernel: <release> <milliseconds since boot>
@@ -8,7 +8,7 @@
 //! vm-done
 //! ```
 //!
-//! `cargo xtask vm` reads them. A name of the plan without a line of its own is a failure: the
+//! `cargo xtask vm` reads them. A name of the plan without a line is a failure: the
 //! kernel or PID 1 died of it.
 
 use std::io;
@@ -26,10 +26,10 @@ use crate::provoke::disk::{DirectFile, disk_of_node};
 use crate::{eventually, logged};
 
 pub mod ask;
+pub mod capabilities;
 mod daemon;
 mod ladder;
 mod loopback;
-pub mod rights;
 mod unwell;
 
 /// A check, in the order in which they run.
@@ -37,7 +37,7 @@ mod unwell;
 enum Check {
     Load,
     OomNested,
-    OomGone,
+    OomCgroupRemoved,
     OomGroup,
     OomGlobal,
     OomFentry,
@@ -64,8 +64,8 @@ enum Check {
     PsiOff,
     NoLosses,
     Detach,
-    FewRights,
-    FewRightsAndHandles,
+    FewCapabilities,
+    FewCapabilitiesAndHandles,
     Daemon,
     DaemonFiles,
     TierKmsg,
@@ -78,13 +78,13 @@ enum Check {
 struct Lab {
     provoke: Provoke,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Programs that were there before ours.
+    /// Programs that were loaded before.
     before: Vec<(u32, String)>,
 }
 
 enum Found {
     Good(String),
-    /// This kernel has no such thing, and says why.
+    /// This kernel does not have it, with the reason.
     Skipped(String),
 }
 
@@ -93,7 +93,7 @@ const CROWD: u32 = 100;
 /// More of the same would only be slower.
 const KILLS: usize = 40;
 
-/// On cgroup v1, where the kernel may have been built without its memory controller.
+/// On cgroup v1, for which the kernel may have been built without its memory controller.
 const NO_MEMORY_CGROUPS: &str = "this kernel has no memory controller on cgroup v1";
 
 fn no_memory_cgroups() -> bool {
@@ -102,14 +102,14 @@ fn no_memory_cgroups() -> bool {
     !files.into_iter().any(there)
 }
 
-/// Where the last panic was and what it said: a task that panics gives only its payload.
+/// Place and message of the last panic: a task that panics gives only its payload.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
     const ALL: [Self; 35] = [
         Self::Load,
         Self::OomNested,
-        Self::OomGone,
+        Self::OomCgroupRemoved,
         Self::OomGroup,
         Self::OomGlobal,
         Self::OomFentry,
@@ -135,8 +135,8 @@ impl Check {
         Self::PsiMemory,
         Self::NoLosses,
         Self::Detach,
-        Self::FewRights,
-        Self::FewRightsAndHandles,
+        Self::FewCapabilities,
+        Self::FewCapabilitiesAndHandles,
         Self::Daemon,
         Self::DaemonFiles,
         Self::TierKmsg,
@@ -144,11 +144,11 @@ impl Check {
         Self::DaemonCpuset,
     ];
 
-    /// What is asked where there are no pressure files, and cgroup v1.
+    /// The checks without pressure files, on cgroup v1.
     const BARE: [Self; 9] = [
         Self::Load,
         Self::OomNested,
-        Self::OomGone,
+        Self::OomCgroupRemoved,
         Self::OomGlobal,
         Self::PidCrossing,
         Self::PsiOff,
@@ -170,7 +170,7 @@ impl Check {
         match self {
             Self::Load => "load",
             Self::OomNested => "oom-nested",
-            Self::OomGone => "oom-cgroup-gone",
+            Self::OomCgroupRemoved => "oom-cgroup-gone",
             Self::OomGroup => "oom-group",
             Self::OomGlobal => "oom-global",
             Self::OomFentry => "oom-fentry",
@@ -197,8 +197,8 @@ impl Check {
             Self::PsiOff => "psi-off",
             Self::NoLosses => "no-losses",
             Self::Detach => "detach",
-            Self::FewRights => "few-rights",
-            Self::FewRightsAndHandles => "few-rights-and-handles",
+            Self::FewCapabilities => "few-capabilities",
+            Self::FewCapabilitiesAndHandles => "few-capabilities-and-handles",
             Self::Daemon => "daemon",
             Self::DaemonFiles => "daemon-files",
             Self::TierKmsg => "tier-kmsg",
@@ -208,7 +208,7 @@ impl Check {
         }
     }
 
-    /// The probe that it cannot do without. Kills are told by one of several, and on every kernel.
+    /// The probe that it requires. Kills are reported by one of several, and on every kernel.
     const fn probe(self) -> Option<Probe> {
         match self {
             Self::PidCrossing | Self::PidTrend | Self::ForkStorm => Some(Probe::PidFork),
@@ -229,7 +229,7 @@ impl Check {
         let unloaded = match self {
             Self::Load => return load(&mut guard),
             Self::Detach => return detach(guard.take(), &lab.before).await,
-            Self::OomNested | Self::OomGone | Self::OomGlobal | Self::DaemonBare
+            Self::OomNested | Self::OomCgroupRemoved | Self::OomGlobal | Self::DaemonBare
                 if no_memory_cgroups() =>
             {
                 return Ok(Found::Skipped(NO_MEMORY_CGROUPS.to_owned()));
@@ -250,8 +250,8 @@ impl Check {
                 Some(unwell::waiting(self, provoke).await)
             }
             Self::DiskStat => Some(unwell::counters()),
-            Self::FewRights => Some(rights::few(provoke, false)),
-            Self::FewRightsAndHandles => Some(rights::few(provoke, true)),
+            Self::FewCapabilities => Some(capabilities::few(provoke, false)),
+            Self::FewCapabilitiesAndHandles => Some(capabilities::few(provoke, true)),
             Self::Daemon => Some(daemon::conditions(provoke).await),
             Self::DaemonFiles => Some(daemon::files(provoke).await),
             Self::TierKmsg => Some(logged::by_the_log(provoke).await),
@@ -270,14 +270,14 @@ impl Check {
         if let Some(why) = self.probe().and_then(|p| ladder::missing(support, p)) {
             return Ok(Found::Skipped(why));
         }
-        self.sees(loaded, provoke).await.map(Found::Good)
+        self.with_programs(loaded, provoke).await.map(Found::Good)
     }
 
-    /// With the programs loaded, and the one that it looks at attached.
-    async fn sees(self, loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
+    /// With the programs loaded, and the one that it checks attached.
+    async fn with_programs(self, loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
         match self {
             Self::OomNested => kills::nested(loaded, provoke).await,
-            Self::OomGone => kills::removed_at_once(loaded, provoke).await,
+            Self::OomCgroupRemoved => kills::removed_at_once(loaded, provoke).await,
             Self::OomGroup => kills::group(loaded, provoke).await,
             Self::OomGlobal => kills::global(loaded, provoke).await,
             Self::OomCpuset => kills::cpuset(loaded, provoke).await,
@@ -327,12 +327,12 @@ impl Check {
     }
 }
 
-/// Runs the checks of a plan and says what they found. Never fails itself: whoever reads the console
+/// Runs the checks of a plan and prints their results. Never fails itself: the reader of the console
 /// counts.
 ///
 /// # Errors
 ///
-/// When there is no such plan, no runtime or no provoking program.
+/// If there is no such plan, no runtime or no provoking program.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -342,7 +342,7 @@ pub fn run(plan: &str) -> io::Result<()> {
         *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
     }));
     let lab = Arc::new(Lab {
-        provoke: Provoke::beside_me()?,
+        provoke: Provoke::next_to_this_program()?,
         loaded: tokio::sync::Mutex::new(None),
         before: programs(),
     });
@@ -362,24 +362,24 @@ pub fn run(plan: &str) -> io::Result<()> {
             println!("{}", line(check.name(), verdict, took, &detail));
         }
     });
-    // A child that nobody kills is left behind.
+    // A child that was not killed is left behind.
     runtime.shutdown_background();
     println!("vm-done");
     Ok(())
 }
 
-/// One line whatever the detail holds: the console is read line by line.
+/// One line for any detail, because the console is read line by line.
 fn line(name: &str, verdict: &str, took_ms: u128, detail: &str) -> String {
     let words: Vec<&str> = detail.split_whitespace().collect();
     format!("vm-test: {name} {verdict} {took_ms} {}", words.join(" "))
 }
 
 fn panic_of(err: tokio::task::JoinError) -> String {
-    let told = PANICKED
+    let panic = PANICKED
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    told.unwrap_or_else(|| err.to_string())
+    panic.unwrap_or_else(|| err.to_string())
 }
 
 fn now() -> BootNanos {
@@ -392,12 +392,12 @@ fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
     let loaded = ladder::load(&Wanted::ALL)?;
     let support = loaded.kernel.support().clone();
     *lab = Some(Loaded::start(loaded));
-    let mut said = Vec::new();
+    let mut states = Vec::new();
     for (probe, state) in &support.probes {
         match state {
-            ProbeState::Attached => said.push(probe.program().to_owned()),
+            ProbeState::Attached => states.push(probe.program().to_owned()),
             ProbeState::NotNeeded => {}
-            ProbeState::Missing(why) => said.push(format!("no {}: {why}", probe.program())),
+            ProbeState::Missing(why) => states.push(format!("no {}: {why}", probe.program())),
         }
     }
     let rung = if mark_victim_has_task()? {
@@ -406,11 +406,11 @@ fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
         KillHook::Fentry
     };
     let came_to = (support.kills(), support.tier(), support.exact_scope());
-    assert_eq!(came_to, (Some(rung), "btf", true), "{said:?}");
-    Ok(Found::Good(said.join(", ")))
+    assert_eq!(came_to, (Some(rung), "btf", true), "{states:?}");
+    Ok(Found::Good(states.join(", ")))
 }
 
-/// A second opinion beside BTF: with the task came its owner, as a field of the classic tracepoint.
+/// A second check of BTF: with the task came its owner, as a field of the classic tracepoint.
 fn mark_victim_has_task() -> io::Result<bool> {
     let format = std::fs::read_to_string("/sys/kernel/tracing/events/oom/mark_victim/format")?;
     Ok(format.contains("uid"))
@@ -418,12 +418,12 @@ fn mark_victim_has_task() -> io::Result<bool> {
 
 async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<Found> {
     let loaded = loaded.ok_or_else(|| io::Error::other("nothing is loaded"))?;
-    let ours = || {
-        let mut ours = programs();
-        ours.retain(|program| !before.contains(program));
-        ours
+    let new_programs = || {
+        let mut new_programs = programs();
+        new_programs.retain(|program| !before.contains(program));
+        new_programs
     };
-    let attached = ours();
+    let attached = new_programs();
     let support = loaded.kernel.support().clone();
     for (probe, state) in &support.probes {
         let there = attached.iter().any(|(_, name)| name == probe.program());
@@ -431,7 +431,7 @@ async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<
     }
     drop(loaded);
     // The kernel frees them a moment after the last reference is gone.
-    eventually("programs gone", || match ours() {
+    eventually("programs unloaded", || match new_programs() {
         left if left.is_empty() => Ok(()),
         left => Err(left),
     })
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn every_check_has_a_name_of_its_own() {
+    fn every_check_has_a_different_name() {
         let mut names = Check::ALL.map(Check::name).to_vec();
         names.sort_unstable();
         names.dedup();

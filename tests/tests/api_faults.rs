@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
+async fn a_server_that_is_down_at_start_gets_the_whole_status_when_it_returns() {
     let api = in_memory();
     let host = nodepulse_tests::host_root::MadeUpHost::calm();
     host.pid_max(10_000);
@@ -54,7 +54,7 @@ async fn a_server_that_is_down_at_start_gets_the_whole_truth_when_it_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_is_given_up_after_ten_seconds() {
+async fn an_unresponsive_connection_is_closed_after_ten_seconds() {
     //  a way to be silent
     type Silence = fn(&nodepulse_tests::api_server::ApiServer);
     let rows: [(&str, Silence); 3] = [
@@ -95,7 +95,7 @@ async fn a_silent_connection_is_given_up_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_waits_for_a_request_that_hangs_elsewhere() {
+async fn nothing_waits_for_an_unrelated_request_without_a_response() {
     //  what never answers
     let rows = [("status", "PATCH", STATUS), ("events", "POST", EVENTS)];
     for (name, method, path) in rows {
@@ -120,7 +120,7 @@ async fn nothing_waits_for_a_request_that_hangs_elsewhere() {
         let renewals = view.renewals();
         assert!(18 <= renewals.len(), "{name}: {} renewals", renewals.len());
         for gap in gaps(&renewals) {
-            // Where a new connection is opened, the first request on it goes ahead by up to 1 s.
+            // If a new connection is opened, the first request on it is ahead by up to 1 s.
             let longest = PERIOD + Duration::from_secs(1);
             assert!(PERIOD <= gap && gap <= longest, "{name}: {gap:?}");
         }
@@ -131,15 +131,15 @@ async fn nothing_waits_for_a_request_that_hangs_elsewhere() {
     }
 }
 
-/// Observations in the Events that the server holds of kills.
-fn told(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
+/// Observations in the server's Events about kills.
+fn observed_kills(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
     let kills = api.list("/api/v1/events").into_iter();
     let kills = kills.filter(|event| event["reason"] == "OOMKilled");
     kills.filter_map(|event| event["count"].as_u64()).sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and_status() {
+async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_status() {
     const KILLS: u32 = 500;
 
     let api = in_memory();
@@ -173,7 +173,7 @@ async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and
 
     let back = api.now();
     node.reach();
-    // The Node has one limit for all its Events: what it holds back comes with the next write.
+    // The Node has one limit for all its Events: what it suppresses comes with the next write.
     pass(Duration::from_mins(15)).await;
     let first = |wanted: &dyn Fn(&Recorded) -> bool| {
         let seen = api.requests_where(|request| back < request.at && wanted(request));
@@ -187,7 +187,7 @@ async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and
         lease <= status && status < event,
         "{lease:?} {status:?} {event:?}"
     );
-    assert_eq!(told(&api), u64::from(KILLS));
+    assert_eq!(observed_kills(&api), u64::from(KILLS));
 
     let kills = api.list("/api/v1/events").into_iter();
     let oldest = kills.filter_map(|event| {
@@ -206,7 +206,7 @@ async fn a_server_that_was_away_for_ten_minutes_gets_every_kill_behind_lease_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_asked_at_once_goes_over_one_connection() {
+async fn concurrent_requests_use_one_connection() {
     let api = in_memory();
     let slow = Effect::Latency(Duration::from_secs(4));
     api.faults().push(Fault::on("*", "/", slow).always());

@@ -1,4 +1,4 @@
-//! The real program and whoever runs it: the control socket and the commands that use it, reloads,
+//! The real program and its operator: the control socket and the commands that use it, reloads,
 //! the service manager, one sync, and a dry run.
 
 use std::fs;
@@ -38,10 +38,10 @@ async fn ask(state: &Path, path: &str) -> std::io::Result<Answer> {
     Ok(exchange(stream, &request("GET", path)).await)
 }
 
-/// Where it serves metrics; the newest such place.
+/// The address of its metrics; the newest one.
 async fn address(agent: &Process, count: usize) -> String {
     eventually("address", || {
-        let lines = agent.said("serving address=");
+        let lines = agent.lines_with("serving address=");
         let line = lines.get(count - 1).ok_or(lines.len())?;
         let (_, address) = line.split_once("address=").unwrap();
         Ok::<_, usize>(address.split(' ').next().unwrap().to_owned())
@@ -55,13 +55,18 @@ async fn get(address: &str, path: &str) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn the_control_socket_is_ours_alone_and_one_daemon_has_it() {
+async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     let dir = tempdir().unwrap();
     let state = dir.path().join("state");
-    let own = text(&state);
-    let flags = ["--state-directory", &own, "--serve-address", "127.0.0.1:0"];
+    let state_path = text(&state);
+    let flags = [
+        "--state-directory",
+        &state_path,
+        "--serve-address",
+        "127.0.0.1:0",
+    ];
     let first = alone(&flags);
-    first.says("kernel line", SOON).await;
+    first.wait_for_line("kernel line", SOON).await;
     let socket = state.join("nodepulse.sock");
     let mode = fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -75,10 +80,14 @@ async fn the_control_socket_is_ours_alone_and_one_daemon_has_it() {
         assert_eq!(get(&port, path).await, Some(404), "{path} at a port");
     }
 
-    let second = alone(&["--state-directory", &own]).ends(SOON).await;
+    let second = alone(&["--state-directory", &state_path]).ends(SOON).await;
     assert_eq!(second.code, Some(2), "{second:?}");
     let refused = second.stderr.last().unwrap();
-    for word in ["another nodepulse", own.as_str(), "--state-directory"] {
+    for word in [
+        "another nodepulse",
+        state_path.as_str(),
+        "--state-directory",
+    ] {
         assert!(refused.contains(word), "{word}: {refused}");
     }
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
@@ -86,8 +95,8 @@ async fn the_control_socket_is_ours_alone_and_one_daemon_has_it() {
     first.kill();
     first.ends(SOON).await;
     assert!(socket.exists(), "left over");
-    let third = alone(&["--state-directory", &own]);
-    third.says("kernel line", SOON).await;
+    let third = alone(&["--state-directory", &state_path]);
+    third.wait_for_line("kernel line", SOON).await;
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
     third.terminate();
     assert_eq!(third.ends(SOON).await.code, Some(0));
@@ -103,15 +112,15 @@ fn conditions(status: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn status_is_a_daemons_or_computed_on_the_spot_and_only_a_daemon_explains() {
+async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() {
     let agent = alone(&["--eviction-hard", "pid.available<99.9%"]);
-    agent.says("kernel line", SOON).await;
+    agent.wait_for_line("kernel line", SOON).await;
     let json = ["status", "-o", "json"];
-    let told = Process::output(Some(&agent), &json).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let status = Process::output(Some(&agent), &json).await;
+    assert_eq!(status.code, Some(0), "{status:?}");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
     let pids = ("PIDPressure".to_owned(), "True".to_owned());
-    assert!(conditions(&told).contains(&pids), "{told:#}");
+    assert!(conditions(&status).contains(&pids), "{status:#}");
     let yaml = Process::output(Some(&agent), &["status"]).await;
     assert!(
         yaml.stdout.contains("\n- lastHeartbeatTime: \""),
@@ -140,12 +149,15 @@ async fn status_is_a_daemons_or_computed_on_the_spot_and_only_a_daemon_explains(
     let spot = Process::output(None, &spot).await;
     assert_eq!(spot.code, Some(0), "{spot:?}");
     let spot: Value = serde_json::from_str(&spot.stdout).unwrap();
-    assert_eq!(spot["nodeInfo"]["bootID"], told["nodeInfo"]["bootID"]);
+    assert_eq!(spot["nodeInfo"]["bootID"], status["nodeInfo"]["bootID"]);
     let types = |status: &Value| conditions(status).into_iter().map(|(type_, _)| type_);
-    assert!(types(&spot).eq(types(&told)), "{spot:#}");
-    let nobody = Process::output(None, &["explain"]).await;
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
-    assert!(nobody.stderr.contains("no daemon runs"), "{nobody:?}");
+    assert!(types(&spot).eq(types(&status)), "{spot:#}");
+    let without_daemon = Process::output(None, &["explain"]).await;
+    assert_eq!(without_daemon.code, Some(1), "{without_daemon:?}");
+    assert!(
+        without_daemon.stderr.contains("no daemon runs"),
+        "{without_daemon:?}"
+    );
 }
 
 fn configuration(log: &str, more: &str) -> String {
@@ -156,24 +168,24 @@ fn configuration(log: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_signal_has_the_file_read_again_and_a_bad_one_is_refused_in_one_line() {
+async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     fs::write(&file, configuration("info", "")).unwrap();
     let agent = alone(&["--config", &text(&file)]);
-    agent.says("kernel line", SOON).await;
-    assert_eq!(agent.said("DEBUG"), [""; 0]);
+    agent.wait_for_line("kernel line", SOON).await;
+    assert_eq!(agent.lines_with("DEBUG"), [""; 0]);
 
     fs::write(&file, configuration("debug", "sandbox: off\n")).unwrap();
     agent.hang_up();
-    agent.says("configuration read again", SOON).await;
-    agent.says("DEBUG", SOON).await;
-    let restart = agent.says("needs restart", SOON).await;
+    agent.wait_for_line("configuration read again", SOON).await;
+    agent.wait_for_line("DEBUG", SOON).await;
+    let restart = agent.wait_for_line("needs restart", SOON).await;
     assert!(restart.contains("keys=[\"sandbox\"]"), "{restart}");
 
     fs::write(&file, configuration("info", "maxPod: 5\n")).unwrap();
     agent.hang_up();
-    let refused = agent.says("configuration refused", SOON).await;
+    let refused = agent.wait_for_line("configuration refused", SOON).await;
     for word in ["ERROR", "maxPod", "maxPods", "line 4"] {
         assert!(refused.contains(word), "{word}: {refused}");
     }
@@ -183,7 +195,7 @@ async fn a_signal_has_the_file_read_again_and_a_bad_one_is_refused_in_one_line()
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_read_without_a_signal_and_so_is_a_mounted_one() {
+async fn a_changed_file_is_read_without_a_signal_and_so_is_a_mounted_config_map() {
     let dir = tempdir().unwrap();
     let config = dir.path().join("config.yaml");
     // As a kubelet mounts a ConfigMap.
@@ -206,11 +218,11 @@ async fn a_file_that_changes_is_read_without_a_signal_and_so_is_a_mounted_one() 
     assert_eq!(get(&first, "/livez").await, Some(200));
 
     version("..2", "debug", "localhost:0");
-    agent.says("configuration refused", SOON).await;
+    agent.wait_for_line("configuration refused", SOON).await;
     assert_eq!(get(&first, "/livez").await, Some(200), "the last good one");
 
     version("..3", "debug", "[::1]:0");
-    agent.says("DEBUG", SOON).await;
+    agent.wait_for_line("DEBUG", SOON).await;
     let second = address(&agent, 2).await;
     assert_eq!(get(&second, "/livez").await, Some(200));
     assert_eq!(get(&first, "/livez").await, None, "not served any more");
@@ -241,20 +253,20 @@ impl Manager {
         }
     }
 
-    fn heard(&self) -> Option<String> {
+    fn received(&self) -> Option<String> {
         let mut buf = [0; 512];
         let len = self.socket.recv(&mut buf).ok()?;
         Some(String::from_utf8_lossy(&buf[..len]).into_owned())
     }
 
     async fn hears(&self, words: &str) {
-        let heard = eventually(words, || self.heard().ok_or("nothing")).await;
-        assert!(heard.starts_with(words), "{heard:?}, not {words:?}");
+        let received = eventually(words, || self.received().ok_or("nothing")).await;
+        assert!(received.starts_with(words), "{received:?}, not {words:?}");
     }
 }
 
 #[tokio::test]
-async fn the_service_manager_hears_ready_reloading_watchdog_and_stopping() {
+async fn the_service_manager_receives_ready_reloading_watchdog_and_stopping() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -277,9 +289,9 @@ async fn the_service_manager_hears_ready_reloading_watchdog_and_stopping() {
     // The watchdog comes each second, whatever else there is to hear.
     let next = async || {
         for _ in 0..20 {
-            let heard = eventually("word", || manager.heard().ok_or("nothing")).await;
-            if heard != "WATCHDOG=1" {
-                return heard;
+            let received = eventually("word", || manager.received().ok_or("nothing")).await;
+            if received != "WATCHDOG=1" {
+                return received;
             }
         }
         panic!("only WATCHDOG=1");
@@ -297,7 +309,7 @@ async fn the_service_manager_hears_ready_reloading_watchdog_and_stopping() {
 }
 
 #[tokio::test]
-async fn a_watchdog_that_makes_no_sense_is_refused() {
+async fn an_invalid_watchdog_interval_is_refused() {
     for bad in ["0", "1000000", "soon"] {
         let agent = Process::start_in(&[("WATCHDOG_USEC", bad)], &ALONE);
         let ended = agent.ends(SOON).await;
@@ -310,7 +322,7 @@ async fn a_watchdog_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn once_is_one_sync_and_its_exit_code_says_what_came_of_it() {
+async fn run_once_synchronizes_once_and_its_exit_code_is_the_result() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -340,7 +352,7 @@ fn printed(stdout: &str) -> Vec<(String, String, Value)> {
 }
 
 #[tokio::test]
-async fn a_dry_run_prints_what_would_be_sent_and_only_reads() {
+async fn a_dry_run_prints_each_request_and_only_reads() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -389,14 +401,14 @@ async fn a_dry_run_prints_what_would_be_sent_and_only_reads() {
 }
 
 #[tokio::test]
-async fn beside_a_kubelet_one_patch_is_printed_and_its_conditions_are_the_status() {
+async fn in_companion_mode_one_patch_is_printed_and_its_conditions_are_the_status() {
     let flags = ["--mode", "companion"];
     let run = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
     let dry = [&run[..], &flags, &["--once", "--dry-run"]].concat();
     let run = Process::output(None, &dry).await;
     assert_eq!(run.code, Some(0), "{run:?}");
     let mut sent = printed(&run.stdout);
-    // This machine may have something to tell.
+    // This machine may have kills to report.
     sent.retain(|sent| !sent.1.ends_with("/events"));
     let [(method, path, body)] = sent.as_slice() else {
         panic!("{sent:#?}");
@@ -434,7 +446,7 @@ async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
         stored["status"]["conditions"].clone()
     };
     let agent = alone(&[]);
-    agent.says("started", SOON).await;
+    agent.wait_for_line("started", SOON).await;
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
     let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
     let refused = Process::output(Some(&agent), &args).await;
@@ -469,7 +481,7 @@ async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
 
 /// A Node that may be cleaned later is named though the list of the others fails.
 #[tokio::test]
-async fn cleanup_names_what_failed_though_the_list_fails_too() {
+async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     for n in 0..60 {

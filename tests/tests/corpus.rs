@@ -24,7 +24,7 @@ fn every_target_has_a_program_and_inputs() {
 }
 
 #[test]
-fn every_kept_input_holds() {
+fn every_stored_input_passes() {
     for (name, target) in TARGETS {
         let mut inputs = 0;
         for entry in fs::read_dir(fuzz().join("corpus").join(name)).unwrap() {

@@ -21,11 +21,11 @@ const MIB: u64 = 1 << 20;
 /// What runs on every kernel that hands out the victim: not the pair, which can be refused.
 const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
-/// Waits for what says that these run.
+/// Waits for the log lines about attached programs.
 async fn all_attached(agent: &Process) {
     for probe in PROBES {
         agent
-            .says(&format!("attached probe=\"{}\"", probe.program()), SOON)
+            .wait_for_line(&format!("attached probe=\"{}\"", probe.program()), SOON)
             .await;
         println!("probe {} on {}: attached", probe.program(), probe.hook());
     }
@@ -54,12 +54,12 @@ async fn two_capabilities_are_enough_for_every_probe_and_go_before_the_first_kil
         let effective = u64::from_str_radix(effective, 16).unwrap();
         // CAP_BPF is 39: kernels before 5.19 want it for maps.
         assert_eq!(effective & !(1 << 39), left, "{given:?}");
-        tells_of_a_kill(&agent).await;
+        reports_a_kill(&agent).await;
     }
 }
 
-/// Provokes a kill at the limit of a pod, and waits for the line that tells of it.
-async fn tells_of_a_kill(agent: &Process) {
+/// Provokes a kill at the limit of a pod, and waits for the log line that reports it.
+async fn reports_a_kill(agent: &Process) {
     let mut tree = CgroupTree::new(&format!("nodepulse-daemon-{}", std::process::id())).unwrap();
     tree.add("pod/container").unwrap();
     tree.limit("pod", 32 * MIB).unwrap();
@@ -67,7 +67,7 @@ async fn tells_of_a_kill(agent: &Process) {
     let (pid, _) = provoke
         .eat_in(&tree.dir("pod/container"), 256 * MIB)
         .unwrap();
-    let line = agent.says(&format!("victim={pid} "), SOON).await;
+    let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
     for path in [tree.path("pod/container"), tree.path("pod")] {
         assert!(line.contains(&format!("\"{path}\"")), "{path}: {line}");
     }
@@ -78,7 +78,7 @@ async fn tells_of_a_kill(agent: &Process) {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn nothing_stays_in_the_kernel_however_it_ends() {
+async fn nothing_remains_in_the_kernel_however_the_agent_ends() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
@@ -94,11 +94,11 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
         })
         .await;
         view.becomes("Ready", "True", SOON).await;
-        let ours: Vec<_> = programs()
+        let attached: Vec<_> = programs()
             .into_iter()
             .filter(|p| !before.contains(p))
             .collect();
-        assert!(PROBES.len() <= ours.len(), "{name}: {ours:?}");
+        assert!(PROBES.len() <= attached.len(), "{name}: {attached:?}");
         match name {
             "SIGTERM" => agent.terminate(),
             _ => agent.kill(),
@@ -107,7 +107,7 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
         eventually(&format!("end of the programs after {name}"), || {
             let left: Vec<_> = programs()
                 .into_iter()
-                .filter(|p| ours.contains(p))
+                .filter(|p| attached.contains(p))
                 .collect();
             if left.is_empty() { Ok(()) } else { Err(left) }
         })
@@ -117,7 +117,7 @@ async fn nothing_stays_in_the_kernel_however_it_ends() {
     assert_eq!(
         view.creates().len(),
         2,
-        "the second one was told that the Node exists"
+        "the second one got the response that the Node exists"
     );
     assert_eq!(view.creates()[1].status, Some(409));
 }
@@ -155,7 +155,7 @@ async fn scrape(address: &str) -> Exposition {
 async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
     let counting = CountRuns::start();
     let agent = Process::start(["run", "--mode", "node", "--serve-address", "127.0.0.1:0"]);
-    let line = agent.says("serving address=", SOON).await;
+    let line = agent.wait_for_line("serving address=", SOON).await;
     let (_, address) = line.split_once("address=").unwrap();
     all_attached(&agent).await;
     let forks = || {

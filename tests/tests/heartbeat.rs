@@ -19,27 +19,18 @@ fn is_watch(request: &Recorded) -> bool {
     request.query.starts_with("watch=true")
 }
 
-/// What this thread has worked so far: everything of a simulation but the looks at disks.
-fn worked() -> Duration {
-    let id = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
-    nix::time::clock_gettime(id).unwrap().into()
-}
-
 #[tokio::test(start_paused = true)]
-async fn ten_idle_minutes_cost_what_a_kubelet_spends_and_no_reads() {
+async fn ten_idle_minutes_cost_the_requests_of_a_kubelet_and_no_reads() {
     let api = in_memory();
-    let before = worked();
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    // What the start itself is told by.
+    // Events of the start.
     pass(Duration::from_secs(1)).await;
     let registered = api.requests().len();
     pass(TEN_MINUTES).await;
     let requests = api.requests().split_off(registered);
     node.stop().await.unwrap();
-    let took = worked() - before;
-    assert!(took < Duration::from_secs(1), "took {took:?} of CPU time");
 
     assert_eq!(view.creates().len(), 1);
     let leases = below(&requests, LEASES).len();
@@ -96,7 +87,7 @@ async fn the_lease_is_renewed_every_ten_seconds_and_up_to_a_twentyfifth_later() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_only_says_alive_touches_heartbeats_and_nothing_else() {
+async fn a_heartbeat_patch_changes_heartbeat_times_only() {
     let api = in_memory();
     let node = Node::named("worker-1").start(&api);
     let view = View::of(&api, "worker-1");

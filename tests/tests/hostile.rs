@@ -70,7 +70,7 @@ fn is_harmless(event: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_one_short_line_whatever_a_cgroup_and_its_process_are_called() {
+async fn an_event_is_one_short_line_whatever_the_names_of_a_cgroup_and_its_process() {
     let (api, host) = (in_memory(), Arc::new(MadeUpHost::calm()));
     let top = host.path().join("sys/fs/cgroup");
     let mut names = cgroups().to_vec();
@@ -85,11 +85,11 @@ async fn an_event_is_one_short_line_whatever_a_cgroup_and_its_process_are_called
     view.settled(SOON).await;
     let comm = *b"\x1b[31m\nroot:\xff\xf0\x9f\0\0";
     let kills = names.iter().zip(paths.iter().map(Some));
-    let gone = names.iter().map(|name| (name, None));
-    for (pid, (name, path)) in (5000..).zip(kills.chain(gone)) {
+    let removed = names.iter().map(|name| (name, None));
+    for (pid, (name, path)) in (5000..).zip(kills.chain(removed)) {
         let kill = Kill {
             victim: ("", pid),
-            cgroup: "gone",
+            cgroup: "removed",
             limit: Limit::Machine,
             source: Inferred,
         };
@@ -168,7 +168,7 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
         let message = is_harmless(&event);
         println!("{message}");
         assert!(message.contains("(\\u{1b}[31m\\nroot:\\xff"), "{message}");
-        let line = agent.says(&format!("victim={pid} "), SOON).await;
+        let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
         assert!(line.contains("root:"), "{line}");
     }
     agent.terminate();
@@ -177,7 +177,7 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
     }
 }
 
-/// Makes and removes a thousand cgroups, and more until told to stop. Gives how many.
+/// Creates and removes a thousand cgroups, and more until it is stopped. Returns their number.
 fn churn(dir: std::path::PathBuf, stop: Arc<AtomicBool>) -> thread::JoinHandle<u32> {
     thread::spawn(move || {
         let mut made = 0;
@@ -242,7 +242,7 @@ async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     drop(pen);
     bomb.wait().unwrap();
     println!(
-        "{churned} cgroups, {refused} refused forks, {KILLS} kills told; {before:?} renewals and \
+        "{churned} cgroups, {refused} refused forks, {KILLS} kills reported; {before:?} renewals and \
          patches before, {seen:?} after"
     );
     agent.terminate();

@@ -18,7 +18,7 @@ use nodepulse_tests::view::View;
 use serde_json::json;
 
 const DAY: Duration = Duration::from_hours(10);
-/// Long enough for everything to be over: transition periods, held back Events, and their retries.
+/// Long enough for the end of transition periods, suppressed Events, and their retries.
 const AFTERWARDS: Duration = Duration::from_mins(40);
 /// The most requests in any second, and on average in any minute.
 const CEILING: [(Duration, usize); 2] = [
@@ -86,7 +86,7 @@ impl Pods {
     }
 }
 
-/// Somebody else writes to the Node, or deletes it and creates it again.
+/// Another client writes to the Node, or deletes it and creates it again.
 async fn interfere(stage: &Stage, spells: &mut Spells, draws: &Draws) {
     let Some(mut node) = stage.view().node() else {
         return;
@@ -131,7 +131,7 @@ async fn garbage(stage: &Stage, draws: &Draws) {
     stage.host.write(file, before);
 }
 
-/// The configuration has this threshold beside those that are about the disk of the test machine.
+/// The configuration has this threshold in addition to those for the disk of the test machine.
 async fn reload(stage: &Stage, threshold: &str) {
     let all = format!("nodefs.available<0%,nodefs.inodesFree<0%{threshold}");
     stage.node.reload(|now| now.eviction_hard = Some(all)).await;

@@ -17,15 +17,16 @@ use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{DirectFile, Freezing, Loop, disk_of, disk_of_node};
+use nodepulse_tests::skip;
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
-/// Kills of a storm: more than the ring for them holds.
+/// Kills of a storm: more than fit in their ring.
 const KILLS: usize = 200;
-/// Where the ladder's last rung is only to be seen to keep up.
+/// For a check that the last fallback keeps up.
 const FEW: usize = 40;
 
-/// Hands all programs over, attached, and looks for losses afterwards.
+/// Passes all programs, attached, and checks for losses afterwards.
 fn with_probes<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
     with(
         &Wanted::ALL,
@@ -105,7 +106,7 @@ fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_whose_cgroup_is_removed_at_once_keeps_its_names() {
+fn a_kill_in_a_cgroup_that_is_removed_at_once_keeps_its_names() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);
         Ok(loaded)
@@ -129,7 +130,7 @@ fn each_of_two_hundred_kills_has_its_record() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_told_at_the_exit_names_victim_cgroup_and_limit() {
+fn a_kill_reported_at_the_exit_names_victim_cgroup_and_limit() {
     with_exit_rung(|mut loaded| async move {
         println!("{}", kills::by(&mut loaded, &provoke(), Via::Exit).await?);
         println!("{}", kills::storm(&mut loaded, &provoke(), FEW).await?);
@@ -158,9 +159,9 @@ fn only_what_is_wanted_is_loaded() {
     for (wanted, expected) in rows {
         let before = programs();
         let loaded = loader::load(object, &wanted).unwrap();
-        let mut ours = programs();
-        ours.retain(|program| !before.contains(program));
-        let mut names: Vec<_> = ours.iter().map(|(_, name)| name.as_str()).collect();
+        let mut new_programs = programs();
+        new_programs.retain(|program| !before.contains(program));
+        let mut names: Vec<_> = new_programs.iter().map(|(_, name)| name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, expected, "{wanted:?}: {:?}", loaded.kernel.support());
     }
@@ -171,7 +172,7 @@ fn only_what_is_wanted_is_loaded() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn forks_over_the_level_are_told_once_and_at_the_level() {
+fn forks_above_the_threshold_are_reported_once() {
     with_probes(|mut loaded| async move {
         println!("{}", pids::crossing(&mut loaded, &provoke(), CROWD).await?);
         Ok(loaded)
@@ -199,7 +200,7 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let Some((name, major, minor)) = disk_of(dir) else {
         panic!(
-            "{} is not on a disk of its own: set CARGO_TARGET_DIR to one that is",
+            "{} is not on a disk: set CARGO_TARGET_DIR to one that is",
             dir.display()
         );
     };
@@ -220,7 +221,7 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
 fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
-    println!("{}", block_on(flood::beside_kills(&provoke())).unwrap());
+    println!("{}", block_on(flood::during_kills(&provoke())).unwrap());
 }
 
 #[cfg_attr(feature = "kernel", test)]
@@ -230,13 +231,14 @@ fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
 )]
 fn a_disk_that_changes_is_announced() {
     let Some((name, ..)) = disk_of(Path::new(env!("CARGO_TARGET_TMPDIR"))) else {
-        panic!("CARGO_TARGET_DIR is not on a disk of its own: set it to one that is");
+        panic!("CARGO_TARGET_DIR is not on a disk: set it to one that is");
     };
     let uevent = Path::new("/sys/block").join(&name).join("uevent");
     block_on(async {
         let change = || std::fs::write(&uevent, "change");
-        let said = disks::announced(|told| told == name, DiskAction::Changed, change).await;
-        println!("{}", said.unwrap());
+        let summary =
+            disks::announced(|announced| announced == name, DiskAction::Changed, change).await;
+        println!("{}", summary.unwrap());
     });
 }
 
@@ -272,15 +274,11 @@ fn a_disk_that_cannot_read_is_failing_until_it_can() {
 )]
 fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let disk = match Freezing::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(disk) => disk,
-        Err(why) => {
-            println!("skipped: no disk that can be made to hang: {why}");
-            return;
-        }
+        Err(why) => return skip("no disk that can be made to hang", why),
     };
     let node = &disk.disk.node;
     let name = node.file_name().unwrap().to_str().unwrap();
@@ -288,8 +286,8 @@ fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     let device = DeviceNumber { major, minor };
     let file = DirectFile::device(node).unwrap();
     block_on(async {
-        let said = psi::hung((name, device), file, |on| disk.hang(on)).await;
-        println!("{}", said.unwrap());
+        let summary = psi::hung((name, device), file, |on| disk.hang(on)).await;
+        println!("{}", summary.unwrap());
     });
 }
 
@@ -300,7 +298,7 @@ fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
 )]
 fn the_counters_of_a_disk_move_with_what_is_written() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (name, ..) = disk_of(dir).expect("a target directory on a disk of its own");
+    let (name, ..) = disk_of(dir).expect("a target directory on a disk");
     let file = DirectFile::create(dir).unwrap();
     println!("{}", disks::counters(&name, &file).unwrap());
 }
@@ -312,8 +310,7 @@ fn the_counters_of_a_disk_move_with_what_is_written() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_a_disk() {
     if let Some(why) = psi::missing(StallKind::Io) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let file = DirectFile::create(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     block_on(async { println!("{}", psi::io(file).await.unwrap()) });
@@ -326,8 +323,7 @@ fn a_trigger_fires_when_tasks_wait_for_a_disk() {
 )]
 fn a_trigger_fires_when_tasks_wait_for_memory() {
     if let Some(why) = psi::missing(StallKind::Memory) {
-        println!("skipped: {why}");
-        return;
+        return skip("no pressure trigger", why);
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     block_on(async { println!("{}", psi::memory(&provoke(), dir).await.unwrap()) });
@@ -338,18 +334,18 @@ fn a_trigger_fires_when_tasks_wait_for_memory() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
+fn nothing_remains_in_the_kernel_when_the_handle_is_dropped() {
     let before = programs();
-    let mut ours = Vec::new();
+    let mut new_programs = Vec::new();
     with_probes(|loaded| async {
-        ours = programs();
-        ours.retain(|program| !before.contains(program));
+        new_programs = programs();
+        new_programs.retain(|program| !before.contains(program));
         for (probe, state) in &loaded.kernel.support().probes {
-            let there = ours.iter().any(|(_, name)| name == probe.program());
+            let there = new_programs.iter().any(|(_, name)| name == probe.program());
             assert_eq!(
                 there,
                 *state == ProbeState::Attached,
-                "{probe:?} in {ours:?}"
+                "{probe:?} in {new_programs:?}"
             );
         }
         Ok(loaded)
@@ -357,7 +353,7 @@ fn nothing_stays_in_the_kernel_when_the_handle_is_dropped() {
     // The kernel frees them a moment after the last reference is gone.
     block_on(eventually("programs gone", || {
         let mut left = programs();
-        left.retain(|program| ours.contains(program));
+        left.retain(|program| new_programs.contains(program));
         if left.is_empty() { Ok(()) } else { Err(left) }
     }));
 }

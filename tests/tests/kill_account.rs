@@ -131,7 +131,7 @@ async fn kills_whose_events_were_not_acknowledged_are_reported_by_the_next_start
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_that_a_rate_limit_keeps_back_are_reported_by_the_next_start() {
+async fn kills_suppressed_by_a_rate_limit_are_reported_by_the_next_start() {
     let mut world = World::new();
     let node = world.start().await;
     for _ in 0..60 {
@@ -167,7 +167,7 @@ async fn kills_without_a_record_are_reported_by_number() {
     world.count(0, 444);
     world.count(1, 7);
     pass(Duration::from_mins(1)).await;
-    world.assert_all_reported("beside others that had records");
+    world.assert_all_reported("with others that had records");
 
     // Nothing but the ring's own counter reports these.
     world.count(2, 3);
@@ -201,7 +201,7 @@ async fn kills_without_a_record_are_reported_by_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_whose_events_find_no_room_or_fail_are_reported_later() {
+async fn kills_whose_events_are_dropped_or_fail_are_reported_later() {
     let mut world = World::new();
     let node = world.start_with("events: {queue: 1}").await;
     node.lose();
@@ -224,7 +224,7 @@ async fn kills_whose_events_find_no_room_or_fail_are_reported_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_whose_events_are_refused_are_not_reported_for_ever() {
+async fn kills_whose_events_are_rejected_are_not_reported_forever() {
     let mut world = World::new();
     let node = world.start().await;
     let refused = Fault::when(|r| r.path.contains("/events"), Effect::Status(403));

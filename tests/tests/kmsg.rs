@@ -1,4 +1,4 @@
-//! The real program where none of ours runs in the kernel: kills by the log, and by counters.
+//! The real program without eBPF programs: kills from the log, and from counters.
 //!
 //! Always compiled; run with the feature `kernel`, as root. What is done stands in
 //! `nodepulse_tests::logged`.
@@ -7,6 +7,7 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::logged;
 use nodepulse_tests::process::Process;
 use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::skip;
 
 fn provoke() -> Provoke {
     Provoke::new(env!("CARGO_BIN_EXE_provoke"))
@@ -17,7 +18,7 @@ fn provoke() -> Provoke {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn the_log_tells_of_a_kill_and_not_of_those_before_the_start() {
+async fn the_log_reports_a_kill_and_none_from_before_the_start() {
     println!("{}", logged::by_the_log(&provoke()).await.unwrap());
 }
 
@@ -26,7 +27,7 @@ async fn the_log_tells_of_a_kill_and_not_of_those_before_the_start() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-async fn without_programs_and_log_the_counters_tell_how_many() {
+async fn without_programs_and_log_the_counters_give_the_number() {
     println!("{}", logged::by_counters(&provoke()).await.unwrap());
 }
 
@@ -38,8 +39,10 @@ async fn without_programs_and_log_the_counters_tell_how_many() {
 async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
     let restricted = std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict").unwrap();
     if restricted.trim() == "0" {
-        println!("skipped: kernel.dmesg_restrict is 0, so everybody may read the log");
-        return;
+        return skip(
+            "the kernel log is not restricted",
+            "kernel.dmesg_restrict is 0",
+        );
     }
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().display().to_string();
@@ -55,10 +58,14 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
             &state,
         ],
     );
-    let line = agent.says("the kernel's log cannot be read", SOON).await;
+    let line = agent
+        .wait_for_line("the kernel's log cannot be read", SOON)
+        .await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),
         "{line}"
     );
-    agent.says("tier=\"files\" source=Counters", SOON).await;
+    agent
+        .wait_for_line("tier=\"files\" source=Counters", SOON)
+        .await;
 }

@@ -21,14 +21,14 @@ async fn settled(configure: impl FnOnce(Node) -> Node) -> (Arc<ApiServer>, Runni
 
 /// Method and status of the requests about the Lease from `from` on: `PUT 409`.
 fn lines(api: &ApiServer, from: Duration) -> Vec<String> {
-    let ours = |request: &Recorded| from < request.at && request.path.starts_with(LEASES);
-    let all = api.requests_where(ours).into_iter();
+    let of_lease = |request: &Recorded| from < request.at && request.path.starts_with(LEASES);
+    let all = api.requests_where(of_lease).into_iter();
     all.map(|request| format!("{} {}", request.method, request.status.unwrap_or_default()))
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_belongs_to_the_node_and_its_duration_sets_the_pace() {
+async fn the_lease_belongs_to_the_node_and_its_duration_determines_the_interval() {
     for (seconds, period) in [(40, PERIOD), (20, PERIOD / 2)] {
         let (api, node) = settled(|node| {
             node.config(|overrides| {
@@ -60,7 +60,7 @@ async fn it_belongs_to_the_node_and_its_duration_sets_the_pace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_cycle_asks_for_after_each_mishap() {
+async fn the_requests_of_a_lease_cycle_after_each_failure() {
     let put = |effect, times| Fault::on("PUT", LEASE, effect).times(times);
     let status = Effect::Status;
     //  what goes wrong, then the requests of that cycle
@@ -99,7 +99,7 @@ async fn what_a_cycle_asks_for_after_each_mishap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_write_costs_one_read_and_is_kept() {
+async fn a_write_of_another_client_costs_one_read_and_is_kept() {
     let (api, _node) = settled(|node| node).await;
     pass(PERIOD / 2).await;
     let mut lease = View::of(&api, "worker-1").lease().unwrap();
@@ -122,7 +122,7 @@ async fn a_deleted_lease_comes_back_while_its_node_is_there() {
     let owner = &view.lease().unwrap()["metadata"]["ownerReferences"][0]["uid"];
     assert_eq!(*owner, view.node().unwrap()["metadata"]["uid"]);
 
-    // With its Node it goes for good, and nobody makes the Node again.
+    // With its Node it is deleted permanently, and the Node is not created again.
     api.delete_object(&view.path()).unwrap();
     api.delete_object(LEASE).unwrap();
     let from = api.now();
@@ -142,7 +142,7 @@ async fn a_deleted_lease_comes_back_while_its_node_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_none_before_there_is_a_node() {
+async fn there_is_no_lease_without_a_node() {
     let api = in_memory();
     let view = View::of(&api, "worker-1");
     let _node = Node::named("worker-1")

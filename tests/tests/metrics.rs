@@ -1,4 +1,4 @@
-//! What `/metrics` says, and that nothing in it stands still.
+//! The contents of `/metrics`, and that every metric is updated.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn kill(node: &Running, limit: Limit<'_>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_metric_is_moved_by_something() {
+async fn every_metric_is_updated() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0")
         .oom("kubepods/burstable/pod1/ctr", 0, 0);
@@ -60,7 +60,7 @@ async fn every_metric_is_moved_by_something() {
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
     node.counted(figures());
-    // Stays in the queue, behind one that nobody answers.
+    // Waits in the queue, after one without a response.
     api.faults()
         .push(Fault::on("POST", EVENTS, Effect::Hang).always());
     node.kernel().disk_state((8, 0), Side::Over).await;
@@ -90,7 +90,7 @@ async fn every_metric_is_moved_by_something() {
     }));
     let companion = companion.start(&api);
     pass(Duration::from_secs(1)).await;
-    let beside = companion.scrape().await;
+    let of_companion = companion.scrape().await;
 
     let declared = Metrics::new("", "");
     assert!(declared.names().len() > 20);
@@ -98,8 +98,8 @@ async fn every_metric_is_moved_by_something() {
     let still: Vec<_> = declared
         .names()
         .iter()
-        .filter(|name| !moved(&after, name) && !moved(&beside, name))
-        // Moved by a file system that hangs, which is a test of its own.
+        .filter(|name| !moved(&after, name) && !moved(&of_companion, name))
+        // Updated when a file system hangs, which is a separate test.
         .filter(|name| *name != "nodepulse_blocked_calls")
         .collect();
     assert_eq!(still, [""; 0], "nothing moves these");
@@ -115,7 +115,7 @@ fn check(read: &Exposition, rows: &[Row<'_>]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_kernel_counted_is_told_as_it_stands() {
+async fn the_kernels_counters_are_reported_unchanged() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0");
     let node = Node::named("worker-1").host(host).start(&in_memory());
@@ -161,7 +161,7 @@ async fn what_the_kernel_counted_is_told_as_it_stands() {
         "a disk without a name has no series"
     );
 
-    // A counter is what it is counted from, not a sum of looks.
+    // A counter is the difference to its first value, not a sum of samples.
     assert_eq!(
         node.scrape().await.value(lost, &[("ring", "crit")]),
         Some(3.0)
@@ -169,7 +169,7 @@ async fn what_the_kernel_counted_is_told_as_it_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_counted_by_whose_limit_was_met() {
+async fn a_kill_is_counted_by_the_limit_that_was_reached() {
     let host = MadeUpHost::calm();
     let (pod, container) = (
         "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11",
@@ -198,7 +198,7 @@ async fn a_kill_is_counted_by_whose_limit_was_met() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
+async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
     let host = MadeUpHost::calm();
     host.disk("sda", "8:0").tasks(100).pid_max(1000);
     let api = in_memory();
@@ -256,7 +256,7 @@ async fn conditions_signals_and_requests_are_what_the_api_server_saw() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_api_server_refuses_is_counted_by_its_code() {
+async fn a_rejected_request_is_counted_by_its_code() {
     let api = in_memory();
     api.faults()
         .push(Fault::on("PUT", "/apis/coordination", Effect::Status(500)).always());

@@ -1,4 +1,4 @@
-//! A kill in, an Event out; and `MemoryPressure` where the node itself was short.
+//! A kill in, an Event out; and `MemoryPressure` if the node itself was out of memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Row {
     name: &'static str,
     limit: Limit<'static>,
     source: ScopeSource,
-    /// The cgroup that counts a hit of its own limit.
+    /// The cgroup that counts a hit of its limit.
     hits: Option<&'static str>,
     used: &'static str,
     pressure: &'static str,
@@ -53,7 +53,7 @@ const ROWS: [Row; 9] = [
         ("True", "OOMKilled"),
     ),
     row(
-        "at the limit of all pods, as the kernel says",
+        "at the limit of all pods, as the kernel reports",
         (Limit::Of(PODS), Exact),
         (None, PLENTY),
         ("True", "OOMKilled"),
@@ -95,7 +95,7 @@ const ROWS: [Row; 9] = [
         ("False", "SystemOOM"),
     ),
     row(
-        "global as the kernel says, and memory is short",
+        "global as the kernel reports, and memory is low",
         (Limit::Machine, Exact),
         (None, SHORT),
         ("True", "SystemOOM"),
@@ -109,7 +109,7 @@ fn host() -> Arc<MadeUpHost> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_an_event_and_node_pressure_only_where_the_node_was_short() {
+async fn a_kill_is_an_event_and_node_pressure_only_if_the_node_was_out_of_memory() {
     for row in ROWS {
         let Row { name, .. } = row;
         let (api, host) = (in_memory(), host());
@@ -130,7 +130,7 @@ async fn a_kill_is_an_event_and_node_pressure_only_where_the_node_was_short() {
             source: row.source,
         };
         node.kernel().oom_kill(kill).await;
-        // What the kill freed is there again before anyone looks twice.
+        // The memory that the kill freed is available before the second sample.
         if row.pressure == "True" {
             let (_, at) = view.becomes("MemoryPressure", "True", SOON).await;
             let late = at - killed;
@@ -148,8 +148,11 @@ async fn a_kill_is_an_event_and_node_pressure_only_where_the_node_was_short() {
         assert_eq!(event["involvedObject"]["kind"], "Node", "{name}");
         assert_eq!(event["firstTimestamp"], "2026-01-01T00:00:01Z", "{name}");
         let message = event["message"].as_str().unwrap();
-        let tells = message.contains("4321") && message.contains("stress");
-        assert!(tells && !message.contains('\u{1b}'), "{name}: {message:?}");
+        let complete = message.contains("4321") && message.contains("stress");
+        assert!(
+            complete && !message.contains('\u{1b}'),
+            "{name}: {message:?}"
+        );
         node.stop().await.unwrap();
     }
 }
@@ -171,21 +174,21 @@ async fn pressure_by_a_kill_ends_after_the_transition_period() {
     node.kernel().oom_kill(kill).await;
     view.becomes("MemoryPressure", "True", SOON).await;
     let (_, at) = view.becomes("MemoryPressure", "False", SOON * 60).await;
-    let held = at - killed;
+    let lasted = at - killed;
     let period = Duration::from_mins(5);
     assert!(
-        period <= held && held <= period + Duration::from_millis(5),
-        "held {held:?}"
+        period <= lasted && lasted <= period + Duration::from_millis(5),
+        "lasted {lasted:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_was_hit_long_ago_does_not_speak_against_a_global_kill() {
+async fn a_limit_that_was_reached_long_ago_does_not_exclude_a_global_kill() {
     let (api, host) = (in_memory(), host());
     let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    // The kernel tells the scope of this one, so that its counters need not be read for it.
+    // The kernel reports the scope of this one, so that its counters need not be read.
     host.oom(CONTAINER, 1, 1);
     node.kernel().oom_kill(in_the_container(1)).await;
     pass(Duration::from_secs(30)).await;
@@ -202,16 +205,16 @@ async fn a_limit_that_was_hit_long_ago_does_not_speak_against_a_global_kill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_victims_cgroup_may_be_gone() {
+async fn the_victims_cgroup_may_be_removed() {
     let (api, host) = (in_memory(), host());
     let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    let gone = "kubepods/podaaaa/ctr";
+    let removed = "kubepods/podaaaa/ctr";
     let kill = Kill {
         victim: ("short-lived", 77),
-        cgroup: gone,
-        limit: Limit::Of(gone),
+        cgroup: removed,
+        limit: Limit::Of(removed),
         source: Inferred,
     };
     node.kernel().oom_kill(kill).await;
@@ -261,10 +264,10 @@ type Expected = (u64, &'static str);
 type Change = fn(&MadeUpHost);
 
 #[tokio::test(start_paused = true)]
-async fn kills_while_the_agent_was_down_are_told_as_numbers() {
+async fn kills_while_the_agent_was_down_are_reported_by_number() {
     let other = "kubepods/pod00000000-0000-4000-8000-00000000000b";
     let new = "kubepods/pod00000000-0000-4000-8000-00000000000c";
-    //  what becomes of the file, and what is told
+    //  what happens to the file, and what is reported
     let rows: [(&str, Change, &[Expected]); 5] = [
         (
             "as it was left",
@@ -282,7 +285,7 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
             ],
         ),
         (
-            "gone",
+            "removed",
             |host| {
                 host.remove("run/nodepulse/state");
             },
@@ -316,7 +319,7 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
         let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
         let view = View::of(&api, "worker-1");
         view.settled(SOON).await;
-        // This one is told as it happens, and so not again after the restart.
+        // This one is reported when it happens, and so not again after the restart.
         host.oom(POD, 3, 3).pods_oom(0, 8);
         node.kernel().oom_kill(in_the_container(7)).await;
         view.event("OOMKilled", SOON).await;
@@ -327,15 +330,15 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
             "{name}: at the first start of a boot"
         );
 
-        // Three in a pod that was known, one in a new pod, one in a pod that is gone.
+        // Three in a pod that was known, one in a new pod, one in a pod that is removed.
         host.oom(POD, 6, 6).oom(new, 1, 1).pods_oom(0, 13);
         change(&host);
         let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
         pass(Duration::from_mins(1)).await;
         node.stop().await.unwrap();
-        let told = view.counted_kills();
-        assert_eq!(told.len(), expected.len(), "{name}: {told:?}");
-        for ((count, message), (kills, expected)) in told.iter().zip(expected) {
+        let reported = view.counted_kills();
+        assert_eq!(reported.len(), expected.len(), "{name}: {reported:?}");
+        for ((count, message), (kills, expected)) in reported.iter().zip(expected) {
             assert!(message.starts_with(expected), "{name}: {message}");
             assert_eq!(count, kills, "{name}: {message}");
         }
@@ -343,12 +346,12 @@ async fn kills_while_the_agent_was_down_are_told_as_numbers() {
         let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
         pass(Duration::from_mins(1)).await;
         node.stop().await.unwrap();
-        assert_eq!(view.counted_kills(), told, "{name}: told once");
+        assert_eq!(view.counted_kills(), reported, "{name}: reported once");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_programs_and_log_the_counters_tell() {
+async fn without_programs_and_log_the_counters_report_kills() {
     for cgroups in [Cgroups::V2, Cgroups::V1, Cgroups::Hybrid] {
         let (api, host) = (in_memory(), Arc::new(MadeUpHost::with(cgroups)));
         host.oom(POD, 2, 2).oom(CONTAINER, 2, 0).pods_oom(0, 2);

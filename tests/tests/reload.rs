@@ -40,7 +40,7 @@ fn crowded() -> MadeUpHost {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_threshold_counts_at_once_and_a_bad_one_changes_nothing() {
+async fn a_new_threshold_applies_at_once_and_an_invalid_one_changes_nothing() {
     let api = in_memory();
     let node = Node::named("worker-1")
         .hard("pid.available<10%")
@@ -81,7 +81,7 @@ async fn a_new_threshold_counts_at_once_and_a_bad_one_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_needs_a_restart_waits_and_the_rest_does_not() {
+async fn changes_that_need_a_restart_wait_and_others_do_not() {
     let api = in_memory();
     let node = Node::named("worker-1").host(crowded()).start(&api);
     let view = View::of(&api, "worker-1");
@@ -122,7 +122,7 @@ async fn a_shorter_transition_period_ends_a_condition_sooner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_says_of_itself_is_what_the_api_server_has() {
+async fn its_reported_status_is_that_of_the_api_server() {
     let api = in_memory();
     let host = std::sync::Arc::new(crowded());
     let node = Node::named("worker-1")
@@ -151,11 +151,13 @@ async fn what_it_says_of_itself_is_what_the_api_server_has() {
         }
     }
 
-    let told = asked(&node, "/v1/explain").await;
-    assert_eq!(told["node"], "worker-1");
+    let condition = asked(&node, "/v1/explain").await;
+    assert_eq!(condition["node"], "worker-1");
     let of = |type_: &str| {
-        let mut all = told["conditions"].as_array().unwrap().iter();
-        all.find(|told| told["type"] == type_).unwrap().clone()
+        let mut all = condition["conditions"].as_array().unwrap().iter();
+        all.find(|condition| condition["type"] == type_)
+            .unwrap()
+            .clone()
     };
     let pids = of("PIDPressure");
     let signal = &pids["signals"][0];
@@ -180,7 +182,7 @@ async fn what_it_says_of_itself_is_what_the_api_server_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_sync_is_a_node_with_its_status_and_lease_and_then_the_end() {
+async fn run_once_creates_the_node_with_its_status_and_lease_and_exits() {
     let api = in_memory();
     let node = Node::named("worker-1").once().start(&api);
     node.ended().await.unwrap();
@@ -193,7 +195,7 @@ async fn one_sync_is_a_node_with_its_status_and_lease_and_then_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_sync_that_cannot_be_written_is_a_failure() {
+async fn run_once_fails_if_the_status_cannot_be_written() {
     let api = in_memory();
     let node = Node::named("worker-1").once().out_of_reach().start(&api);
     pass(Duration::from_secs(31)).await;

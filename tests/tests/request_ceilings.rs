@@ -275,7 +275,7 @@ fn count(most: &mut Most, case: &Case, counts: BTreeMap<&'static str, usize>) {
     }
 }
 
-/// Plays all cases of one effect side by side. On a runtime of their own: an agent ends with it.
+/// Plays all cases of one effect at the same time. On a separate runtime: an agent ends with it.
 fn play(mode: Mode, effect: &Effect) -> Vec<(Case, BTreeMap<&'static str, usize>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -317,12 +317,12 @@ fn stays_below_the_ceilings(mode: Mode) {
 }
 
 #[test]
-fn no_answer_makes_node_mode_ask_without_a_pause() {
+fn no_response_makes_node_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Node);
 }
 
 #[test]
-fn no_answer_makes_companion_mode_ask_without_a_pause() {
+fn no_response_makes_companion_mode_send_requests_without_a_pause() {
     stays_below_the_ceilings(Mode::Companion);
 }
 

@@ -18,7 +18,7 @@ nodeLeaseDurationSeconds: 4
 kernel: {tier: files}
 ";
 
-/// Credentials number `n`, where the agent looks for them. Those before are no longer good.
+/// Credentials number `n`, at the agent's path. Those before are no longer valid.
 type Issue = fn(&ApiServer, &Path, u32);
 
 const TOKENS: [&str; 3] = ["first", "second", "third"];
@@ -75,7 +75,7 @@ fn program(api: &ApiServer, dir: &Path, n: u32) {
 }
 
 #[tokio::test]
-async fn renewed_credentials_are_taken_when_the_old_ones_are_refused() {
+async fn renewed_credentials_are_used_when_the_old_ones_are_rejected() {
     let rows: [(&str, Issue); 4] = [
         ("a token in the kubeconfig", token_in_the_kubeconfig),
         ("a token's file", token_file),
@@ -112,7 +112,7 @@ async fn renewed_credentials_are_taken_when_the_old_ones_are_refused() {
         // Due within a second, and sent again at once.
         let late = at - changed;
         assert!(late < Duration::from_secs(3), "{name}: after {late:?}");
-        agent.says("credentials have changed", SOON).await;
+        agent.wait_for_line("credentials have changed", SOON).await;
         agent.terminate();
         let ended = agent.ends(SOON).await;
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");

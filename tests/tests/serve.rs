@@ -16,15 +16,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// How long a client may take to say what it wants.
+/// Time limit for a client to send its request.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
-/// Less than a request waits for others' limits, and more than a busy machine takes.
-const PROBE: Duration = Duration::from_secs(4);
 /// Connections at a time that have an answer of the loop, or wait for it.
 const ANSWERED: usize = 16;
 
 #[tokio::test(start_paused = true)]
-async fn each_page_answers_what_it_is_for() {
+async fn each_page_serves_its_content() {
     let api = in_memory();
     let node = Node::named("worker-1").start(&api);
     View::of(&api, "worker-1").settled(SOON).await;
@@ -68,7 +66,7 @@ async fn each_page_answers_what_it_is_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lives_without_the_api_server_and_is_ready_once_its_status_is_there() {
+async fn it_is_live_without_the_api_server_and_ready_once_its_status_is_stored() {
     let api = in_memory();
     let node = Node::named("worker-1").out_of_reach().start(&api);
     pass(Duration::from_mins(10)).await;
@@ -89,25 +87,25 @@ async fn it_lives_without_the_api_server_and_is_ready_once_its_status_is_there()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_say_what_it_wants_loses_the_connection() {
+async fn a_client_that_sends_no_request_is_disconnected() {
     let node = Node::named("worker-1").start(&in_memory());
-    for (name, said) in [
+    for (name, request) in [
         ("nothing", ""),
         ("half a header", "GET /livez HTTP/1.1\r\nX: "),
     ] {
         let visit = node.visit().await;
         let began = Instant::now();
-        let answer = exchange(visit, said).await;
+        let answer = exchange(visit, request).await;
         assert_ne!(answer.code, Some(200), "{name}");
         assert_eq!(began.elapsed().as_secs(), HEADER_LIMIT.as_secs(), "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_read_loses_the_connection_and_holds_up_nobody() {
+async fn a_client_that_does_not_read_is_disconnected_and_delays_no_other() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
-    // More than the pipe holds, and nobody takes it out.
+    // More than the pipe can buffer, and it is not read.
     let mut lazy = Vec::new();
     for _ in 0..ANSWERED {
         let mut visit = node.visit().await;
@@ -138,7 +136,7 @@ fn body(answer: &[u8]) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_open_connections_make_room_for_a_probe_and_for_a_scrape() {
+async fn connections_without_a_request_are_closed_for_a_probe_and_for_a_scrape() {
     let node = Node::named("worker-1").start(&in_memory());
     pass(Duration::from_secs(1)).await;
     let began = Instant::now();
@@ -151,12 +149,16 @@ async fn half_open_connections_make_room_for_a_probe_and_for_a_scrape() {
         }
         silent.push(visit);
         if n % 100 == 0 {
-            assert_eq!(node.get("/livez").await.code, Some(200), "beside {n}");
-            assert_eq!(node.get("/metrics").await.code, Some(200), "beside {n}");
+            assert_eq!(node.get("/livez").await.code, Some(200), "with {n}");
+            assert_eq!(node.get("/metrics").await.code, Some(200), "with {n}");
         }
     }
-    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waited for a limit");
-    // The newest are still open: whoever is slow at a calm time keeps its seconds.
+    assert_eq!(
+        began.elapsed(),
+        Duration::ZERO,
+        "no client waited for a limit"
+    );
+    // The newest are still open: a slow client keeps its seconds while there is no other load.
     let mut newest = silent.pop().unwrap();
     newest
         .write_all(b"GET /livez HTTP/1.1\r\n\r\n")
@@ -181,7 +183,7 @@ async fn scrapes_at_once_are_all_answered() {
     assert_eq!(counted, ["1", "2", "3"], "one after the other");
 }
 
-/// Address in the line that says where it is served.
+/// The address in the log line about the listener.
 fn address(line: &str) -> String {
     let (_, address) = line.split_once("address=").unwrap();
     let end = address.find(' ').unwrap_or(address.len());
@@ -189,7 +191,7 @@ fn address(line: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_program_serves_where_it_is_told_to() {
+async fn the_program_serves_at_the_configured_address() {
     let agent = Process::start([
         "run",
         "--mode",
@@ -199,7 +201,7 @@ async fn the_program_serves_where_it_is_told_to() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
     let get = async |path| {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path)).await
@@ -276,7 +278,7 @@ impl Drop for Strangers {
 }
 
 #[tokio::test]
-async fn probes_are_answered_while_strangers_keep_connections_half_open() {
+async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
     let agent = Process::start([
         "run",
         "--mode",
@@ -286,8 +288,8 @@ async fn probes_are_answered_while_strangers_keep_connections_half_open() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.says("serving address=", SOON).await);
-    agent.says("kernel line", SOON).await;
+    let address = address(&agent.wait_for_line("serving address=", SOON).await);
+    agent.wait_for_line("kernel line", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again.
     for (count, opened) in [(64, 64), (1000, 3000)] {
         let strangers = Strangers::at(&address, count);
@@ -295,24 +297,24 @@ async fn probes_are_answered_while_strangers_keep_connections_half_open() {
         for probe in 0..20 {
             let stream = TcpStream::connect(&address).await.unwrap();
             let request = request("GET", "/livez");
-            let answer = tokio::time::timeout(PROBE, exchange(stream, &request)).await;
+            let answer = tokio::time::timeout(SOON, exchange(stream, &request)).await;
             let code = answer.map(|answer| answer.code);
-            assert_eq!(code, Ok(Some(200)), "probe {probe} beside {count}");
+            assert_eq!(code, Ok(Some(200)), "probe {probe} with {count}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_one_warning_with_the_cure() {
+async fn a_port_in_use_is_one_warning_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let serve = format!("--serve-address={address}");
     let agent = Process::start(["run", "--mode", "node", "--kernel-tier", "files", &serve]);
-    let line = agent.says("not serving", SOON).await;
+    let line = agent.wait_for_line("not serving", SOON).await;
     for part in ["WARN", &address, "in use", "serve.address", "off"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    agent.says("kernel line", SOON).await;
+    agent.wait_for_line("kernel line", SOON).await;
     agent.terminate();
     let ended = agent.ends(SOON).await;
     assert_eq!(ended.code, Some(0));

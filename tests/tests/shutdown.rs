@@ -1,4 +1,4 @@
-//! The end, at every stage: the Node stays as it is, for whoever starts next.
+//! The end, at every stage: the Node remains as it is, for the next agent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn stopped(agent: Process, name: &str) {
 }
 
 #[tokio::test]
-async fn asked_before_it_is_registered() {
+async fn asked_to_stop_before_it_is_registered() {
     let post = |effect| Some(Fault::on("POST", NODES, effect).always());
     let rows = [
         ("the server is down", None),
@@ -44,7 +44,7 @@ async fn asked_before_it_is_registered() {
         match fault {
             None => {
                 api.refuse().await;
-                agent.says("started", SOON).await;
+                agent.wait_for_line("started", SOON).await;
             }
             Some(fault) => {
                 api.faults().push(fault);
@@ -60,7 +60,7 @@ async fn asked_before_it_is_registered() {
 }
 
 #[tokio::test]
-async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
+async fn asked_to_stop_it_does_not_change_lease_and_ready() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
@@ -69,7 +69,7 @@ async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
         let agent = run(&kubeconfig);
         view.settled(SOON).await;
         view.becomes("Ready", "True", SOON).await;
-        agent.says("node ", SOON).await;
+        agent.wait_for_line("node ", SOON).await;
         let (node, lease) = (view.node(), view.lease());
         let (patches, renewals) = (view.patches().len(), view.renewals().len());
         agent.terminate();
@@ -103,7 +103,7 @@ async fn asked_while_it_runs_it_leaves_lease_and_ready_alone() {
 }
 
 #[tokio::test]
-async fn a_server_that_went_silent_does_not_hold_it_up() {
+async fn an_unresponsive_server_does_not_delay_the_stop() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let agent = run(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -115,7 +115,7 @@ async fn a_server_that_went_silent_does_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn killed_outright_its_lease_stays_and_the_next_run_goes_on() {
+async fn after_sigkill_the_lease_remains_and_the_next_run_continues() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
@@ -136,7 +136,7 @@ async fn killed_outright_its_lease_stays_and_the_next_run_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asked_within_a_storm_of_kills_it_tells_of_those_that_the_kernel_has_told() {
+async fn asked_to_stop_during_a_storm_of_kills_it_reports_those_that_the_kernel_has_reported() {
     const KILLS: u32 = 60;
 
     let api = in_memory();
@@ -152,10 +152,10 @@ async fn asked_within_a_storm_of_kills_it_tells_of_those_that_the_kernel_has_tol
         };
         node.kernel().oom_kill(kill).await;
     }
-    // Nothing of that was read yet: nobody else has had a turn.
+    // None of that was read yet: no other task has run.
     node.stop().await.unwrap();
     let kills = api.list("/api/v1/events").into_iter();
     let kills = kills.filter(|event| event["reason"] == "OOMKilled");
-    let told: u64 = kills.filter_map(|event| event["count"].as_u64()).sum();
-    assert_eq!(told, u64::from(KILLS));
+    let reported: u64 = kills.filter_map(|event| event["count"].as_u64()).sum();
+    assert_eq!(reported, u64::from(KILLS));
 }

@@ -15,7 +15,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
+async fn invalid_input_is_refused_in_one_line_before_any_request() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let good = text(&api.node_kubeconfig(dir.path(), "worker-1"));
@@ -66,7 +66,7 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
             ],
         ),
         (
-            "a reservation of what nobody can reserve",
+            "a reservation of an unknown resource",
             vec!["--kube-reserved", "gpu=1"],
             ["--kube-reserved", "gpu", "kubeReserved: {cpu"],
         ),
@@ -120,7 +120,7 @@ async fn bad_input_is_refused_in_one_line_before_anything_is_sent() {
             ["--mode", "both", "mode: companion"],
         ),
         (
-            "a taint of a condition that nobody writes",
+            "a taint of an unknown condition",
             vec!["--mode", "companion", "--config", &no_such_condition],
             ["taints.MemLow", "MemoryLow", "taints: {"],
         ),
@@ -186,7 +186,7 @@ async fn a_second_run_adopts_its_node() {
 
     let reads = view.requests("GET", &view.path()).len();
     let second = run();
-    second.says("node adopted", SOON).await;
+    second.wait_for_line("node adopted", SOON).await;
     let answers: Vec<_> = view.creates().iter().map(|post| post.status).collect();
     assert_eq!(answers, [Some(201), Some(409)]);
     let uid = &created["metadata"]["uid"];
@@ -204,7 +204,7 @@ async fn a_second_run_adopts_its_node() {
 async fn without_an_api_server_it_runs_and_opens_no_connection() {
     let args = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
     let alone = Process::start(args);
-    let line = alone.says("started", SOON).await;
+    let line = alone.wait_for_line("started", SOON).await;
     assert!(line.contains("api_server=false"), "{line}");
     alone.terminate();
     let limit = Duration::from_secs(3);
@@ -212,7 +212,7 @@ async fn without_an_api_server_it_runs_and_opens_no_connection() {
 }
 
 #[tokio::test]
-async fn a_kubelets_file_is_followed_and_what_means_nothing_here_is_told_once() {
+async fn a_kubelets_file_is_read_and_its_other_keys_are_listed_once() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));

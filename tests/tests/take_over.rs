@@ -49,8 +49,8 @@ fn writes(api: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_lease_is_renewed_by_a_kubelet_is_left_alone() {
-    //  whose lease, after how long, --take-over, and whether that is somebody else
+async fn a_node_whose_lease_a_kubelet_renews_is_not_changed() {
+    //  the holder of the lease, after how long, --take-over, and whether that is another agent
     let rows = [
         ("a kubelet's", "kubelet", 10, false, true),
         ("a kubelet's, to be taken over", "kubelet", 10, true, false),
@@ -85,7 +85,7 @@ async fn whose_lease_is_renewed_by_a_kubelet_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_told_apart_yet_is_asked_again_before_anything_is_written() {
+async fn an_ambiguous_lease_holder_is_read_again_before_anything_is_written() {
     let api = in_memory();
     api.put_object(lease("kubelet", START));
     let node = Node::named("worker-1").out_of_reach().start(&api);
@@ -123,7 +123,7 @@ async fn a_kubelets_port_is_found_before_any_request() {
 }
 
 #[tokio::test]
-async fn the_program_says_whom_it_found_and_ends_with_2() {
+async fn the_program_names_the_other_agent_and_exits_with_2() {
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
@@ -131,15 +131,18 @@ async fn the_program_says_whom_it_found_and_ends_with_2() {
     api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
     let kubeconfig = kubeconfig.display().to_string();
     let args = node_mode(&["--kernel-tier", "files", "--kubeconfig", &kubeconfig]);
-    let ended = Process::start_beside(args).ends(SOON).await;
+    let ended = Process::start_alongside_kubelet(args).ends(SOON).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    let told = ended
+    let error = ended
         .stderr
         .iter()
         .find(|line| line.contains("--take-over"));
-    let told = told.expect("the cure is named");
-    // On a machine with a kubelet of its own its port is what is found first.
-    let port = told.contains("listens on port");
-    assert!(port || told.contains("kubelet\" as \"worker-1\""), "{told}");
+    let error = error.expect("the remedy is named");
+    // On a machine with a kubelet its port is found first.
+    let port = error.contains("listens on port");
+    assert!(
+        port || error.contains("kubelet\" as \"worker-1\""),
+        "{error}"
+    );
     assert_eq!(writes(&api), Vec::<String>::new());
 }

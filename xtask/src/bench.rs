@@ -1,5 +1,5 @@
-//! What the agent costs. When nothing happens: the shipped binary in either mode, against an API
-//! server of our own, sampled from `/proc`.
+//! The cost of the agent. When idle: the shipped binary in either mode, against the test API server,
+//! sampled from `/proc`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use report::{Figures, Judged, Section};
 use runs::{RUNS, Run};
 use sample::Sample;
 
-/// Start-up is not idling: the programs are loaded and the Node is registered before we look.
+/// The programs are loaded and the Node is registered before the first sample.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// Name of the Node, and of the identity that it registers with.
@@ -43,30 +43,30 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// What the probes cost in the kernel.
+    /// Measure the cost of the eBPF programs in the kernel
     Kernel(kernel::Args),
-    /// How long kills take to the API server.
+    /// Measure the time from a kill to the API server
     Kills(kills::Args),
 }
 
-/// What an idle agent costs.
+/// The cost of an idle agent.
 #[derive(clap::Args)]
 struct Idle {
-    /// How long to watch. CPU time comes in ticks of 10 ms: less than a minute says little.
+    /// Duration of each run. CPU time has a resolution of 10 ms, so use at least a minute
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Only this mode.
+    /// Only this mode
     #[arg(long, value_parser = ["companion", "node"])]
     mode: Option<String>,
-    /// Put the figures into OVERHEAD.md, between its two `bench` comments.
+    /// Write the figures to OVERHEAD.md, between its two `bench` comments
     #[arg(long, conflicts_with = "mode")]
     write: bool,
-    /// Short runs, and only gates that a busy machine can judge: memory, requests, connections.
+    /// Short runs, and only gates that do not depend on other load: memory, requests, connections
     #[arg(long, conflicts_with = "write")]
     gates: bool,
 }
 
-/// How long each run takes where only what does not depend on the machine is judged.
+/// Duration of each run with `--gates`.
 const SHORT: Duration = Duration::from_secs(30);
 
 pub fn main(args: &Args) -> Result<ExitCode> {
@@ -108,8 +108,8 @@ fn judged(over: &[String]) -> ExitCode {
     ExitCode::from(u8::from(!over.is_empty()))
 }
 
-/// A short look at each mode, which fails only by figures that a busy machine does not move: memory,
-/// requests, connections, and wake-ups by far. Gives what is over its gate.
+/// A short run of each mode, which fails only by figures that do not depend on other load: memory,
+/// requests, connections, and wake-ups far above their gate. Returns the figures over their gates.
 pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     let bench = Bench::build(repo)?;
     let mut over = Vec::new();
@@ -121,7 +121,7 @@ pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     Ok(over)
 }
 
-/// What is measured, and against what.
+/// The measured agent and its API server.
 struct Bench {
     agent: PathBuf,
     testapi: PathBuf,
@@ -145,7 +145,7 @@ impl Bench {
         let first = Sample::take(running.child.id())?;
         let before = api.requests().len();
         eprintln!(
-            "bench: {}: watching for {} s",
+            "bench: {}: measuring for {} s",
             run.title(),
             during.as_secs()
         );
@@ -165,7 +165,7 @@ impl Bench {
     }
 }
 
-/// The agent; killed when we fail before its time.
+/// The agent, which is killed if the benchmark fails.
 struct Running {
     child: Child,
     log: PathBuf,
@@ -189,7 +189,7 @@ impl Running {
         Ok(Self { child, log })
     }
 
-    /// Lets it be. An agent that ends meanwhile is an error.
+    /// Waits. An agent that ends meanwhile is an error.
     fn idle(&mut self, during: Duration) -> Result<()> {
         sleep(during);
         if let Some(status) = self.child.try_wait()? {
@@ -216,13 +216,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail when it has ended and was waited for, which is what is wanted.
+        // Both fail if it has ended and was waited for.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The first line of what a small program prints; for machine facts in the report.
+/// The first line of the output of a program that describes the machine.
 fn first_line(program: &str, args: &[&str]) -> Option<String> {
     let output = command(program).args(args).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -11,7 +11,7 @@ use crate::setup;
 pub const TARGET: &str = "bpfel-unknown-none";
 
 /// Below the target directory, and apart from all other builds: build scripts of common crates ask
-/// for `RUSTC_BOOTSTRAP`, and a shared directory would be built anew each time it changes.
+/// for `RUSTC_BOOTSTRAP`, and a shared directory would be built again each time it changes.
 const DIRECTORY: &str = "ebpf";
 
 /// Likewise for an object with [`TESTING`], so that the agent's build script cannot find it.
@@ -23,7 +23,7 @@ pub const TESTING: &str = "testing";
 #[derive(clap::Args)]
 pub struct Args {
     /// Features of agent-ebpf, comma-separated: `log` adds log lines to the programs;
-    /// `testing` adds programs for tests, in a directory of its own.
+    /// `testing` adds programs for tests, in a separate directory.
     #[arg(long, default_value = "")]
     features: String,
 }
@@ -36,7 +36,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds it and says where it is: where the agent's build script looks for it.
+/// Builds the object and returns its path, which the agent's build script expects.
 pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
     eprintln!("build-ebpf: agent-ebpf for {TARGET}");
     run(&mut cargo(repo, "build", features)?)?;
@@ -46,7 +46,7 @@ pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
     Ok(object)
 }
 
-/// Where an object with these features is built, below the target directory.
+/// The directory of an object with these features, below the target directory.
 fn directory(features: &str) -> &'static str {
     let mut each = features.split([',', ' ']);
     if each.any(|feature| feature == TESTING) {
@@ -84,7 +84,7 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Path, size and, where `sha256sum` is there, digest.
+/// Path, size and, if `sha256sum` exists, digest.
 fn described(object: &Path) -> Result<String> {
     let size = std::fs::metadata(object)
         .with_context(|| format!("the build left no {}", object.display()))?
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_for_tests_is_built_where_the_agent_does_not_look() {
+    fn an_object_for_tests_is_built_where_the_agent_does_not_find_it() {
         let rows = [
             ("", DIRECTORY),
             ("log", DIRECTORY),

@@ -31,7 +31,7 @@ pub struct Args {
     /// How long each target runs.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// Only these; all of them where none is named.
+    /// Only these; by default, all
     targets: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ fn chosen(asked: &[String], known: &[String]) -> Result<Vec<String>> {
     Ok(known.iter().filter(wanted).cloned().collect())
 }
 
-/// Builds all of them, and says where they are.
+/// Builds all of them, and returns their directory.
 fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
     // The versions that are shipped, and libFuzzer on top of them.
     std::fs::copy(repo.root.join("Cargo.lock"), package.join("Cargo.lock"))
@@ -102,14 +102,14 @@ fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
     Ok(directory.join(TARGET).join("release"))
 }
 
-/// What libFuzzer said at the end.
+/// The summary that libFuzzer printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Report {
     good: bool,
     tried: u64,
     edges: u64,
     features: u64,
-    /// Where the input is, of a run that is not good.
+    /// The path of the input of a run that failed.
     input: Option<String>,
 }
 
@@ -131,23 +131,23 @@ fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64)
     let ended = fuzz
         .output()
         .with_context(|| format!("cannot start {target}"))?;
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let printed = String::from_utf8_lossy(&ended.stderr);
     let report = Report {
         good: ended.status.success(),
-        ..read(&said)
+        ..read(&printed)
     };
     if !report.good {
-        eprintln!("{said}");
+        eprintln!("{printed}");
     }
     Ok(report)
 }
 
 /// From libFuzzer's lines: `#12 DONE   cov: 34 ft: 56 …`, `stat::number_of_executed_units: 12`.
-fn read(said: &str) -> Report {
+fn read(printed: &str) -> Report {
     let mut report = Report::default();
-    for line in said.lines() {
-        let behind = |word: &str| {
-            let mut words = line.split_whitespace().skip_while(|found| *found != word);
+    for line in printed.lines() {
+        let behind = |name: &str| {
+            let mut words = line.split_whitespace().skip_while(|found| *found != name);
             words.nth(1).and_then(|number| number.parse().ok())
         };
         report.edges = behind("cov:").unwrap_or(report.edges);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_last_line_of_each_kind_counts() {
-        let said = "INFO: seed corpus: files: 3\n#4\tINITED cov: 5 ft: 6 corp: 1/1b\n\
+        let printed = "INFO: seed corpus: files: 3\n#4\tINITED cov: 5 ft: 6 corp: 1/1b\n\
              #99\tDONE   cov: 70 ft: 80 corp: 9/99b lim: 4096 exec/s: 3\n\
              stat::number_of_executed_units: 99\n\
              artifact_prefix='/a/'; Test unit written to /a/crash-1\n";
@@ -194,7 +194,7 @@ mod tests {
             features: 80,
             input: Some("/a/crash-1".to_owned()),
         };
-        assert_eq!(read(said), expected);
+        assert_eq!(read(printed), expected);
         assert_eq!(expected.cells(), "99 | 70 | 80 | /a/crash-1");
     }
 

@@ -1,4 +1,4 @@
-//! Records anew what the real strategic merge makes of each golden case.
+//! Records the results of the real strategic merge for the golden cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::repo::{command, output, root, shown};
 
-/// Where the cases are, one a file.
+/// The directory of the cases, one a file.
 const CASES: &str = "tests/fixtures/golden/strategic-merge";
 
 #[derive(clap::Args)]

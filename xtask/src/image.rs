@@ -21,13 +21,13 @@ const NAME: &str = "localhost/nodepulse";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// What the image runs on.
+    /// Architecture of the image
     #[arg(long, value_enum, default_value_t = Arch::Amd64)]
     arch: Arch,
     /// The image's name, without a tag.
     #[arg(long, default_value = NAME)]
     name: String,
-    /// Where the results go [default: image/ in the target directory].
+    /// Directory of the results [default: image/ in the target directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Pack this binary instead of building one.

@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<Vec<Kernel>> {
 }
 
 impl Kernel {
-    /// The image, from the mirror or, where that does not answer, from an earlier run.
+    /// The image, from the mirror or, if that does not respond, from an earlier run.
     pub fn fetch(&self) -> Result<Image> {
         let dir = setup::cache()?.join("kernels").join(&self.name);
         std::fs::create_dir_all(&dir)
@@ -116,31 +116,31 @@ impl Kernel {
         let kept_as = dir.join("vmlinuz");
         std::fs::rename(&found, &kept_as)
             .with_context(|| format!("cannot move {}", found.display()))?;
-        let told = json!({
+        let origin = json!({
             "package": package.name,
             "version": package.version,
             "deb_sha256": package.sha256,
             "vmlinuz_sha256": sha256(&kept_as)?,
         });
-        std::fs::write(dir.join(TOLD), format!("{told:#}\n"))?;
+        std::fs::write(dir.join(ORIGIN), format!("{origin:#}\n"))?;
         remove(&work)?;
         std::fs::remove_file(&deb).with_context(|| format!("cannot remove {}", deb.display()))?;
         kept(dir).with_context(|| format!("{} cannot be read back", dir.display()))
     }
 }
 
-/// What is kept beside an image: where it came from, and its digest.
-const TOLD: &str = "vmlinuz.json";
+/// Stored next to an image: its origin and digest.
+const ORIGIN: &str = "vmlinuz.json";
 
-/// The image of an earlier run, if it is still what was written then.
+/// The image of an earlier run, if it has not changed since.
 fn kept(dir: &Path) -> Option<Image> {
     let vmlinuz = dir.join("vmlinuz");
-    let told = std::fs::read_to_string(dir.join(TOLD)).ok()?;
-    let told: Value = serde_json::from_str(&told).ok()?;
-    let whole = sha256(&vmlinuz).is_ok_and(|sum| told["vmlinuz_sha256"] == sum.as_str());
+    let origin = std::fs::read_to_string(dir.join(ORIGIN)).ok()?;
+    let origin: Value = serde_json::from_str(&origin).ok()?;
+    let whole = sha256(&vmlinuz).is_ok_and(|sum| origin["vmlinuz_sha256"] == sum.as_str());
     whole.then_some(Image {
         vmlinuz,
-        version: told["version"].as_str()?.to_owned(),
+        version: origin["version"].as_str()?.to_owned(),
         note: None,
     })
 }
@@ -148,13 +148,13 @@ fn kept(dir: &Path) -> Option<Image> {
 /// Under /boot, or with the modules since the image's package was split.
 fn vmlinuz_in(unpacked: &Path) -> Result<PathBuf> {
     let versions = entries(&unpacked.join("usr/lib/modules"));
-    let beside_modules = versions.iter().map(|version| version.join("vmlinuz"));
+    let with_modules = versions.iter().map(|version| version.join("vmlinuz"));
     let in_boot = entries(&unpacked.join("boot")).into_iter();
     let named = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("vmlinuz") && path.is_file()
     };
-    let found = in_boot.chain(beside_modules).find(named);
+    let found = in_boot.chain(with_modules).find(named);
     found.with_context(|| format!("no vmlinuz in {}", unpacked.display()))
 }
 

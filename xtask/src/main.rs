@@ -17,6 +17,7 @@ mod manual;
 mod repo;
 mod run;
 mod setup;
+mod skips;
 mod test;
 mod tidy;
 mod vm;
@@ -24,7 +25,7 @@ mod vm;
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
-    about = "Everything that is done to this repository"
+    about = "Builds, tests, measures and checks this repository"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -33,33 +34,33 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Install what the other commands need, and say what is there already.
+    /// Install what the other commands need, and print what is already installed
     Setup(setup::Args),
-    /// Build the eBPF object, which the agent embeds.
+    /// Build the eBPF object, which the agent embeds
     BuildEbpf(build_ebpf::Args),
-    /// Build the agent as it is shipped, and run it with the given arguments (as root).
+    /// Build the agent as it is shipped, and run it with the given arguments (as root)
     Run(run::Args),
-    /// Show the agent at work on this machine, against an API server of its own.
+    /// Demonstrate the agent on this machine, with an embedded API server
     Demo(demo::Args),
-    /// Everything that must hold before a change goes in.
+    /// Run all tests and checks that a change must pass
     Test(test::Args),
-    /// What is promised at the API server, line by line, with the result of its tests.
+    /// Print the requirements at the API server, each with the result of its tests
     Acceptance(acceptance::Args),
-    /// Check the rules of the layout: rooms, sizes, names, words.
+    /// Check the rules of the layout: modules, sizes, names, vocabulary
     Tidy(tidy::Args),
-    /// Run the kernel's tests on other kernels, in virtual machines.
+    /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),
-    /// Measure what the agent costs, and compare with the budget.
+    /// Measure the cost of the agent, and compare it with the budget
     Bench(bench::Args),
-    /// Feed the parsers with made-up input.
+    /// Run the parsers with generated input
     Fuzz(fuzz::Args),
-    /// Write the manifests for kustomize from the Helm chart.
+    /// Generate the kustomize manifests from the Helm chart
     Manifests(manifests::Args),
-    /// Make the container image and its bill of materials.
+    /// Build the container image and its bill of materials
     Image(image::Args),
-    /// Write completions and manual pages.
+    /// Generate completions and manual pages
     Manual(manual::Args),
-    /// Record anew what kubectl's strategic merge makes of the golden cases.
+    /// Record the results of kubectl's strategic merge for the golden cases
     Golden(golden::Args),
 }
 

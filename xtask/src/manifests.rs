@@ -19,7 +19,7 @@ use chart::Chart;
 const CHART: &str = "deploy/helm/nodepulse";
 const KUSTOMIZE: &str = "deploy/kustomize";
 
-/// Which template becomes a file of which folder. Each is one of the chart's switches, or always there.
+/// The folder of each template.
 const WRITTEN: &[(&str, &str)] = &[
     ("admissionpolicy.yaml", "base"),
     ("config.yaml", "base"),
@@ -37,11 +37,11 @@ const WRITTEN: &[(&str, &str)] = &[
     ("untaint.yaml", "untaint"),
 ];
 
-const HEAD: &str = "# Written from deploy/helm by `cargo xtask manifests`: change it there.\n";
+const HEAD: &str = "# Generated from deploy/helm by `cargo xtask manifests`: change it there.\n";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only say what is not as the chart has it; exit 1 then.
+    /// Only print which files differ from the chart; exit 1 if any do
     #[arg(long)]
     check: bool,
 }
@@ -55,7 +55,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             continue;
         }
         if args.check {
-            eprintln!("manifests: {} is not what the chart says", path.display());
+            eprintln!("manifests: {} differs from the chart", path.display());
             stale = true;
         } else {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Writes completions and manual pages into `deploy/`; a test tells when that is due.
+//! Writes completions and manual pages into `deploy/`; a test fails if they are outdated.
 
 use std::process::ExitCode;
 

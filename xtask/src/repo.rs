@@ -1,6 +1,6 @@
-//! Where things are, and how children are started: one clean environment for every `cargo`.
+//! Paths, and how children are started: one clean environment for every `cargo`.
 //!
-//! Progress goes to standard error, so that standard output holds results only.
+//! Progress goes to standard error, so that standard output contains results only.
 
 use std::ffi::OsStr;
 use std::io;
@@ -104,11 +104,11 @@ pub fn toml_strings(text: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// The checkout that this xtask belongs to. `cargo run` tells; the path of the build is second
-/// best, since a target directory may have been copied.
+/// The checkout that this xtask belongs to: from `cargo run`, otherwise from the path of the build,
+/// which is wrong if a target directory was copied.
 pub fn root() -> PathBuf {
-    let told = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let xtask = told
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let xtask = manifest_dir
         .filter(|dir| dir.ends_with("xtask"))
         .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
     xtask.parent().map_or(xtask.clone(), Path::to_owned)
@@ -177,7 +177,7 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The first `program` on PATH, or where Debian keeps those that only root has on it.
+/// The first `program` on PATH, or in Debian's directories that are only on root's PATH.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -9,20 +9,28 @@ use anyhow::{Context as _, Result, bail};
 use crate::repo::{Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
-/// The last line that borrows the LLVM inside rustc: newer ones want an LLVM of their own. Linker
+mod cost;
+
+pub use cost::{DEMO, RELEASE, TEST};
+
+/// The last line that borrows the LLVM inside rustc: newer ones need a separate LLVM. Linker
 /// and compiler must agree on the LLVM major version, so one is never raised without the other.
 const BPF_LINKER: &str = "0.10.4";
 
 /// A program that must be on PATH, and the Debian package that brings it.
-const PROGRAMS: &[(&str, &str)] = &[
-    // Links build scripts.
-    ("cc", "gcc"),
-    // Compiles ring for the static agent.
-    ("musl-gcc", "musl-tools"),
-];
+type Program = (&'static str, &'static str);
 
-/// The same for `cargo xtask vm`, which alone needs them.
-const VM_PROGRAMS: &[(&str, &str)] = &[
+/// Links build scripts, and compiles ring.
+const COMPILER: Program = ("cc", "gcc");
+
+/// Compiles ring for the static agent.
+const MUSL_COMPILER: Program = ("musl-gcc", "musl-tools");
+
+/// The component that the eBPF object is built with.
+const SOURCE: &str = "rust-src";
+
+/// What `cargo xtask vm` needs besides.
+const VM_PROGRAMS: &[Program] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
     (disks::MAKE_EXT4, "e2fsprogs"),
     ("setpriv", "util-linux"),
@@ -30,10 +38,10 @@ const VM_PROGRAMS: &[(&str, &str)] = &[
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only say what is there; exit 1 when something is missing.
+    /// Only print what is installed; exit 1 if something is missing
     #[arg(long)]
     check: bool,
-    /// Also what `cargo xtask vm` needs.
+    /// Also install what `cargo xtask vm` needs
     #[arg(long)]
     vm: bool,
 }
@@ -57,9 +65,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!complete)))
 }
 
-/// Brings this machine to where everything else can run.
+/// Installs everything that the other commands need.
 pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
+}
+
+/// What a build for development needs: not the musl target, its compiler, rustfmt and clippy.
+pub fn development(repo: &Repo) -> Result<()> {
+    let pinned = &repo.toolchain.channel;
+    let components = [SOURCE.to_owned()];
+    let source = missing(pinned, "component", &components, Install::Components)?;
+    install(repo, [packages(&[COMPILER]), source, linker(repo)?])
 }
 
 /// What virtual machines need besides.
@@ -105,19 +121,35 @@ enum Install {
 
 /// In the order in which they depend on each other.
 fn steps(repo: &Repo) -> Result<Vec<Step>> {
-    let mut steps = vec![packages(PROGRAMS)];
-    steps.extend(toolchain(repo)?);
-    let linker = bpf_linker(repo)?;
-    steps.push(Step {
-        name: format!("bpf-linker {BPF_LINKER} in {}", linker.display()),
-        present: is_linker(&linker),
-        install: Install::BpfLinker,
-    });
-    Ok(steps)
+    let pinned = &repo.toolchain;
+    let channel = &pinned.channel;
+    Ok(vec![
+        packages(&[COMPILER, MUSL_COMPILER]),
+        missing(
+            channel,
+            "component",
+            &pinned.components,
+            Install::Components,
+        )?,
+        missing(channel, "target", &pinned.targets, Install::Targets)?,
+        linker(repo)?,
+    ])
 }
 
-/// One step, so that a machine where we may not install hears of all packages at once.
-fn packages(programs: &[(&str, &'static str)]) -> Step {
+fn linker(repo: &Repo) -> Result<Step> {
+    let linker = bpf_linker(repo)?;
+    Ok(Step {
+        name: format!(
+            "bpf-linker {BPF_LINKER} in {} (compiled once: some minutes, 50 MiB)",
+            linker.display()
+        ),
+        present: is_linker(&linker),
+        install: Install::BpfLinker,
+    })
+}
+
+/// One step, so that without permission to install, all missing packages are reported at once.
+fn packages(programs: &[Program]) -> Step {
     let missing: Vec<_> = programs
         .iter()
         .filter(|(program, _)| on_path(program).is_none())
@@ -131,31 +163,24 @@ fn packages(programs: &[(&str, &'static str)]) -> Step {
     }
 }
 
-fn toolchain(repo: &Repo) -> Result<[Step; 2]> {
-    let pinned = &repo.toolchain;
-    let components = installed(&pinned.channel, "component")?;
-    let targets = installed(&pinned.channel, "target")?;
-    let step = |kind: &str, wanted: &[String], have: &[String], install: fn(_) -> _| {
-        let missing: Vec<String> = wanted
-            .iter()
-            .filter(|want| !have.iter().any(|have| names(have, want)))
-            .cloned()
-            .collect();
-        Step {
-            name: format!("Rust {} {kind} {}", pinned.channel, wanted.join(", ")),
-            present: missing.is_empty(),
-            install: install(missing),
-        }
-    };
-    Ok([
-        step(
-            "components",
-            &pinned.components,
-            &components,
-            Install::Components,
-        ),
-        step("targets", &pinned.targets, &targets, Install::Targets),
-    ])
+/// Of what `rustup <kind> list` lists.
+fn missing(
+    channel: &str,
+    kind: &str,
+    wanted: &[String],
+    install: fn(Vec<String>) -> Install,
+) -> Result<Step> {
+    let have = installed(channel, kind)?;
+    let missing: Vec<String> = wanted
+        .iter()
+        .filter(|want| !have.iter().any(|have| names(have, want)))
+        .cloned()
+        .collect();
+    Ok(Step {
+        name: format!("Rust {channel} {kind} {}", wanted.join(", ")),
+        present: missing.is_empty(),
+        install: install(missing),
+    })
 }
 
 /// rustup lists `clippy-x86_64-unknown-linux-gnu` for the component `clippy`.
@@ -208,7 +233,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     }
     let apt_get = || {
         let mut apt_get = command("apt-get");
-        // Another process, such as an upgrade at boot, may hold the lock.
+        // Another process, such as an upgrade at boot, may have the lock.
         apt_get
             .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
             .env("DEBIAN_FRONTEND", "noninteractive");
@@ -254,8 +279,8 @@ fn install_bpf_linker(repo: &Repo) -> Result<()> {
     let root = bpf_linker_root(repo)?;
     std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     let mut install = command("cargo");
-    // From its own directory and into a target directory of its own: nothing of this workspace
-    // applies to it. `--force`, since a copy that does not run may lie there.
+    // In its directory and with a separate target directory: nothing of this workspace
+    // applies to it. `--force`, because a copy that does not run may exist.
     install
         .args([
             "install",

@@ -1,7 +1,7 @@
-//! Everything that must hold before a change goes in: stages, one after the other, each with a
-//! budget of time. A stage that fails stops only those that need it, so that one run shows all.
+//! Everything that must pass before a change is merged: stages, one after the other, each with a
+//! time budget. A stage that fails stops only those that need it, so that one run shows all failures.
 //!
-//! A stage over its budget is a note, since a busy or slow machine is no fault of the change. Only
+//! A stage over its budget is a note, because a busy or slow machine is not a fault of the change. Only
 //! the whole run has a limit.
 
 use std::process::ExitCode;
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::repo::Repo;
+use crate::skips::{self, Skip};
 
+mod kernel_tests;
 mod libtest;
 mod stages;
 mod watchdog;
@@ -18,12 +20,12 @@ mod watchdog;
 pub use libtest::Counts;
 use stages::{Outcome, STAGES, Stage};
 
-/// Longest that a run may take; CI allows a job as much.
+/// Time limit of a run; the same as of a CI job.
 const LIMIT: Duration = Duration::from_secs(90 * 60);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only these stages, and those that they need.
+    /// Only these stages, and those that they need
     #[arg(value_parser = stages::names())]
     stages: Vec<String>,
 }
@@ -55,13 +57,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(total.failed > 0)))
 }
 
-/// What became of one stage.
+/// The result of one stage.
 struct Report {
     name: &'static str,
     verdict: Verdict,
     counts: Counts,
-    /// Parts that could not be had; see [`stages::Outcome::unavailable`].
-    unavailable: Vec<String>,
+    skips: Vec<Skip>,
     took: Duration,
     budget: Duration,
 }
@@ -82,10 +83,14 @@ impl Report {
             name: stage.name,
             verdict,
             counts: Counts::default(),
-            unavailable: Vec::new(),
+            skips: Vec::new(),
             took: Duration::ZERO,
             budget: stage.budget(),
         }
+    }
+
+    fn ran_nothing(&self) -> bool {
+        self.counts.passed == 0 && !self.skips.is_empty()
     }
 
     /// A note for a stage that took longer than its budget.
@@ -131,17 +136,16 @@ fn attend(stage: &Stage, run: fn(&Repo) -> Result<Outcome>, repo: &Repo, left: D
     report.verdict = match outcome {
         Ok(outcome) => {
             report.counts = outcome.counts;
-            report.unavailable = outcome.unavailable;
-            let nothing = report.counts.passed == 0 && !report.unavailable.is_empty();
-            match outcome.failure {
+            report.skips = outcome.skips;
+            let unaccepted = skips::failure(&report.skips).filter(|_| skips::in_ci());
+            match outcome.failure.or(unaccepted) {
                 Some(why) => Verdict::Failed(why),
-                // Nothing at all could be had: no failure with CI=true either.
-                None if nothing => Verdict::Skipped("nothing could be had".to_owned()),
+                None if report.ran_nothing() => Verdict::Skipped("nothing could run".to_owned()),
                 None => Verdict::Ok,
             }
         }
         Err(err) => match err.downcast::<stages::CannotRunHere>() {
-            Ok(reason) => skipped(stage, &reason.to_string()),
+            Ok(reason) => skipped(&Skip::new(stage.name, reason.to_string()), skips::in_ci()),
             Err(err) => Verdict::Failed(format!("{err:#}")),
         },
     };
@@ -165,16 +169,12 @@ fn attend(stage: &Stage, run: fn(&Repo) -> Result<Outcome>, repo: &Repo, left: D
     report
 }
 
-/// Where machines are chosen for the tests, one that cannot run them is a fault.
-fn skipped(stage: &Stage, reason: &str) -> Verdict {
-    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
-    if ci {
-        let name = stage.name;
-        return Verdict::Failed(format!(
-            "SKIPPED {name}: {reason}; with CI=true that is a failure"
-        ));
+/// A stage that cannot run. In CI that is a failure, unless the reason is accepted.
+fn skipped(skip: &Skip, in_ci: bool) -> Verdict {
+    match skips::failure(std::slice::from_ref(skip)).filter(|_| in_ci) {
+        Some(why) => Verdict::Failed(why),
+        None => Verdict::Skipped(skip.reason.clone()),
     }
-    Verdict::Skipped(reason.to_owned())
 }
 
 fn table(reports: &[Report]) -> String {
@@ -189,8 +189,10 @@ fn table(reports: &[Report]) -> String {
             Verdict::Skipped(why) => format!("SKIPPED: {why}"),
             Verdict::NotRun(why) => format!("not run: {why}"),
         };
-        let unavailable = report.unavailable.iter();
-        let result = unavailable.fold(result, |result, what| format!("{result}; SKIPPED {what}"));
+        let result = match report.skips.len() {
+            0 => result,
+            count => format!("{result}; {count} skipped"),
+        };
         let note = report.over_budget();
         let result = note
             .into_iter()
@@ -203,19 +205,23 @@ fn table(reports: &[Report]) -> String {
     }
     let took: f64 = reports.iter().map(|report| report.took.as_secs_f64()).sum();
     lines.push(format!("{:<13} {took:>8.1}\n", "all"));
+    for report in reports {
+        let skips = report.skips.iter();
+        lines.extend(skips.map(|skip| format!("SKIPPED {}: {skip}", report.name)));
+    }
     lines.join("\n")
 }
 
-/// Tests, and one more for each stage that failed or was skipped without a test of its own saying
-/// so: the closing line never says `0 failed` of a run that failed.
+/// Tests, and one more for each stage that failed or was skipped without a failed or skipped test:
+/// the closing line never contains `0 failed` if the run failed.
 fn total(reports: &[Report]) -> Counts {
     let mut total = Counts::default();
     for report in reports {
         let mut counts = report.counts;
         match report.verdict {
             Verdict::Failed(_) if counts.failed == 0 => counts.failed = 1,
-            Verdict::Skipped(_) | Verdict::NotRun(_) => counts.skipped += 1,
-            Verdict::Ok | Verdict::Failed(_) => {}
+            Verdict::Skipped(_) | Verdict::NotRun(_) if counts.skipped == 0 => counts.skipped = 1,
+            _ => {}
         }
         total.add(counts);
     }
@@ -250,6 +256,32 @@ mod tests {
     }
 
     #[test]
+    fn the_table_lists_every_skip_below_the_stages() {
+        let mut report = report("test", Verdict::Ok, 5, 0);
+        report.skips = vec![Skip::new("unit a::b", "needs root")];
+        let table = table(&[report]);
+        assert!(table.contains("  ok; 1 skipped"), "{table}");
+        assert!(
+            table.contains("\nSKIPPED test: unit a::b: needs root"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn in_ci_a_stage_is_skipped_for_an_accepted_reason_only() {
+        //  reason, in CI, whether it fails
+        let rows = [
+            ("no BTF", false, false),
+            ("no BTF", true, true),
+            (skips::NO_CLUSTER, true, false),
+        ];
+        for (reason, in_ci, fails) in rows {
+            let verdict = skipped(&Skip::new("kernel", reason), in_ci);
+            assert_eq!(matches!(verdict, Verdict::Failed(_)), fails, "{reason}");
+        }
+    }
+
+    #[test]
     fn every_stage_needs_only_earlier_ones_and_all_fit_in_the_limit() {
         for (n, stage) in STAGES.iter().enumerate() {
             for need in stage.needs {
@@ -272,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_stage_brings_what_it_needs() {
+    fn a_selected_stage_includes_the_stages_that_it_needs() {
         let only = ["doc".to_owned()];
         let chosen: Vec<_> = STAGES
             .iter()

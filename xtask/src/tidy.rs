@@ -1,5 +1,5 @@
-//! The rules of the layout, as a check: who may name whom, how long things may be, what they may be
-//! called. Each rule is a function of paths and texts; the tables are the rules.
+//! Checks the rules of the layout: imports, sizes, names, vocabulary.
+//! Each rule is a function of paths and texts; the tables are the rules.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,11 +12,12 @@ mod code;
 mod crates;
 mod rooms;
 mod sizes;
+mod vocabulary;
 mod words;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Also look at what is linked into the agent (needs every dependency's source).
+    /// Also check the crates that are linked into the agent (needs every dependency's source)
     #[arg(long)]
     deep: bool,
 }
@@ -27,12 +28,12 @@ pub struct Source {
     pub text: String,
 }
 
-/// What was found, a line each: `path:line: what`.
+/// Findings, one line each: `path:line: what`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// These fail.
     pub broken: Vec<String>,
-    /// These are for a reviewer to look at.
+    /// These are for a reviewer to check.
     pub notes: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(broken > 0)))
 }
 
-/// Prints what it finds, and says how many rules are broken.
+/// Prints the findings, and returns the number of broken rules.
 pub fn report(deep: bool) -> Result<usize> {
     let mut found = check(&sources(&repo::root())?);
     if deep {
@@ -54,7 +55,7 @@ pub fn report(deep: bool) -> Result<usize> {
         println!("{broken}");
     }
     let (broken, notes) = (found.broken.len(), found.notes.len());
-    println!("tidy: {broken} broken, {notes} to look at");
+    println!("tidy: {broken} broken, {notes} to review");
     Ok(broken)
 }
 
@@ -62,6 +63,8 @@ fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
     found.broken.extend(words::broken(sources));
+    found.broken.extend(vocabulary::broken(sources));
+    found.notes.extend(vocabulary::notes(sources));
     found.broken.sort();
     found
 }
@@ -76,7 +79,7 @@ impl Source {
         self.is_rust() && !self.path.starts_with("tests/tests/") && !self.is_unit_tests()
     }
 
-    /// A test module in a file of its own.
+    /// A test module in a separate file.
     fn is_unit_tests(&self) -> bool {
         self.path.ends_with("/tests.rs")
             || self.path.contains("/tests/") && !self.path.starts_with("tests/")
@@ -104,7 +107,7 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in paths {
         let file = root.join(&path);
-        // A deleted file stays listed until the deletion is staged; a link has no text of its own.
+        // A deleted file stays listed until the deletion is staged; a link has no text.
         if file.is_symlink() || !file.is_file() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What only the moment of the choice shows: who asked for memory, and what was short of it.
+//! What is known only when the kernel chooses a victim: the trigger, and the limit that was hit.
 
 use core::ffi::c_void;
 
@@ -13,14 +13,15 @@ use super::cgroup;
 use crate::maps::SCOPES;
 use crate::offsets::{Address, offset};
 
-/// Ancestors that are looked at, the first cgroup included.
+/// Ancestors that are read, the first cgroup included.
 const MAX_DEPTH: u32 = 10;
-/// How close to its limit a cgroup has to be to be the one that was hit. The kernel charges in
-/// batches per CPU and gives back what did not fit, so that the use at the moment of the kill can
-/// be some pages short of the limit.
+/// How close to its limit a cgroup must be to be the one that was hit. The kernel charges in batches
+/// of 64 pages per CPU and removes a charge that did not fit, so that the usage at the moment of the
+/// kill can be some pages below the limit: <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L2172-L2202>,
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/page_counter.c#L141-L151>
 const LIMIT_SLACK_PAGES: u64 = 512;
 
-/// The part of an [`OomKill`] that is gone when the victim exits. Fields as there.
+/// The part of an [`OomKill`] that cannot be read when the victim exits. The same fields.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Choice {
@@ -41,9 +42,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Must be called where the kernel chooses: `current` is the trigger, not the victim. Where the
-    /// kernel's own word on the scope is not to be had, it is inferred from the memory cgroups that
-    /// `task` is in.
+    /// Must be called while the kernel chooses: `current` is the trigger, not the victim. If the
+    /// `oom_control` is not available, the scope is inferred from the memory cgroups of `task`.
     #[inline(always)]
     pub fn now(task: Address) -> Self {
         let mut choice = Self {
@@ -66,13 +66,13 @@ impl Choice {
         // SAFETY: the helper writes at most the given number of bytes, NUL included.
         unsafe { bpf_get_current_comm(comm.as_mut_ptr().cast::<c_void>(), comm.len() as u32) };
         if choice.exact().is_none() {
-            // Nothing found leaves the scope unknown, which says so.
+            // If nothing is found, the scope stays unknown.
             let _ = choice.inferred(task);
         }
         choice
     }
 
-    /// Puts it into the record.
+    /// Copies it to the record.
     #[inline(always)]
     pub fn put(&self, record: &mut OomKill) {
         record.header.time = self.time;
@@ -89,8 +89,9 @@ impl Choice {
         record.constraint = self.constraint;
     }
 
-    /// By the `oom_control` of the `out_of_memory` that `current` is in, where the pair runs. Read
-    /// now and not at its entry, since `out_of_memory` itself finds out the constraint.
+    /// From the `oom_control` of the `out_of_memory` that `current` is in, if the pair is attached.
+    /// Read now and not at the entry, because `out_of_memory` itself sets the constraint:
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L1150>
     #[inline(always)]
     fn exact(&mut self) -> Option<()> {
         // SAFETY: only `current` writes or removes the entry under its own id, and is here now.
@@ -113,21 +114,23 @@ impl Choice {
         self.scope_source = SOURCE_EXACT;
         self.order = order;
         self.total_pages = total_pages;
-        // A trigger that is dying anyway is marked before the constraint is found out. The pages are
-        // counted with it, and are never 0 then.
+        // A trigger that is already exiting is marked before the constraint is set. The pages are
+        // set with the constraint, and are then not 0:
+        // <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L1132-L1150>, <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L261-L267>
         if total_pages != 0 {
             self.constraint = constraint as u8;
         }
         Some(())
     }
 
-    /// By the ancestor with the least room left. A charge walks up from the task's own cgroup and fails
-    /// at the first level that has no room for it, so of those close to their limits it is the fullest,
-    /// and the lowest of several that are equally full. Those are not told apart for certain: another
-    /// CPU may be about to give back a charge that failed further up.
+    /// From the ancestor with the least room left. A charge walks up from the cgroup of the task and
+    /// fails at the first level that has no room for it (<https://github.com/gregkh/linux/blob/v6.12.107/mm/page_counter.c#L125-L152>), so that of
+    /// the levels close to their limits the fullest was hit, and the lowest of several that are equally
+    /// full. The latter is not certain: another CPU may be about to remove a charge that failed further
+    /// up.
     ///
-    /// None close to its limit: a global kill, or one for a reason that the counters do not show
-    /// (cpuset, memory policy, sysrq, v1 swap): user space confirms.
+    /// If none is close to its limit, the kill is global, or has a reason that the counters do not show
+    /// (cpuset, memory policy, sysrq, swap of version 1): user space confirms it.
     #[inline(always)]
     fn inferred(&mut self, task: Address) -> Option<()> {
         // SAFETY: all offsets come from `table`.

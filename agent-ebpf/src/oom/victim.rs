@@ -1,10 +1,10 @@
-//! The victim itself: who it is, and what it holds.
+//! The victim: its identity, and the memory that it uses.
 
 use agent_common::event::OomKill;
 
 use crate::offsets::{Address, offset};
 
-/// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES` (`include/linux/mm_types_task.h`).
+/// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types_task.h#L26-L29>
 const FILE_PAGES: u32 = 0;
 const ANON_PAGES: u32 = 1;
 const SHMEM_PAGES: u32 = 3;
@@ -25,7 +25,8 @@ pub fn identity(record: &mut OomKill, task: Address) -> Option<()> {
     Some(())
 }
 
-/// Sizes; `None` as soon as something cannot be read, as in a task that has given its memory back.
+/// Sizes; `None` as soon as something cannot be read, for example of a task that has released its
+/// memory.
 #[inline(always)]
 pub fn memory(record: &mut OomKill, task: Address) -> Option<()> {
     // SAFETY: all offsets in this function come from `table`.
@@ -40,7 +41,8 @@ pub fn memory(record: &mut OomKill, task: Address) -> Option<()> {
     Some(())
 }
 
-/// One resident-set counter. They are signed, and a lagging one can be below zero.
+/// One resident-set counter. They are signed, and one that lags can be below zero, which the kernel
+/// too reads as zero: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm.h#L2645-L2648>
 #[inline(always)]
 fn resident(mm: Address, index: u32) -> Option<u64> {
     // SAFETY: both offsets come from `table`.
@@ -51,7 +53,7 @@ fn resident(mm: Address, index: u32) -> Option<u64> {
     Some(if pages < 0 { 0 } else { pages as u64 })
 }
 
-/// Whether a thread of this process was marked before.
+/// Whether a thread of this process was marked before. <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L771-L773>
 #[inline(always)]
 pub fn is_marked(task: Address) -> Option<bool> {
     // SAFETY: both offsets come from `table`.

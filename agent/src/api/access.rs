@@ -1,4 +1,4 @@
-//! What the API server would let us do.
+//! What the API server allows this client to do.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{ApiError, Client, Endpoint};
 
-/// One thing to do. Empty texts stand for all.
+/// One action. Empty texts mean all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceAttributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`.
@@ -17,21 +17,21 @@ pub struct ResourceAttributes {
     pub resource: &'static str,
     /// `status`, or empty for the object itself.
     pub subresource: &'static str,
-    /// Empty for all namespaces, and for what has none.
+    /// Empty for all namespaces, and for cluster-scoped resources.
     pub namespace: &'static str,
-    /// Of one object.
+    /// Name of one object.
     pub name: String,
-    /// The one field, and its value, that a list or watch asks for.
+    /// The field selector of a list or watch: its field and value.
     pub field: Option<(&'static str, String)>,
 }
 
-/// Whether the server would let us. Changes nothing there.
+/// Whether the server allows the action. Changes nothing there.
 ///
 /// # Errors
 ///
-/// As the server says, or where an answer is no `SelfSubjectAccessReview`.
+/// The server's error, or an answer that is not a `SelfSubjectAccessReview`.
 pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<bool, ApiError> {
-    let mut asked = json!({
+    let mut attributes = json!({
         "verb": access.verb,
         "group": access.group,
         "version": "v1",
@@ -40,28 +40,28 @@ pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<boo
         "namespace": access.namespace,
         "name": access.name,
     });
-    // A node's identity may list and watch only what is its own, and the authorizer looks at the
-    // selector from 1.31 on; older ones leave the field out.
-    if let (Some((key, value)), Some(asked)) = (&access.field, asked.as_object_mut()) {
+    // A node's identity may list and watch only its own objects, and the authorizer reads the
+    // selector from 1.31 on; older servers ignore the field.
+    if let (Some((key, value)), Some(attributes)) = (&access.field, attributes.as_object_mut()) {
         let requirement = json!({ "key": key, "operator": "In", "values": [value] });
         let selector = json!({ "requirements": [requirement] });
-        asked.insert("fieldSelector".to_owned(), selector);
+        attributes.insert("fieldSelector".to_owned(), selector);
     }
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": { "resourceAttributes": asked },
+        "spec": { "resourceAttributes": attributes },
     });
     let answer = client.create(&Endpoint::access_review(), &review).await?;
     let allowed = answer.pointer("/status/allowed").and_then(Value::as_bool);
     Ok(allowed.unwrap_or(false))
 }
 
-/// The server's version, such as `v1.33.0`; `None` where it does not say.
+/// The server's version, such as `v1.33.0`; `None` if it has none.
 ///
 /// # Errors
 ///
-/// As the server says.
+/// The server's error.
 pub async fn version(client: &Client) -> Result<Option<String>, ApiError> {
     let answer = client.get(&Endpoint::version()).await?;
     let version = answer.get("gitVersion").and_then(Value::as_str);

@@ -1,7 +1,7 @@
-//! Delays between tries, as values: who waits is somebody else.
+//! Delays between attempts, as values: the caller waits.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::time::Duration;
@@ -15,14 +15,15 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Between tries to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
+    /// Between attempts to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
     pub const REGISTRATION: Self = Self::new(Duration::from_millis(100), Duration::from_secs(7));
-    /// Between tries to watch: 0.8, 1.6, … 25.6, then 30 s, as other clients wait.
+    /// Between attempts to watch: 0.8, 1.6, … 25.6, then 30 s, as in other clients.
     pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));
-    /// Between tries to read or create the lease: 200, 400, … 6400, then 7000 ms, as in a kubelet.
+    /// Between attempts to read or create the lease: 200, 400, … 6400, then 7000 ms, as in a
+    /// kubelet.
     pub const LEASE: Self = Self::new(Duration::from_millis(200), Duration::from_secs(7));
 
-    /// Starts at `first` and never passes `cap`.
+    /// Starts at `first` and never exceeds `cap`.
     #[must_use]
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self {
@@ -32,7 +33,7 @@ impl Backoff {
         }
     }
 
-    /// The delay before the coming try.
+    /// The delay before the next attempt.
     pub fn advance(&mut self) -> Duration {
         let delay = self.next.min(self.cap);
         self.next = delay.saturating_mul(2);
@@ -45,15 +46,17 @@ impl Backoff {
     }
 }
 
-/// Where randomness comes from: xorshift, since spreading requests in time needs no secrecy.
+/// A source of randomness: xorshift, because spreading requests in time needs no secrecy.
 #[derive(Debug, Clone)]
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// A sequence of its own for each seed, near ones included. Seed 0 gives [`Jitter::NONE`].
+    /// A separate sequence for each seed, even for similar ones. Seed 0 results in
+    /// [`Jitter::NONE`].
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
-        // The golden ratio, odd: no two seeds meet, and the upper bits are in use from the start.
+        // The golden ratio, odd: different seeds stay different, and the upper bits are used at
+        // once.
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
@@ -65,19 +68,19 @@ impl Jitter {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // The upper half is the better one, and fits a float without loss.
+        // The upper half has better quality, and fits a float without loss.
         f64::from(u32::try_from(self.0 >> 32).unwrap_or(0)) / 4_294_967_296.0
     }
 
-    /// A sequence of its own, for somebody else.
+    /// A separate sequence, for another user.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         self.fraction();
-        // Odd, as in `seeded`, so that nothing but 0 becomes 0.
+        // Odd, as in `seeded`, so that only 0 becomes 0.
         Self(self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// `period`, made longer by up to `share` of it; at most the longest duration.
+    /// `period`, extended by up to `share` of it, limited to the longest duration.
     pub fn stretch(&mut self, period: Duration, share: f64) -> Duration {
         period.saturating_add(multiplied(period, share * self.fraction()))
     }
@@ -88,9 +91,9 @@ impl Jitter {
     }
 }
 
-/// `period` times `factor`. The one place that multiplies a duration by a fraction, since
-/// `Duration::mul_f64` panics if the product does not fit: here that is the longest duration, and
-/// a factor below zero or without a value gives none.
+/// `period` times `factor`. The only place that multiplies a duration by a fraction, because
+/// `Duration::mul_f64` panics if the product does not fit: here the result is the longest duration
+/// then, and a negative or invalid factor results in zero.
 fn multiplied(period: Duration, factor: f64) -> Duration {
     let seconds = period.as_secs_f64() * factor;
     Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 {

@@ -1,12 +1,11 @@
-//! Bodies of answers: the one place that reads what the API server sends. Each has a limit, and
-//! whoever reads one has a deadline.
+//! Bodies of answers: the only place that reads what the API server sends. Each has a limit, and
+//! every reader has a deadline.
 //!
-//! The agent has 64 MiB where the chart runs it. At the same time it reads at most 32 pods, two
-//! watches and five other objects: 30 MiB, if the server fills all of them. They are parsed one at a
-//! time.
+//! The chart limits the agent to 64 MiB. At the same time it reads at most 32 pods, two watches and
+//! five other objects: 30 MiB, if the server fills all of them. They are parsed one at a time.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::io;
@@ -20,64 +19,64 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
-/// What an answer may take.
+/// The limit of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
     /// Bytes of the body.
     pub(super) bytes: usize,
-    /// Bytes of memory once it is parsed: JSON of two bytes can become a value of 600.
+    /// Bytes of memory after parsing: JSON of two bytes can become a value of 600.
     pub(super) parsed: usize,
 }
 
 impl Limit {
-    /// One object, in an answer or in a line of a watch. etcd takes 1.5 MiB, in which a Node or a
-    /// pod is stored more densely than as JSON; those of living clusters are below 100 KiB.
+    /// One object, in an answer or in a line of a watch. etcd accepts 1.5 MiB, in which a Node or a
+    /// pod is stored more compactly than as JSON; real ones are below 100 KiB.
     pub(super) const OBJECT: Self = Self {
         bytes: 2 << 20,
         parsed: 6 << 20,
     };
-    /// A pod of which the names of containers are wanted; without an answer their ids are used.
+    /// A pod, to read the names of its containers; without an answer their ids are used.
     pub(super) const POD: Self = Self {
         bytes: 512 << 10,
         parsed: 3 << 20,
     };
-    /// One page of a list, which only commands ask for.
+    /// One page of a list, which only commands request.
     pub(super) const PAGE: Self = Self {
         bytes: 8 << 20,
         parsed: 64 << 20,
     };
-    /// An error: a `Status`, or a page of a proxy, of which the first line is logged. What is
-    /// beyond is not read.
+    /// An error: a `Status`, or a page of a proxy, whose first line is logged. The rest is not
+    /// read.
     pub(super) const REFUSAL: Self = Self {
         bytes: 64 << 10,
         parsed: 1 << 20,
     };
 }
 
-/// How long one line of a watch may be on its way: 2 MiB at 70 KiB a second. A watch without any
-/// bytes is idle, which is no fault.
+/// Timeout of one line of a watch: 2 MiB at 70 KiB a second. A watch without any bytes is idle,
+/// which is not an error.
 const LINE_TIME: Duration = Duration::from_secs(30);
 
-/// Why a body is not read to its end.
+/// Why a body is not read completely.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    /// It is over its limit.
+    /// It exceeds its limit.
     #[error("more than {limit} bytes")]
     TooLarge {
-        /// In bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A line was begun and not finished in time.
-    #[error("a line took longer than {LINE_TIME:?}")]
+    /// A line was started and not finished in time.
+    #[error("a line took longer than {}s", LINE_TIME.as_secs())]
     TooSlow,
-    /// The connection, or the stream on it, broke.
+    /// The connection or its stream broke.
     #[error("the stream broke")]
     Broken(#[source] BoxError),
 }
 
 impl BodyError {
-    /// Whether the stream just ended, without the formal end of a body: proxies that cut a watch
-    /// after their time limit do so.
+    /// Whether the stream ended without the formal end of a body: proxies that cut a watch after
+    /// their time limit do so.
     pub(super) fn is_end_of_stream(&self) -> bool {
         let Self::Broken(source) = self else {
             return false;
@@ -97,7 +96,7 @@ impl BodyError {
     }
 }
 
-/// All of a body, or an error if that is over `limit`.
+/// The whole body, or an error if it exceeds `limit`.
 pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     let limit = limit.bytes;
     let (bytes, rest) = read(body, limit).await?;
@@ -107,12 +106,12 @@ pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError
     }
 }
 
-/// The start of a body: what is beyond `limit` is not read.
+/// The start of a body: bytes beyond `limit` are not read.
 pub(super) async fn start(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     Ok(read(body, limit.bytes).await?.0)
 }
 
-/// What is left of a body.
+/// The remainder of a body.
 enum Rest {
     None,
     Unread,
@@ -134,7 +133,7 @@ async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, Rest), BodyError
 async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|err| BodyError::Broken(err.into()))?;
-        // The other kind is trailers, which say nothing to us.
+        // The other kind of frame is trailers, which are ignored.
         if let Ok(data) = frame.into_data()
             && !data.is_empty()
         {
@@ -148,9 +147,9 @@ async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
 pub(super) struct Lines {
     body: Body,
     limit: usize,
-    /// Received, and not yet divided into lines.
+    /// Received, and not divided into lines yet.
     received: Bytes,
-    /// As much of a line as has been received.
+    /// The received part of a line.
     line: Vec<u8>,
     /// When its first byte was received.
     begun: Option<Instant>,
@@ -167,7 +166,7 @@ impl Lines {
         }
     }
 
-    /// The next line without its end; `None` at the end of the body, where a line that was begun is
+    /// The next line without its end; `None` at the end of the body, where an incomplete line is
     /// dropped. Can be cancelled without loss.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
         loop {
@@ -200,7 +199,7 @@ impl Lines {
     }
 }
 
-/// JSON from the server, unless it would take too much memory.
+/// JSON from the server, unless it needs too much memory.
 pub(super) fn parse(bytes: &[u8], limit: Limit) -> Result<Value, serde_json::Error> {
     if limit.parsed < parsed_size(bytes) {
         let why = format!("it takes more than {} bytes of memory", limit.parsed);
@@ -209,7 +208,7 @@ pub(super) fn parse(bytes: &[u8], limit: Limit) -> Result<Value, serde_json::Err
     serde_json::from_slice(bytes)
 }
 
-/// At most so much memory the values take: an estimate from above, by the characters that begin or
+/// An upper limit of the memory that the values need, estimated from the characters that start or
 /// separate them. A map allocates room for eleven members at once.
 fn parsed_size(bytes: &[u8]) -> usize {
     const MAP: usize = 640;
@@ -255,7 +254,7 @@ mod tests {
         parsed: 1 << 20,
     };
 
-    /// Parts of a body, and after how many seconds each is sent. One at 9999 never is.
+    /// Parts of a body, and the delay in seconds before each. One at 9999 is never sent.
     type Parts = &'static [(u64, &'static str)];
 
     const NEVER: u64 = 9999;
@@ -276,7 +275,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_read_up_to_its_limit() {
-        //  parts, all of it, its start
+        // parts, the whole body, its start
         let rows: [(Parts, Option<&str>, &str); 4] = [
             (&[], Some(""), ""),
             (&[(0, "1234"), (5, "5678")], Some("12345678"), "12345678"),
@@ -295,8 +294,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_is_divided_into_lines_each_with_a_limit_and_a_deadline() {
-        //  parts, lines, how it ends
+    async fn a_stream_is_divided_into_lines_with_a_limit_and_a_deadline() {
+        // parts, lines, how it ends
         let rows: [(&str, Parts, &[&str], &str); 7] = [
             ("nothing", &[], &[], "end"),
             (
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_would_take_much_memory_is_not_parsed() {
+    fn json_that_needs_too_much_memory_is_not_parsed() {
         let maps = format!("[{}null]", r#"{"":0},"#.repeat(10_000));
         let numbers = format!("[{}0]", "0,".repeat(200_000));
         let text = format!("[{:?}]", "{[,:\\\"".repeat(200_000));

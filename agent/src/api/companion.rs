@@ -1,8 +1,8 @@
-//! Our own conditions on a Node that somebody else keeps: what says them, and what takes them away.
+//! nodepulse's conditions on a Node that a kubelet maintains: writing and removing them.
 //!
-//! Every patch holds each condition whole and nothing else, in no order: what others write at the
-//! same time keeps its bytes and its order, and what somebody changed of ours is put right. The
-//! server puts new ones in front, so `Ready` stays the last.
+//! Every patch contains each condition completely and nothing else, in no order: what others write
+//! at the same time stays unchanged and in its order, and a change to nodepulse's conditions is
+//! corrected. The server inserts new ones first, so `Ready` stays the last.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use super::{ApiError, Client, Endpoint};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{NodeStatus, Taint};
 
-/// What was taken off a Node.
+/// What was removed from a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Removed {
     /// Conditions.
@@ -23,14 +23,15 @@ pub struct Removed {
     pub taints: usize,
 }
 
-/// Takes conditions of these types off the Node `name`, and all taints of ours: those with a
-/// default key, and those of `configured` by key and effect. Never the Node itself, nor a Lease.
+/// Removes conditions of these types from the Node `name`, and all of nodepulse's taints: those
+/// with a default key, and those of `configured` by key and effect. Never removes the Node or a
+/// Lease.
 ///
 /// A Node that has none of them is only read, so this can be repeated.
 ///
 /// # Errors
 ///
-/// As the server says; 404 where there is no such Node. What was removed before stays so.
+/// The server's error; 404 if there is no such Node. What was removed before stays removed.
 pub async fn remove(
     client: &Client,
     name: &str,
@@ -41,12 +42,12 @@ pub async fn remove(
     remove_from(client, name, node, types, configured).await
 }
 
-/// As [`remove`], from a Node that was read: without a request where there is nothing of ours on it,
-/// and read again only where its taints were changed in between.
+/// Like [`remove`], for a Node that was already read: without a request if there is nothing to
+/// remove, and read again only if its taints have changed.
 ///
 /// # Errors
 ///
-/// As [`remove`].
+/// As for [`remove`].
 pub async fn remove_from(
     client: &Client,
     name: &str,
@@ -55,8 +56,8 @@ pub async fn remove_from(
     configured: &[Taint],
 ) -> Result<Removed, ApiError> {
     let deletions: Vec<Value> = stored(&node)
-        .filter(|(own, _)| types.contains(own))
-        .map(|(own, _)| deletion(own))
+        .filter(|(condition, _)| types.contains(condition))
+        .map(|(condition, _)| deletion(condition))
         .collect();
     let conditions = deletions.len();
     if conditions > 0 {
@@ -74,8 +75,8 @@ pub async fn remove_from(
     Ok(Removed { conditions, taints })
 }
 
-/// The patch that makes what is stored say `status`, and whether it says more than that we are
-/// alive. A condition of ours that `status` lacks is deleted where it is stored.
+/// The patch from the stored conditions to `status`, and whether it changes more than heartbeat
+/// times. A stored condition that `status` does not contain is deleted.
 pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
     let mut changed = false;
     let mut list: Vec<Value> = Vec::new();
@@ -88,16 +89,21 @@ pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
             .any(|(key, value)| before.and_then(|before| before.get(key)) != Some(value));
         list.push(Value::Object(fields));
     }
-    let wanted = |own: NodepulseCondition| status.conditions.iter().any(|c| c.type_ == own.type_());
-    let gone = stored(read).filter(|(own, _)| !wanted(*own));
-    let deletions: Vec<Value> = gone.map(|(own, _)| deletion(own)).collect();
+    let wanted = |condition: NodepulseCondition| {
+        status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == condition.type_())
+    };
+    let gone = stored(read).filter(|(condition, _)| !wanted(*condition));
+    let deletions: Vec<Value> = gone.map(|(condition, _)| deletion(condition)).collect();
     changed |= !deletions.is_empty();
     list.extend(deletions);
     (in_status(list), changed)
 }
 
-/// As much of a Node as companion mode looks at: the rest is of others, and may be large.
-pub(super) fn ours(node: &Value) -> Value {
+/// The part of a Node that companion mode needs: the rest may be large.
+pub(super) fn reduced(node: &Value) -> Value {
     let of = |pointer: &str| node.pointer(pointer).cloned().unwrap_or(Value::Null);
     let conditions: Vec<Value> = stored(node).map(|(_, entry)| entry.clone()).collect();
     json!({
@@ -119,7 +125,7 @@ fn is_of_type(entry: &Value, type_: &str) -> bool {
     entry.get("type").and_then(Value::as_str) == Some(type_)
 }
 
-/// Conditions of ours, as stored.
+/// nodepulse's stored conditions.
 fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     conditions(node).filter_map(|entry| {
         let type_ = entry.get("type")?.as_str()?;
@@ -127,8 +133,8 @@ fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     })
 }
 
-fn deletion(own: NodepulseCondition) -> Value {
-    json!({ "type": own.type_(), "$patch": "delete" })
+fn deletion(condition: NodepulseCondition) -> Value {
+    json!({ "type": condition.type_(), "$patch": "delete" })
 }
 
 fn in_status(conditions: Vec<Value>) -> Value {
@@ -162,16 +168,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_ours_is_removed_and_then_there_is_nothing_to_do() {
+    async fn nodepulses_conditions_and_taints_are_removed_once() {
         let ready = json!({ "type": "Ready", "status": "True" });
         let low = json!({ "type": "MemoryLow", "status": "True" });
         let slow = json!({ "type": "DiskIOPressure", "status": "False" });
-        let theirs = json!({ "key": "dedicated", "value": "db", "effect": "NoExecute" });
+        let other = json!({ "key": "dedicated", "value": "db", "effect": "NoExecute" });
         let default = json!({ "key": "nodepulse.dev/memory-low", "effect": "NoExecute" });
         let named = json!({ "key": "example.com/slow", "effect": "NoSchedule" });
         let other_effect = json!({ "key": "example.com/slow", "effect": "NoExecute" });
-        let all = json!([theirs, default, named, other_effect]);
-        let kept = json!([theirs, other_effect]);
+        let all = json!([other, default, named, other_effect]);
+        let kept = json!([other, other_effect]);
         let server = server([
             node("1", &json!([low, ready, slow]), &all),
             node("2", &json!([ready]), &all),
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_types_that_are_asked_for_go_and_a_missing_node_is_an_error() {
+    async fn only_the_given_types_are_removed_and_a_missing_node_is_an_error() {
         let both = json!([{ "type": "MemoryLow" }, { "type": "PIDsLow" }]);
         let low = json!([{ "type": "MemoryLow" }]);
         let server = Scripted::new([
@@ -228,11 +234,11 @@ mod tests {
         assert_eq!(none.unwrap_err().refusal(), Some(Refusal::NotFound));
     }
 
-    /// What it is called, what is done to the stored Node, and whether that makes a change.
+    /// Name, change to the stored Node, and whether it results in a change.
     type Row<'a> = (&'a str, &'a dyn Fn(&mut Value), bool);
 
     #[test]
-    fn a_patch_says_each_condition_whole_and_nothing_else() {
+    fn a_patch_contains_each_condition_completely_and_nothing_else() {
         let status = |seconds| NodeStatus {
             conditions: vec![
                 condition("MemoryLow", Status::True, seconds),
@@ -249,7 +255,7 @@ mod tests {
         let rows: [Row<'_>; 6] = [
             ("as stored", &|_| {}, false),
             (
-                "among others'",
+                "among those of others",
                 &|node| {
                     let list = node["status"]["conditions"].as_array_mut().unwrap();
                     list.insert(0, json!({ "type": "Ready", "status": "True" }));
@@ -269,7 +275,7 @@ mod tests {
                 true,
             ),
             (
-                "a status that is none",
+                "an invalid status",
                 &|node| node["status"]["conditions"][0]["status"] = json!("true"),
                 true,
             ),
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_not_wanted_any_more_is_deleted_once() {
+    fn a_condition_that_is_no_longer_configured_is_deleted_once() {
         let status = NodeStatus {
             conditions: vec![condition("MemoryLow", Status::False, 0)],
             ..NodeStatus::default()
@@ -314,11 +320,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_node_is_ours_and_what_taints_need() {
+    fn a_node_is_reduced_to_nodepulses_conditions_and_what_taints_need() {
         let taints = json!([{ "key": "dedicated", "effect": "NoSchedule" }]);
         let low = json!({ "type": "MemoryLow", "status": "True" });
         let all = json!([{ "type": "Ready" }, low]);
-        let kept = ours(&node("7", &all, &taints));
+        let kept = reduced(&node("7", &all, &taints));
         let expected = json!({
             "metadata": { "uid": "u", "resourceVersion": "7" },
             "spec": { "taints": taints },

@@ -1,6 +1,6 @@
-//! Our types ↔ API objects; the only place that knows both.
+//! Conversion between nodepulse's types and API objects; the only place that knows both.
 //!
-//! API objects stay JSON values: what we do not know of them must survive a round trip.
+//! API objects stay JSON values: unknown fields must survive a round trip.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
     node
 }
 
-/// A status as it would stand in a Node that has nothing yet.
+/// A status as in a Node that has nothing else.
 #[must_use]
 pub fn status_value(status: &NodeStatus) -> Value {
     let mut value = Map::new();
@@ -53,7 +53,7 @@ pub fn status_value(status: &NodeStatus) -> Value {
     Value::Object(value)
 }
 
-/// `stored` with our parts applied. What is not ours stays as it is.
+/// `stored` with nodepulse's parts applied. Everything else is unchanged.
 #[must_use]
 pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     let mut node = stored.clone();
@@ -70,7 +70,7 @@ pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     node
 }
 
-/// What deciding needs of a Node. Parts that are missing or malformed count as absent.
+/// The parts of a Node that decisions depend on. Missing or malformed parts count as absent.
 #[must_use]
 pub fn stored_node(node: &Value) -> StoredNode {
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
@@ -87,9 +87,9 @@ pub fn stored_node(node: &Value) -> StoredNode {
     }
 }
 
-/// Updates the conditions of ours in place and appends new ones in their order.
-pub fn apply_conditions(stored: &mut Map<String, Value>, ours: &[Condition]) {
-    if ours.is_empty() {
+/// Updates nodepulse's conditions in place and appends new ones in their order.
+pub fn apply_conditions(stored: &mut Map<String, Value>, conditions: &[Condition]) {
+    if conditions.is_empty() {
         return;
     }
     let list = stored.entry("conditions").or_insert(Value::Null);
@@ -97,7 +97,7 @@ pub fn apply_conditions(stored: &mut Map<String, Value>, ours: &[Condition]) {
         *list = Value::Array(Vec::new());
     }
     let Value::Array(list) = list else { return };
-    for condition in ours {
+    for condition in conditions {
         let type_ = Some(condition.type_.as_str());
         let found = list
             .iter_mut()
@@ -109,18 +109,18 @@ pub fn apply_conditions(stored: &mut Map<String, Value>, ours: &[Condition]) {
     }
 }
 
-/// Sets each quantity whose value differs. An equal one keeps the server's spelling, so that
-/// `1048576Ki` against `1Gi` is no change.
+/// Sets each quantity whose value differs. An equal one keeps the server's format, so that
+/// `1048576Ki` against `1Gi` is not a change.
 pub(super) fn apply_quantities(
     stored: &mut Map<String, Value>,
     key: &str,
-    ours: &BTreeMap<String, Quantity>,
+    conditions: &BTreeMap<String, Quantity>,
 ) {
-    if ours.is_empty() {
+    if conditions.is_empty() {
         return;
     }
     let stored = entry_object(stored, key);
-    for (name, quantity) in ours {
+    for (name, quantity) in conditions {
         let same = stored
             .get(name)
             .and_then(Value::as_str)
@@ -132,26 +132,26 @@ pub(super) fn apply_quantities(
     }
 }
 
-/// `2026-01-31T12:00:00Z`: RFC 3339 in whole seconds, as `metav1.Time` is written.
+/// `2026-01-31T12:00:00Z`: RFC 3339 in whole seconds, as in `metav1.Time`.
 #[must_use]
 pub fn time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `2026-01-31T12:00:00.000000Z`: always six digits, as `metav1.MicroTime` is written.
+/// `2026-01-31T12:00:00.000000Z`: always six digits, as in `metav1.MicroTime`.
 #[must_use]
 pub fn micro_time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// A moment from the API; `None` where it is absent or malformed.
+/// A time from the API; `None` if it is absent or malformed.
 #[must_use]
 pub fn parse_time(value: Option<&Value>) -> Option<SystemTime> {
     let timestamp: Timestamp = value?.as_str()?.parse().ok()?;
     Some(timestamp.into())
 }
 
-/// The member `key` of an object, made an empty object where it is none.
+/// The member `key` of an object, replaced by an empty object if it is not one.
 pub(super) fn object<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     object_at(value, [key])
 }
@@ -169,7 +169,7 @@ fn entry_object<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<S
     as_object(map.entry(key).or_insert(Value::Null))
 }
 
-/// The one place that turns "not an object" into an empty one.
+/// The only place that replaces other values by an empty object.
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -193,7 +193,7 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
         stored.insert("daemonEndpoints".to_owned(), endpoints);
     }
     match &status.volumes_in_use {
-        // The server does not keep an empty list.
+        // The server stores no empty list.
         Some(volumes) if volumes.is_empty() => drop(stored.remove("volumesInUse")),
         Some(volumes) => drop(stored.insert("volumesInUse".to_owned(), json!(volumes))),
         None => {}
@@ -210,7 +210,7 @@ fn apply_node_info(stored: &mut Map<String, Value>, info: &NodeInfo) {
         ("osImage", &info.os_image),
         ("containerRuntimeVersion", &info.container_runtime_version),
         ("kubeletVersion", &info.kubelet_version),
-        // Nobody here knows of a kube-proxy; kubelets clear what older ones wrote.
+        // There is no information about a kube-proxy; kubelets clear what older ones wrote.
         ("kubeProxyVersion", ""),
         ("operatingSystem", &info.operating_system),
         ("architecture", &info.architecture),
@@ -240,7 +240,7 @@ pub(super) fn taint(taint: &Taint) -> Value {
     }
 }
 
-/// All of a condition, in its API's keys.
+/// All fields of a condition, with the API's keys.
 pub(super) fn condition_fields(condition: &Condition) -> Map<String, Value> {
     [
         ("type", condition.type_.clone()),
@@ -258,7 +258,7 @@ pub(super) fn condition_fields(condition: &Condition) -> Map<String, Value> {
 fn stored_condition(entry: &Value) -> Option<Condition> {
     Some(Condition {
         type_: entry.get("type")?.as_str()?.to_owned(),
-        // The API lets any text through; whatever it is, it is neither True nor False.
+        // The API accepts any text; this one is neither True nor False.
         status: Status::parse(&text(entry, "/status")).unwrap_or(Status::Unknown),
         reason: text(entry, "/reason"),
         message: text(entry, "/message"),
@@ -280,13 +280,13 @@ fn quantities(map: Option<&Value>) -> BTreeMap<String, Quantity> {
         .collect()
 }
 
-/// The text at `pointer`; empty where there is none.
+/// The text at `pointer`; empty if there is none.
 pub(super) fn text(value: &Value, pointer: &str) -> String {
     let found = value.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_default().to_owned()
 }
 
-/// A clock that far off has no better spelling.
+/// A clock that is out of range cannot be represented better.
 fn timestamp(at: SystemTime) -> Timestamp {
     Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -352,7 +352,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_new_node_has_what_was_configured_and_no_key_for_what_was_not() {
+    fn a_new_node_contains_only_what_is_configured() {
         let mut registration = registration();
         let node = initial_node(&registration, &status(0));
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
@@ -403,11 +403,11 @@ pub(super) mod tests {
             node["status"]["nodeInfo"]["swap"],
             json!({ "capacity": 1024 })
         );
-        assert_eq!(node["status"].get("volumesInUse"), None, "none is no list");
+        assert_eq!(node["status"].get("volumesInUse"), None, "none: no list");
     }
 
     #[test]
-    fn what_is_not_ours_survives() {
+    fn fields_of_other_clients_stay_unchanged() {
         let mut stored = initial_node(&registration(), &status(0));
         stored["metadata"]["labels"] = json!({ "mine": "1", LABEL_OS: "plan9" });
         stored["status"]["capacity"] = json!({ "memory": "1048576Ki", "example.com/gpu": "2" });
@@ -431,7 +431,7 @@ pub(super) mod tests {
         assert_eq!(
             node["status"]["capacity"],
             json!({ "memory": "1048576Ki", "example.com/gpu": "2" }),
-            "the same number keeps its spelling"
+            "an equal quantity keeps its format"
         );
         assert_eq!(node["status"]["addresses"], stored["status"]["addresses"]);
         assert_eq!(node["status"]["volumesInUse"], json!(["v"]));
@@ -450,7 +450,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn deciding_sees_what_was_stored() {
+    fn a_stored_node_is_read_without_its_malformed_parts() {
         let mut node = initial_node(&registration(), &status(10));
         node["metadata"]["uid"] = json!("uid-1");
         let stored = stored_node(&node);

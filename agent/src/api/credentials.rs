@@ -1,7 +1,8 @@
-//! Who we are to the API server, and where it is: checked whole before the first request.
+//! The address of the API server and the credentials for it, checked completely before the first
+//! request.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -25,78 +26,78 @@ use files::{Inlined, TokenFile};
 use plugin::Issued;
 pub(super) use plugin::Running;
 
-/// How long the program that a kubeconfig names may take.
+/// Timeout of the program in a kubeconfig.
 pub(super) const PLUGIN_LIMIT: Duration = Duration::from_secs(10);
-/// What the kubelet says of the API server to every container.
+/// The variables with the address of the API server, which the kubelet sets in every container.
 const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
-/// What was issued for a limited time is renewed so long before its end.
+/// Credentials with an expiry are renewed this long before it.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// What a kubeconfig must hold, for error messages.
+/// The minimum content of a kubeconfig, for error messages.
 pub(super) const EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
     contexts: [{name: node, context: {cluster: c, user: u}}], \
     clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", \
     certificate-authority: /etc/kubernetes/pki/ca.crt}}], \
     users: [{name: u, user: {client-certificate: /path/to.crt, client-key: /path/to.key}}]}";
 
-/// Where credentials come from.
+/// The source of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'a> {
     /// A kubeconfig file.
     Kubeconfig(&'a Path),
-    /// The service account of the pod that we run in.
+    /// The service account of this pod.
     InCluster,
 }
 
-/// What connections are made of.
+/// What connections are created from.
 pub(super) struct Credentials {
     pub(super) config: kube::Config,
     connector: Connector,
     /// Whether a program issued them.
     pub(super) plugin: bool,
-    /// Equal for equal credentials: nobody keeps two copies of a key to compare them.
-    pub(super) print: u64,
-    /// Where the token is in a file.
+    /// Equal for equal credentials, so that no second copy of a key is kept for comparison.
+    pub(super) fingerprint: u64,
+    /// Set if the token is in a file.
     pub(super) bearer: Option<Bearer>,
     pub(super) renew_at: Option<Instant>,
 }
 
 impl Credentials {
-    /// One that never changes.
+    /// Credentials that never change.
     pub(super) const fn fixed(config: kube::Config, connector: Connector) -> Self {
         Self {
             config,
             connector,
             plugin: false,
-            print: 0,
+            fingerprint: 0,
             bearer: None,
             renew_at: None,
         }
     }
 
-    /// Whether both stand for the same credentials.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
-        self.print == other.print && self.bearer == other.bearer
+    /// Whether both are the same credentials.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint && self.bearer == other.bearer
     }
 
-    /// Opens nothing yet. Must be called in a runtime.
+    /// Opens no connection yet. Must be called in a runtime.
     pub(super) fn connect(&self) -> Result<kube::Client, ApiError> {
         transport::connect(&self.config, self.connector.clone(), self.bearer.clone())
     }
 
-    /// Whether they end soon, or have ended.
-    pub(super) fn is_ending(&self) -> bool {
+    /// Whether they expire soon, or have expired.
+    pub(super) fn is_expiring(&self) -> bool {
         self.renew_at.is_some_and(|at| at <= Instant::now())
     }
 }
 
-/// Reads credentials and puts them to use; runs the program that may issue them, within
+/// Reads credentials and prepares them; runs the program that issues them, if any, within
 /// [`PLUGIN_LIMIT`], and kills it if `running` is ended before. Blocks, and is done when first
 /// polled. Sends nothing.
 ///
 /// # Errors
 ///
-/// As [`read`], and what is wrong with certificates, keys and the program.
+/// As for [`read`], and errors of certificates, keys and the program.
 pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Credentials, ApiError> {
     let (mut config, token) = read(source).await?;
     let exec = config.auth_info.exec.take();
@@ -117,28 +118,28 @@ pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Cred
         what: "the token",
         source: source.into(),
     })?;
-    let print = print(&config);
+    let fingerprint = fingerprint(&config);
     Ok(Credentials {
         config,
         connector,
         plugin,
-        print,
+        fingerprint,
         bearer,
         renew_at,
     })
 }
 
-/// Why what a program has printed is no credential.
+/// Why the output of a program is not a credential.
 pub(super) fn parse_printed(printed: &[u8]) -> Result<(), String> {
     plugin::parse(printed).map(drop)
 }
 
-/// When to ask for new ones: a minute before the end, or a fifth of a short time.
+/// When to renew: a minute before the expiry, or after four fifths of a short time.
 fn renewal(issued: &Issued) -> Option<Instant> {
     let left = issued.ends?.duration_since(Clock::kernel().now().wall);
     let left = left.unwrap_or_default();
     let wait = left.saturating_sub(MARGIN.min(left.checked_div(5).unwrap_or_default()));
-    // An end beyond what the clock can count is none.
+    // An expiry that the clock cannot represent counts as none.
     Instant::now().checked_add(wait)
 }
 
@@ -153,35 +154,35 @@ fn auth_info(issued: Issued) -> Result<AuthInfo, ApiError> {
         set("token", json!(token));
     }
     if let Some((certificate, key)) = issued.identity {
-        // In base 64, as a kubeconfig has them.
+        // In base 64, as in a kubeconfig.
         let data = |pem: String| json!(ByteString(pem.into_bytes()));
         set("client-certificate-data", data(certificate));
         set("client-key-data", data(key));
     }
     serde_json::from_value(user).map_err(|source| ApiError::Setup {
-        what: "what users[].user.exec printed",
+        what: "the output of users[].user.exec",
         source: source.into(),
     })
 }
 
-/// Of all that is sent or checked, but a token that is in a file.
-fn print(config: &kube::Config) -> u64 {
+/// A hash of everything that is sent or checked, except a token in a file.
+fn fingerprint(config: &kube::Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     let user = &config.auth_info;
     config.cluster_url.to_string().hash(&mut hasher);
     config.root_cert.hash(&mut hasher);
-    // A user that cannot be written down has been read.
+    // A user that was read can be written.
     serde_json::to_string(user)
         .unwrap_or_default()
         .hash(&mut hasher);
     hasher.finish()
 }
 
-/// Reads credentials, and all files that they are in. Sends nothing, and runs nothing.
+/// Reads credentials and all files that contain them. Sends nothing, and runs nothing.
 ///
 /// # Errors
 ///
-/// [`ApiError::Kubeconfig`] and [`ApiError::InCluster`], with what is missing or malformed.
+/// [`ApiError::Kubeconfig`] and [`ApiError::InCluster`], with what is missing or invalid.
 async fn read(source: Source<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     match source {
         Source::Kubeconfig(path) => kubeconfig(path).await,
@@ -201,14 +202,14 @@ async fn in_cluster() -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|err| wrong(err.to_string()))?;
-    // A proxy of the environment is for what is outside.
+    // The proxy of the environment is for external addresses.
     config.proxy_url = None;
     Ok((config, token))
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "where the API server is within a pod is said by the kubelet alone"
+    reason = "within a pod only the kubelet provides the address of the API server"
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -223,7 +224,7 @@ async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), Ap
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|err| wrong(err.to_string()))?;
-    // `10.0.0.1:6443` alone is a valid URI too, and would fail at the first request.
+    // `10.0.0.1:6443` alone is a valid URI too, but would fail at the first request.
     if !matches!(config.cluster_url.scheme_str(), Some("https" | "http")) {
         let url = &config.cluster_url;
         return Err(wrong(format!(
@@ -231,23 +232,23 @@ async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), Ap
         )));
     }
     let user = &config.auth_info;
-    if let Some(why) = user.exec.as_ref().and_then(plugin::refused) {
+    if let Some(why) = user.exec.as_ref().and_then(plugin::problem) {
         return Err(wrong(why.to_owned()));
     }
     if user.auth_provider.is_some() {
-        let why = "users[].user.auth-provider is no more since Kubernetes 1.26: name the program \
+        let why = "users[].user.auth-provider was removed in Kubernetes 1.26: set the program \
                    in users[].user.exec";
         return Err(wrong(why.to_owned()));
     }
     if let Some(proxy) = &config.proxy_url {
         return Err(wrong(format!(
-            "a proxy ({proxy}) is set there or in HTTPS_PROXY, and proxies are not supported"
+            "a proxy ({proxy}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported"
         )));
     }
     Ok((config, token))
 }
 
-/// Parsers of YAML draw pictures over several lines.
+/// Errors of YAML parsers have several lines.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -275,7 +276,7 @@ users: [{name: u, user: {token: t}}]
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_cannot_work_is_refused_by_name_with_an_example() {
+    async fn an_unusable_kubeconfig_is_rejected_by_name_with_an_example() {
         let rows = [
             (
                 "malformed",
@@ -313,7 +314,7 @@ users: [{name: u, user: {token: t}}]
                 "users[].user.exec",
             ),
             (
-                "nobody-there",
+                "interactive",
                 GOOD.replace(
                     "token: t",
                     "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}",
@@ -343,7 +344,7 @@ users: [{name: u, user: {token: t}}]
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_can_work_is_read() {
+    async fn a_usable_kubeconfig_is_read() {
         let config = load_text("good", GOOD).await.unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
         let connector = crate::api::transport::tcp_tls(&config).unwrap();

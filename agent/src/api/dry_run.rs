@@ -1,5 +1,5 @@
-//! What would be written, for `run --dry-run`: told instead of sent, and taken as done, so that what
-//! comes after it is what would come after it.
+//! Simulated writes for `run --dry-run`: logged instead of sent, and regarded as successful, so
+//! that the following requests are the real ones.
 
 #![forbid(unsafe_code)]
 
@@ -13,52 +13,52 @@ use serde_json::{Map, Value, json};
 use super::convert::text;
 use super::{ApiError, Call, Client, Endpoint, Payload, Refusal};
 
-/// `resource` of an Event's place.
+/// `resource` of an Event's endpoint.
 const EVENTS: &str = "events";
 
-/// Takes method, path and body of a request that is not sent.
+/// Receives method, path and body of a request that is not sent.
 pub type RequestLog = Box<dyn Fn(&str, &str, &[u8]) + Send + Sync>;
 
 /// Whether there is a cluster to read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadSource {
-    /// What was not written here is read there.
+    /// Objects that were not written here are read from the cluster.
     Cluster,
-    /// The Node is there and empty, and there is nothing else.
-    Nowhere,
+    /// The Node exists and is empty; nothing else exists.
+    None,
 }
 
-/// In place of the API server's memory.
+/// Replaces the storage of the API server.
 pub(super) struct DryRun {
     reads: ReadSource,
-    tell: RequestLog,
-    /// Nodes and Leases that were written, by path. The tasks that write share one client, and wait
-    /// for none of each other: hence the lock, held for a look-up.
+    log: RequestLog,
+    /// Written Nodes and Leases, by path. The tasks that write share one client without waiting for
+    /// each other: hence the lock, which is held for a look-up.
     written: Mutex<BTreeMap<String, Value>>,
 }
 
 impl fmt::Debug for DryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paper").finish_non_exhaustive()
+        f.debug_struct("DryRun").finish_non_exhaustive()
     }
 }
 
 impl DryRun {
-    pub(super) const fn new(reads: ReadSource, tell: RequestLog) -> Self {
+    pub(super) const fn new(reads: ReadSource, log: RequestLog) -> Self {
         Self {
             reads,
-            tell,
+            log,
             written: Mutex::new(BTreeMap::new()),
         }
     }
 
-    /// Answers as the server would, as far as we know of it. A write is told and not sent; what
-    /// `client` reads it reads of the server, where there is one.
+    /// Answers as the server would, as far as is known. A write is logged and not sent; a read by
+    /// `client` goes to the server, if there is one.
     pub(super) async fn answer(
         &self,
         client: &Client,
         method: Method,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
         let body = match &payload {
@@ -67,25 +67,25 @@ impl DryRun {
             Payload::StrategicMerge(patch) => patch.to_vec(),
         };
         if method != Method::GET {
-            (self.tell)(method.as_str(), &place.path, &body);
+            (self.log)(method.as_str(), &endpoint.path, &body);
         }
         let creates = method == Method::POST;
-        let path = path_of_object(place, &payload, creates);
-        let there = match self.reads {
-            // What is asked for is there, and what is made is new.
-            ReadSource::Nowhere if creates => None,
-            ReadSource::Nowhere | ReadSource::Cluster => self.look(client, place, &path).await?,
+        let path = path_of_object(endpoint, &payload, creates);
+        let existing = match self.reads {
+            // A read finds the Node, and a created object is new.
+            ReadSource::None if creates => None,
+            ReadSource::None | ReadSource::Cluster => self.read(client, endpoint, &path).await?,
         };
-        let refused = |code, reason| refused(&method, place, code, reason);
-        match (payload, there) {
+        let refused = |code, reason| refused(&method, endpoint, code, reason);
+        match (payload, existing) {
             (Payload::Object(_), Some(_)) if creates => Err(refused(409, "AlreadyExists")),
             (Payload::Object(object), _) => Ok(self.store(&path, object.clone())),
-            // Nobody knows it any more, and it is answered as if somebody did.
-            (Payload::StrategicMerge(_), None) if place.resource == EVENTS => Ok(json!({})),
-            (Payload::StrategicMerge(change), Some(mut object)) => {
+            // The dry run does not store Events, so it answers as if this one existed.
+            (Payload::StrategicMerge(_), None) if endpoint.resource == EVENTS => Ok(json!({})),
+            (Payload::StrategicMerge(patch), Some(mut object)) => {
                 merge(
                     &mut object,
-                    serde_json::from_slice(change).unwrap_or_default(),
+                    serde_json::from_slice(patch).unwrap_or_default(),
                 );
                 Ok(self.store(&path, object))
             }
@@ -94,39 +94,38 @@ impl DryRun {
         }
     }
 
-    /// What is at `path`, here or there.
-    async fn look(
+    /// The object at `path`, written here or read from the server.
+    async fn read(
         &self,
         client: &Client,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         path: &str,
     ) -> Result<Option<Value>, ApiError> {
-        if let Some(object) = self.known(place, path) {
+        if let Some(object) = self.known(endpoint, path) {
             return Ok(Some(object));
         }
-        if self.reads == ReadSource::Nowhere || place.resource == EVENTS {
+        if self.reads == ReadSource::None || endpoint.resource == EVENTS {
             return Ok(None);
         }
-        let there = Endpoint {
+        let existing = Endpoint {
             path: path.to_owned(),
-            ..place.clone()
+            ..endpoint.clone()
         };
-        match client.send(Method::GET, &there, Payload::None).await {
+        match client.send(Method::GET, &existing, Payload::None).await {
             Err(err) if err.refusal() == Some(Refusal::NotFound) => Ok(None),
             read => read.map(Some),
         }
     }
 
-    /// The object at `path` as it was written here, or as it is where nothing can be read: a Node
-    /// that is asked for is there.
-    fn known(&self, place: &Endpoint, path: &str) -> Option<Value> {
+    /// The object at `path` as written here, or a simulated Node if nothing can be read.
+    fn known(&self, endpoint: &Endpoint, path: &str) -> Option<Value> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(object) = written.get(path) {
             return Some(object.clone());
         }
-        let name = place.path.strip_prefix("/api/v1/nodes/")?;
+        let name = endpoint.path.strip_prefix("/api/v1/nodes/")?;
         let name = name.trim_end_matches("/status");
-        (self.reads == ReadSource::Nowhere).then(|| {
+        (self.reads == ReadSource::None).then(|| {
             json!({
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -135,14 +134,14 @@ impl DryRun {
         })
     }
 
-    /// Keeps what a write would leave at `path`; gives it as stored.
+    /// Stores the result of a write at `path`; returns it as stored.
     fn store(&self, path: &str, mut object: Value) -> Value {
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             for (key, value) in [("uid", "not-created"), ("resourceVersion", "1")] {
                 metadata.entry(key).or_insert_with(|| json!(value));
             }
         }
-        // Of Events there may be any number, and nobody reads them back.
+        // There may be any number of Events, and they are never read back.
         if !path.contains("/events") {
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             written.insert(path.to_owned(), object.clone());
@@ -151,9 +150,9 @@ impl DryRun {
     }
 }
 
-/// Where the object is, or would be.
-fn path_of_object(place: &Endpoint, payload: &Payload<'_>, creates: bool) -> String {
-    let path = place.path.trim_end_matches("/status");
+/// The path of the object, which may not exist yet.
+fn path_of_object(endpoint: &Endpoint, payload: &Payload<'_>, creates: bool) -> String {
+    let path = endpoint.path.trim_end_matches("/status");
     match payload {
         Payload::Object(object) if creates => {
             format!("{path}/{}", text(object, "/metadata/name"))
@@ -162,16 +161,16 @@ fn path_of_object(place: &Endpoint, payload: &Payload<'_>, creates: bool) -> Str
     }
 }
 
-fn refused(method: &Method, place: &Endpoint, code: u16, reason: &str) -> ApiError {
+fn refused(method: &Method, endpoint: &Endpoint, code: u16, reason: &str) -> ApiError {
     let call = Call {
         verb: method.as_str().to_owned(),
-        object: place.object.clone(),
+        object: endpoint.object.clone(),
     };
-    let body = json!({ "reason": reason, "message": "as far as a dry run can tell" });
+    let body = json!({ "reason": reason, "message": "simulated by a dry run" });
     ApiError::refused(call, code, &HeaderMap::new(), body.to_string().as_bytes())
 }
 
-/// Applies a patch of ours: objects are merged by key, conditions by type, all other lists are whole.
+/// Applies a patch: objects are merged by key, conditions by type, all other lists are replaced.
 fn merge(into: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *into = patch;
@@ -207,12 +206,12 @@ fn merge_conditions(into: &mut Value, elements: Vec<Value>) {
         return;
     };
     for element in elements {
-        let place = list
+        let endpoint = list
             .iter()
             .position(|known| known.get("type") == element.get("type"));
         let deleted = element.get("$patch").is_some();
-        match place.and_then(|place| Some((place, list.get_mut(place)?))) {
-            Some((place, _)) if deleted => drop(list.remove(place)),
+        match endpoint.and_then(|endpoint| Some((endpoint, list.get_mut(endpoint)?))) {
+            Some((endpoint, _)) if deleted => drop(list.remove(endpoint)),
             Some((_, known)) => merge(known, element),
             None if deleted => {}
             None => list.push(element),
@@ -229,7 +228,7 @@ mod tests {
     use crate::node_status::{Address, Status};
 
     #[test]
-    fn a_patch_of_ours_leads_to_what_was_desired() {
+    fn a_patch_results_in_the_desired_object() {
         let mut stored = initial_node(&registration(), &status(0));
         stored["status"]["conditions"]
             .as_array_mut()
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_removed_goes_and_others_stay() {
+    fn a_deleted_condition_is_removed_and_others_stay() {
         let mut node = json!({ "conditions": [{ "type": "A" }, { "type": "B" }] });
         let patch = json!({ "conditions": [
             { "type": "A", "$patch": "delete" },

@@ -1,21 +1,21 @@
-//! Where objects live: what errors call them, and their paths.
+//! Objects and collections of the API: their names in errors, and their paths.
 
 #![forbid(unsafe_code)]
 
 use super::body::Limit;
 
-/// One object, or one collection to create in.
+/// One object, or one collection in which objects are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// For errors and log lines.
     pub(super) object: String,
-    /// For counting: the same for all objects of a kind.
+    /// For metrics: the same for all objects of a kind.
     pub(super) resource: &'static str,
     pub(super) path: String,
 }
 
 impl Endpoint {
-    /// What an answer may take.
+    /// The limit of an answer.
     pub(super) fn limit(&self) -> Limit {
         if self.path.contains("?limit=") {
             Limit::PAGE
@@ -26,7 +26,7 @@ impl Endpoint {
         }
     }
 
-    /// Where Nodes are created; `name` is the one to be.
+    /// The collection of Nodes, to create `name` in it.
     #[must_use]
     pub fn new_node(name: &str) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Endpoint {
         }
     }
 
-    /// Some of all Nodes: at most `limit`, from where `from`, an answer's `continue`, says.
+    /// A page of all Nodes: at most `limit`, after `from`, the `continue` of the previous answer.
     #[must_use]
     pub fn nodes(limit: u32, from: Option<&str>) -> Self {
         let from = from.map_or_else(String::new, |from| format!("&continue={}", encoded(from)));
@@ -47,7 +47,7 @@ impl Endpoint {
         }
     }
 
-    /// What the server is.
+    /// The server's version.
     #[must_use]
     pub fn version() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Endpoint {
         }
     }
 
-    /// Where questions about our own rights are asked.
+    /// The review of nodepulse's own permissions.
     #[must_use]
     pub fn access_review() -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Endpoint {
         }
     }
 
-    /// Where Leases of Nodes are created; `name` is the one to be.
+    /// The collection of node Leases, to create `name` in it.
     #[must_use]
     pub fn new_lease(name: &str) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Endpoint {
         }
     }
 
-    /// A pod of ours. Whatever the server has in memory will do.
+    /// A pod of this node. The server may answer from its cache.
     #[must_use]
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Endpoint {
         }
     }
 
-    /// Where Events are created; `name` is the one to be.
+    /// The collection of Events, to create `name` in it.
     #[must_use]
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Endpoint {
         }
     }
 
-    /// An Event that exists.
+    /// An existing Event.
     #[must_use]
     pub fn event(namespace: &str, name: &str) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Endpoint {
     }
 }
 
-/// Any text as the value of a query: all but letters and digits as `%xx`.
+/// Any text as the value of a query: everything but letters and digits as `%xx`.
 fn encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
@@ -147,7 +147,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// Where the Leases of Nodes are.
+/// The namespace of node Leases.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASES: &str = "/apis/coordination.k8s.io/v1";
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_list_goes_on_cannot_change_what_is_asked() {
+    fn a_continue_token_cannot_change_the_query() {
         let path = Endpoint::nodes(5, Some("a=b&c/é")).path;
         assert_eq!(path, "/api/v1/nodes?limit=5&continue=a%3Db%26c%2F%C3%A9");
         assert_eq!(Endpoint::nodes(5, None).path, "/api/v1/nodes?limit=5");

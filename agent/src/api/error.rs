@@ -1,7 +1,7 @@
-//! What can go wrong with the API server, and what to do about it.
+//! Errors of requests to the API server, and how to handle each of them.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;
@@ -14,13 +14,13 @@ use tower::BoxError;
 
 use super::body::{self, Limit};
 
-/// The longest part of a server's message that is kept: it ends in log lines.
+/// Maximum length of a server's message that is kept: it is logged.
 const MESSAGE_LIMIT: usize = 512;
 
-/// The longest wait that a server can ask for. Every caller waits less: at most a deadline.
+/// Maximum wait that a server can request. Every caller waits less: at most a deadline.
 const LONGEST_WAIT: u64 = 3600;
 
-/// One request, as errors and log lines name it.
+/// One request, as in errors and log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `GET`, `POST`, `PUT` or `PATCH`.
@@ -35,12 +35,12 @@ impl fmt::Display for Call {
     }
 }
 
-/// Why a request failed, or was never sent.
+/// Why a request failed, or was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The kubeconfig cannot be used.
     #[error(
-        "kubeconfig {path}: {why}; it must hold at least: {}",
+        "kubeconfig {path}: {why}; it must contain at least: {}",
         super::credentials::EXAMPLE
     )]
     Kubeconfig {
@@ -51,7 +51,7 @@ pub enum ApiError {
     },
     /// There is no usable service account in this container.
     #[error(
-        "in-cluster service account: {why}; run in a pod with automountServiceAccountToken, or give --kubeconfig"
+        "in-cluster service account: {why}; run in a pod with automountServiceAccountToken, or set --kubeconfig"
     )]
     InCluster {
         /// What is missing.
@@ -60,77 +60,77 @@ pub enum ApiError {
     /// Credentials were read, but cannot be put to use.
     #[error("cannot use {what}")]
     Setup {
-        /// The part at fault.
+        /// The affected part.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
-    /// No token could be had for this request.
+    /// No token is available for this request.
     #[error("{call}: not sent, no credentials")]
     Credentials {
         /// The request.
         call: Call,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
-    /// The server was silent. The connection has been given up.
-    #[error("{call}: no answer within {limit:?}")]
+    /// The server did not answer. The connection has been replaced.
+    #[error("{call}: no answer within {}s", .limit.as_secs_f64())]
     Deadline {
         /// The request.
         call: Call,
-        /// How long we waited.
+        /// The deadline.
         limit: Duration,
     },
-    /// No connection, or one that broke. It has been given up.
+    /// The connection could not be opened, or broke. It has been replaced.
     #[error("{call}: no answer, connection failed")]
     Unreachable {
         /// The request.
         call: Call,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
-    /// The body is over its limit, and was not read to its end.
+    /// The body exceeds its limit, and was not read completely.
     #[error("{call}: an answer of more than {limit} bytes")]
     TooLarge {
         /// The request.
         call: Call,
-        /// In bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The status says success and the body is no JSON.
-    #[error("{call}: {code} with a body that is no JSON object")]
+    /// The status is a success, but the body is not JSON.
+    #[error("{call}: {code} with a body that is not a JSON object")]
     Garbled {
         /// The request.
         call: Call,
         /// HTTP status.
         code: u16,
-        /// Where it stops being JSON.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// The server answered, and the answer is no.
-    #[error("{call}: {code} {refusal:?}: {message}")]
+    /// The server answered with an error.
+    #[error("{call}: {code} {refusal}: {message}")]
     Refused {
         /// The request.
         call: Call,
         /// HTTP status.
         code: u16,
-        /// What kind of no.
+        /// The kind of the error.
         refusal: Refusal,
-        /// The server's words, shortened.
+        /// The server's message, shortened.
         message: String,
-        /// When the server wants to be asked again: at least a second, at most an hour.
+        /// The wait that the server requested: at least a second, at most an hour.
         retry_after: Option<Duration>,
     },
-    /// Every try of one round failed; the next round comes by itself.
+    /// Every attempt of one round failed; the next round follows.
     #[error("{what} exceeds retry count of {tries}")]
     RetriesExceeded {
-        /// What was tried.
+        /// The action.
         what: &'static str,
-        /// How often.
+        /// The number of attempts.
         tries: u32,
         /// The last failure.
         #[source]
@@ -138,7 +138,7 @@ pub enum ApiError {
     },
 }
 
-/// The kinds of no, cut by what can be done about them.
+/// Error statuses, by how they can be handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// 401: the token or certificate is not accepted.
@@ -149,45 +149,45 @@ pub enum Refusal {
     NotFound,
     /// 409 for a create.
     AlreadyExists,
-    /// 409 for a write to an object that has changed meanwhile.
+    /// 409 for a write to an object that has changed.
     Conflict,
     /// 410: the resourceVersion is too old.
     Expired,
-    /// 422: the object breaks a rule of the API.
+    /// 422: the object violates a rule of the API.
     Invalid,
     /// 429.
     Throttled,
-    /// 503: whatever is asked now, nobody is there to do it.
+    /// 503: the service is unavailable.
     Unavailable,
     /// Any other 5xx.
     Server,
-    /// Any other status: the request itself is wrong, or something that is no API server answered.
+    /// Any other status: the request is wrong, or the sender is not an API server.
     Other,
 }
 
-/// What the caller should do next.
+/// What the caller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Try again after a backoff of our own.
+    /// Retry after the caller's backoff.
     Retry,
-    /// Try again no sooner than the server said.
+    /// Retry after this time at the earliest.
     RetryAfter(Duration),
-    /// Our copy is stale: read the object, then compute anew.
+    /// The object is outdated: read it, then compute again.
     Reread,
-    /// Trying again unchanged cannot help. Report and keep running.
+    /// An unchanged retry cannot help. Report the error and continue.
     GiveUp,
 }
 
 impl ApiError {
-    /// What the caller should do next; the one place that decides it.
+    /// What the caller has to do; decided only here.
     #[must_use]
     pub fn disposition(&self) -> Disposition {
         match self {
-            // What we were given to work with is wrong; an operator has to mend it.
+            // The input is wrong; an operator has to correct it.
             Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Setup { .. } => {
                 Disposition::GiveUp
             }
-            // A token file can be between two rotations, and what broke a connection can pass.
+            // A token file can be between two rotations, and a broken connection can recover.
             Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
@@ -202,7 +202,7 @@ impl ApiError {
         }
     }
 
-    /// What kind of no this is; `None` where the server did not answer.
+    /// The kind of error status; `None` if the server did not answer.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -219,8 +219,8 @@ impl ApiError {
         }
     }
 
-    /// Whether this says nothing of the request: any other would have fared alike, so there is no
-    /// use in counting tries.
+    /// Whether the error is independent of the request: any other request would have failed too, so
+    /// attempts need not be counted.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         match self {
@@ -243,7 +243,7 @@ impl ApiError {
         self
     }
 
-    /// From an answer that is no success.
+    /// From an answer with an error status.
     pub(super) fn refused(call: Call, code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
         let reason = status.pointer("/reason").and_then(Value::as_str);
@@ -260,6 +260,24 @@ impl ApiError {
             message: message_of(&status, body),
             retry_after: seconds.map(Duration::from_secs),
         }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Expired => "Expired",
+            Self::Invalid => "Invalid",
+            Self::Throttled => "Throttled",
+            Self::Unavailable => "Unavailable",
+            Self::Server => "Server",
+            Self::Other => "Other",
+        })
     }
 }
 
@@ -285,9 +303,9 @@ impl Refusal {
             (Self::Throttled | Self::Unavailable | Self::Server, Some(wait)) => {
                 Disposition::RetryAfter(wait)
             }
-            // Nothing in a 5xx says that the next one will fail as well. A missing object may only
-            // be late: the control plane can be restoring from a backup. After a 401 the
-            // credentials were read anew already, and may be renewed any time.
+            // After a 5xx the next request may succeed. A missing object may only be late: the
+            // control plane may be restored from a backup. After a 401 the credentials were read
+            // again already, and may be renewed at any time.
             (
                 Self::Throttled
                 | Self::Unavailable
@@ -296,16 +314,16 @@ impl Refusal {
                 | Self::Unauthorized,
                 Some(_) | None,
             ) => Disposition::Retry,
-            // Somebody wrote between our read and our write.
+            // Another client wrote between the read and the write.
             (Self::Conflict | Self::Expired | Self::AlreadyExists, _) => Disposition::Reread,
-            // Permissions do not mend themselves within a backoff, and neither does an object that
-            // the API's rules refuse.
+            // Neither a missing permission nor an object that violates the API's rules changes
+            // within a backoff.
             (Self::Forbidden | Self::Invalid | Self::Other, _) => Disposition::GiveUp,
         }
     }
 }
 
-/// What the body of a refusal says, in one line.
+/// The message in the body of an error status, in one line.
 pub(super) fn message(body: &[u8]) -> String {
     let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
     message_of(&status, body)
@@ -319,21 +337,21 @@ fn message_of(status: &Value, body: &[u8]) -> String {
 }
 
 /// Seconds in a `Retry-After` header, which may have more digits than any number type. A date is
-/// ignored: an API server sends none.
+/// ignored: API servers send none.
 fn header_seconds(text: &str) -> Option<u64> {
     let digits = text.trim();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Seconds in a `Status`. A number that is larger than its type is read as a float.
+/// Seconds in a `Status`. A number that exceeds its type is parsed as a float.
 fn body_seconds(value: &Value) -> Option<u64> {
     let is_large = value.as_f64().is_some_and(|seconds| seconds > 1e18);
     value.as_u64().or(is_large.then_some(u64::MAX))
 }
 
 /// One line of at most [`MESSAGE_LIMIT`] characters, without control characters and without those
-/// that begin a line or turn the direction of reading.
+/// that start a line or change the direction of text.
 fn printable(text: &str) -> String {
     let is_plain = |c: char| {
         !c.is_control()
@@ -361,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_says_what_to_do_next() {
+    fn each_status_has_a_disposition() {
         use Disposition::{GiveUp, Reread, Retry};
         let rows = [
             (400, "BadRequest", Refusal::Other, GiveUp),
@@ -410,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_the_server_asks_for_is_at_most_an_hour_and_zero_is_none() {
+    fn a_requested_wait_is_at_most_an_hour_and_zero_is_ignored() {
         //  header, body, seconds
         let rows = [
             ("0", "null", None),

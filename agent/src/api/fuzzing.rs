@@ -1,4 +1,4 @@
-//! What requests do with the bytes that they are answered with, for the fuzz targets.
+//! How requests handle the bytes of answers, for the fuzz targets.
 
 #![forbid(unsafe_code)]
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::node_status::{NodeStatus, StoredNode};
 
-/// What the program that a kubeconfig names has printed.
+/// Parses the output of a kubeconfig's program.
 ///
 /// # Errors
 ///
-/// Why that is no credential.
+/// Why it is not a credential.
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
     credentials::parse_printed(printed)
 }
@@ -32,12 +32,12 @@ pub fn watch_line(line: &[u8]) -> bool {
     event.is_some_and(|event| WatchEvent::of(event).is_ok())
 }
 
-/// An object: a Node, a Lease or a pod. `None` if it is no JSON.
+/// An object: a Node, a Lease or a pod. `None` if it is not JSON.
 #[must_use]
 pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let object = body::parse(bytes, Limit::OBJECT).ok()?;
     let status = NodeStatus::default();
-    let ours = companion::ours(&object);
+    let ours = companion::reduced(&object);
     drop(companion::status_patch(&ours, &status));
     drop(status_patch(&ours, &object));
     drop(holder::holder(&object, SystemTime::UNIX_EPOCH));
@@ -46,7 +46,7 @@ pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     Some(stored_node(&object))
 }
 
-/// An answer that is no success: the line that is logged of it, and the wait that it asks for.
+/// An answer with an error status: the line that is logged, and the wait that it requests.
 #[must_use]
 pub fn refusal(code: u16, retry_after: &[u8], body: &[u8]) -> (String, Option<Duration>) {
     let mut headers = HeaderMap::new();

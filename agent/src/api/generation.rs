@@ -21,13 +21,13 @@ use super::body::{self, BodyError, Limit};
 use super::presence::Presence;
 use super::tally::{RequestEnd, RequestTally};
 
-/// How long a watch may take to be answered. A server that has to fill its own memory first, after
-/// a restart, takes longer than for another request.
+/// Timeout of the answer to a watch. A server that fills its cache first, after a restart, takes
+/// longer than for other requests.
 const WATCH_LIMIT: Duration = Duration::from_secs(30);
-/// How long a request waits for the first answer on a new connection to somebody else's.
+/// How long a request waits for the first answer to another request on a new connection.
 pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 
-/// One connection and what is sent over it.
+/// One connection and its requests.
 #[derive(Clone)]
 pub struct Generation {
     number: u64,
@@ -36,15 +36,15 @@ pub struct Generation {
     counts: Arc<RequestCounts>,
 }
 
-/// What all generations count together.
+/// Counters that all generations share.
 #[derive(Debug, Default)]
 pub(super) struct RequestCounts {
     pub(super) tally: RequestTally,
     pub(super) presence: Presence,
 }
 
-/// Until the first answer, requests go one by one: the pool below learns only from a finished
-/// handshake that one connection can carry all of them.
+/// Until the first answer, requests are sent one at a time: only after a handshake does the pool
+/// know that one connection can carry all of them.
 struct Opening {
     answered: AtomicBool,
     turn: Semaphore,
@@ -58,14 +58,14 @@ impl Opening {
         })
     }
 
-    /// Waits for a turn. Not for long: one slow answer must not hold up a lease, and a connection
+    /// Waits for a turn, but not for long: one slow answer must not delay a lease, and a connection
     /// that is only slow to answer is in the pool by then.
     async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         if self.answered.load(Ordering::Relaxed) {
             return None;
         }
         let turn = tokio::time::timeout(TURN_LIMIT, self.turn.acquire()).await;
-        // Once somebody has an answer there is nothing left to take turns for.
+        // After the first answer no turns are needed.
         turn.ok()?
             .ok()
             .filter(|_| !self.answered.load(Ordering::Relaxed))
@@ -73,7 +73,7 @@ impl Opening {
 }
 
 impl Generation {
-    /// The first.
+    /// The first connection.
     pub(super) fn new(client: kube::Client) -> Self {
         Self {
             number: 0,
@@ -83,7 +83,7 @@ impl Generation {
         }
     }
 
-    /// The one after this.
+    /// The next connection.
     pub(super) fn next(&self, client: kube::Client) -> Self {
         Self {
             number: self.number.wrapping_add(1),
@@ -97,8 +97,8 @@ impl Generation {
         &self.counts
     }
 
-    /// Sends the request for a watch on `resource`. Gives what the server answers, whatever its
-    /// status; `None` if there is no answer.
+    /// Sends the request for a watch on `resource`. Returns the server's answer, whatever its
+    /// status; `None` without an answer.
     pub(super) async fn watch(
         &self,
         resource: &'static str,
@@ -120,14 +120,18 @@ impl Generation {
         match answered {
             Ok(Ok(response)) => Some(response),
             Ok(Err(Failure::Credentials(err) | Failure::Connection(err))) => {
-                debug!(resource, err = err.as_ref() as &dyn Error, "no watch");
+                debug!(
+                    resource,
+                    err = err.as_ref() as &dyn Error,
+                    "cannot open a watch"
+                );
                 None
             }
             Ok(Err(Failure::TooLarge(_))) | Err(_) => None,
         }
     }
 
-    /// Counts the connections that were given up.
+    /// The number of replaced connections.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -140,14 +144,14 @@ impl fmt::Debug for Generation {
     }
 }
 
-/// A body and how it is meant.
+/// A body and its meaning.
 pub(super) enum Payload<'a> {
     None,
     Object(&'a Value),
     StrategicMerge(&'a [u8]),
 }
 
-/// An answer, read whole.
+/// A complete answer.
 pub(super) struct Answer {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
@@ -158,7 +162,7 @@ pub(super) struct Answer {
 pub(super) enum Failure {
     Credentials(BoxError),
     Connection(BoxError),
-    /// The answer has more bytes than this.
+    /// The answer exceeds this many bytes.
     TooLarge(usize),
 }
 
@@ -222,7 +226,7 @@ impl Generation {
     async fn send(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Failure> {
         self.client.send(request).await.map_err(|err| match err {
             kube::Error::Auth(_) => Failure::Credentials(err.into()),
-            // Everything else that `send` gives comes from below HTTP.
+            // All other errors of `send` come from below HTTP.
             _ => Failure::Connection(err.into()),
         })
     }
@@ -230,12 +234,12 @@ impl Generation {
 
 pub(super) fn request(
     method: Method,
-    place: &Endpoint,
+    endpoint: &Endpoint,
     payload: &Payload<'_>,
 ) -> Result<http::Request<Body>, http::Error> {
     let builder = http::Request::builder()
         .method(method)
-        .uri(&place.path)
+        .uri(&endpoint.path)
         .header(ACCEPT, "application/json");
     match payload {
         Payload::None => builder.body(Body::empty()),

@@ -1,11 +1,11 @@
-//! Whether somebody else keeps our Node alive.
+//! Whether another client renews this Node's Lease.
 //!
-//! A kubelet and we hold a Lease under the same identity, the Node's name. Who really writes it
-//! stands in the server's bookkeeping: `metadata.managedFields` names the client that last wrote
-//! `spec.renewTime`, after the first word of its user agent.
+//! A kubelet and nodepulse hold the Lease under the same identity, the Node's name.
+//! `metadata.managedFields` identifies the writer: it contains the client that last wrote
+//! `spec.renewTime`, by the first word of its user agent.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;
@@ -16,21 +16,21 @@ use serde_json::Value;
 
 use super::{ApiError, Client, Endpoint, Refusal, transport};
 
-/// How long a Lease is good for that does not say so: the kubelet's default.
-const USUAL_DURATION: u64 = 40;
+/// Duration of a Lease that contains none: the kubelet's default.
+const DEFAULT_DURATION: u64 = 40;
 
-/// The longest that a Lease is good for, whatever it says: a node agent renews four times in that
-/// time, so one that has been silent for an hour is gone.
-const LONGEST_DURATION: u64 = 3600;
+/// Maximum duration of a Lease, whatever it contains: a node agent renews four times in that time,
+/// so one that has not renewed for an hour has ended.
+const MAX_DURATION: u64 = 3600;
 
-/// Who keeps a Lease alive.
+/// The client that renews a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// `spec.holderIdentity`.
     pub identity: String,
-    /// The client that last renewed it, where the server says.
+    /// The client that last renewed it, if the server reports it.
     pub manager: Option<String>,
-    /// How long ago that was.
+    /// Time since then.
     pub ago: Duration,
 }
 
@@ -46,13 +46,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Reads the Lease of `node`: whoever else has renewed it and could still be alive at `now`.
+/// Reads the Lease of `node`, and returns another client that renewed it and could still be alive
+/// at `now`.
 ///
-/// A Lease of our own that is still fresh is that of our last run.
+/// A valid Lease of nodepulse itself is that of its previous run.
 ///
 /// # Errors
 ///
-/// When the API server does not answer, or not with a Lease.
+/// If the API server does not answer, or not with a Lease.
 pub async fn find(
     client: &Client,
     node: &str,
@@ -65,19 +66,19 @@ pub async fn find(
     }
 }
 
-/// Whoever renewed `lease`; `None` where it has run out.
+/// The client that renewed `lease`; `None` if it has expired.
 pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<Holder> {
     let spec = lease.get("spec")?;
     let renewed: Timestamp = spec.get("renewTime")?.as_str()?.parse().ok()?;
     let seconds = spec.get("leaseDurationSeconds").and_then(Value::as_u64);
-    let seconds = seconds.unwrap_or(USUAL_DURATION).min(LONGEST_DURATION);
-    let good_for = Duration::from_secs(seconds);
-    // A time ahead of our clock was written just now by another one.
+    let seconds = seconds.unwrap_or(DEFAULT_DURATION).min(MAX_DURATION);
+    let valid_for = Duration::from_secs(seconds);
+    // A time in the future was written just now by another clock.
     let ago = now
         .duration_since(SystemTime::from(renewed))
         .unwrap_or_default();
     let identity = spec.get("holderIdentity").and_then(Value::as_str);
-    (ago < good_for).then(|| Holder {
+    (ago < valid_for).then(|| Holder {
         identity: identity.unwrap_or_default().to_owned(),
         manager: renewed_by(lease),
         ago,
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_else_is_whoever_renewed_lately_and_is_not_our_last_run() {
+    fn another_holder_is_a_client_that_renewed_recently_and_is_not_the_previous_run() {
         const FRESH: &str = "2026-01-01T00:00:50.000000Z";
         const OLD: &str = "2026-01-01T00:00:20.000000Z";
         const AHEAD: &str = "2026-01-01T00:02:00.000000Z";
@@ -134,7 +135,7 @@ mod tests {
         let rows = [
             ("a kubelet", lease("worker-1", FRESH, Some("kubelet")), true),
             (
-                "one that is gone",
+                "one that has ended",
                 lease("worker-1", OLD, Some("kubelet")),
                 false,
             ),
@@ -144,22 +145,22 @@ mod tests {
                 true,
             ),
             (
-                "our last run",
+                "the previous run",
                 lease("worker-1", FRESH, Some("nodepulse")),
                 false,
             ),
             (
-                "nobody says who, by our name",
+                "unknown manager, same identity",
                 lease("worker-1", FRESH, None),
                 false,
             ),
             (
-                "nobody says who, by another name",
+                "unknown manager, other identity",
                 lease("worker-2", FRESH, None),
                 true,
             ),
             (
-                "us under another name",
+                "nodepulse with another identity",
                 lease("worker-2", FRESH, Some("nodepulse")),
                 true,
             ),
@@ -168,8 +169,12 @@ mod tests {
                 json!({"spec": {"holderIdentity": "worker-1"}}),
                 false,
             ),
-            ("nonsense", json!({"spec": {"renewTime": "soon"}}), false),
-            ("one for ever", forever, false),
+            (
+                "an invalid time",
+                json!({"spec": {"renewTime": "soon"}}),
+                false,
+            ),
+            ("one without end", forever, false),
         ];
         for (name, lease, other) in rows {
             let holder =

@@ -1,6 +1,6 @@
-//! Proof of life: the Lease of our Node. Create, renew, take back.
+//! The node heartbeat: the Lease of the Node. Create, renew, adopt.
 //!
-//! A lease stays a JSON value: whatever others keep in it goes back with each renewal.
+//! A lease stays a JSON value: fields of other clients are written back with each renewal.
 
 #![forbid(unsafe_code)]
 
@@ -15,19 +15,19 @@ use super::endpoint::LEASE_NAMESPACE;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
 use crate::clock::{BootNanos, Clock};
 
-/// Updates of one base, back to back.
+/// Consecutive updates of one base.
 const TRIES: u32 = 5;
 
-/// What one cycle came to.
+/// The result of one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cycle {
-    /// The API server has our new time.
+    /// The API server has the new time.
     Renewed(Renewed),
-    /// There is no lease, and no Node that it could belong to. The next cycle looks again.
+    /// There is no lease, and no Node that could own it. The next cycle tries again.
     NoNode,
 }
 
-/// The write that was accepted.
+/// The accepted write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
     /// Before the accepted request was written.
@@ -36,48 +36,48 @@ pub struct Renewed {
     pub acked: BootNanos,
 }
 
-/// Which base the updates of a cycle start from.
+/// The base of the updates in a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// The lease as our last write left it.
-    Held,
+    /// The lease as after the last write.
+    Cached,
     /// The lease as just read.
     Fetched,
 }
 
-/// Where a cycle is.
+/// The state of a cycle.
 ///
 /// ```text
 /// (held) ──► Update Held ──5 failures──► Ensure ──► Update Fetched ──5 failures──► error
 ///              │  ▲                      │  ▲ │         │   ▲
-///              │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   on a conflict, or when it is gone;
-///              └─────────────► Ensure    │  │ │             │   the count of failures goes on
+/// │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   after a conflict, or if it is deleted;
+/// └─────────────► Ensure    │  │ │             │   the count of failures continues
 /// (none) ──► Ensure ──────── read ───────┼──┼─┼─────────────┘
 ///                                        │  │ └─ 404 ─► created: done; no Node: done
 ///                                        └──┘ other failures: wait, again
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Write our time over the base that is held.
+    /// Write the new time over the cached base.
     Update { round: Round, failed: u32 },
-    /// Read the lease or create it, for as long as it takes; then go on updating.
+    /// Read the lease or create it, as long as necessary; then continue to update.
     Ensure { round: Round, failed: u32 },
 }
 
-/// What an update came to, as far as the next step depends on it.
+/// The failures of an update that lead to different steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// The base is not what the server has.
+    /// The base is outdated.
     Stale,
-    /// Anything else: the base is as good as it was.
+    /// Any other: the base is still valid.
     Other,
 }
 
 impl Step {
-    fn first(held: Option<&Value>) -> Self {
-        match held {
+    fn first(cached: Option<&Value>) -> Self {
+        match cached {
             Some(_) => Self::Update {
-                round: Round::Held,
+                round: Round::Cached,
                 failed: 0,
             },
             None => Self::Ensure {
@@ -87,13 +87,13 @@ impl Step {
         }
     }
 
-    /// After a failed update; `None` when the cycle has failed.
+    /// After a failed update; `None` if the cycle has failed.
     fn after(round: Round, failed: u32, failure: Failure) -> Option<Self> {
         let failed = failed + 1;
         match (round, failed < TRIES, failure) {
             (_, true, Failure::Stale) => Some(Self::Ensure { round, failed }),
             (_, true, Failure::Other) => Some(Self::Update { round, failed }),
-            (Round::Held, false, _) => Some(Self::Ensure {
+            (Round::Cached, false, _) => Some(Self::Ensure {
                 round: Round::Fetched,
                 failed: 0,
             }),
@@ -102,56 +102,56 @@ impl Step {
     }
 }
 
-/// Whether the lease is there after looking.
+/// The result of reading or creating the lease.
 enum Ensured {
     Read,
     Created(Renewed),
     NoNode,
 }
 
-/// Renews one lease. Who calls [`cycle`](Self::cycle), and when, is the caller's business.
+/// Renews one lease. The caller decides when to call [`cycle`](Self::cycle).
 #[derive(Debug)]
 pub struct LeaseKeeper {
     node: String,
     duration: Duration,
-    /// As our last write or read left it.
-    held: Option<Value>,
+    /// As after the last write or read.
+    cached: Option<Value>,
 }
 
 impl LeaseKeeper {
-    /// For the Node `node`; the lease is to be taken as expired `duration` after a renewal.
+    /// For the Node `node`; the lease expires `duration` after a renewal.
     #[must_use]
     pub fn new(node: String, duration: Duration) -> Self {
         Self {
             node,
             duration,
-            held: None,
+            cached: None,
         }
     }
 
-    /// How often to renew: four times in a lease's duration.
+    /// Renewal interval: a quarter of a lease's duration.
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.duration / 4
     }
 
-    /// One cycle: at most ten updates, and as many reads as conflicts and outages ask for.
+    /// One cycle: at most ten updates, and as many reads as conflicts and outages require.
     ///
-    /// While the lease can be neither read nor created this waits and tries again, for as long as
-    /// that lasts; dropping the future stops it. `node_uid` goes into a lease without an owner, and
-    /// is read from the API server where it is `None`. A lease is created only for a Node that was
-    /// read just before: an owner that is gone would have the lease collected at once.
+    /// While the lease can be neither read nor created, this waits and tries again without limit;
+    /// dropping the future stops it. `node_uid` becomes the owner of a lease without one, and is
+    /// read from the API server if it is `None`. A lease is created only for a Node that was just
+    /// read: with an owner that no longer exists it would be deleted at once.
     ///
     /// # Errors
     ///
-    /// The last failure, when every try is used up or none can help.
+    /// The last failure, if every attempt is used up or none can help.
     pub async fn cycle(
         &mut self,
         client: &Client,
         clock: &Clock,
         node_uid: Option<&str>,
     ) -> Result<Cycle, ApiError> {
-        let mut step = Step::first(self.held.as_ref());
+        let mut step = Step::first(self.cached.as_ref());
         loop {
             step = match step {
                 Step::Ensure { round, failed } => match self.ensure(client, clock).await? {
@@ -169,7 +169,7 @@ impl LeaseKeeper {
                         err = err.as_dyn(),
                         "lease not renewed"
                     );
-                    let failure = self.judge(client, &err).await;
+                    let failure = self.classify(client, &err).await;
                     match Step::after(round, failed, failure) {
                         Some(next) => next,
                         None => {
@@ -185,18 +185,18 @@ impl LeaseKeeper {
         }
     }
 
-    /// What a failed update means for the next step; waits where the server asked for it.
-    async fn judge(&self, client: &Client, err: &ApiError) -> Failure {
+    /// The next step after a failed update; waits if the server requested it.
+    async fn classify(&self, client: &Client, err: &ApiError) -> Failure {
         match err.disposition() {
             Disposition::Reread => Failure::Stale,
-            // Deleted: no update can bring it back.
+            // Deleted: no update can restore it.
             Disposition::Retry if err.refusal() == Some(Refusal::NotFound) => Failure::Stale,
             Disposition::RetryAfter(wait) => {
                 client.pause(wait).await;
                 Failure::Other
             }
-            // Nothing better to do with the tries that are left: being taken for dead is worse
-            // than a few requests that are refused.
+            // The remaining attempts have no better use: a few rejected requests are better than a
+            // node that is regarded as dead.
             Disposition::Retry | Disposition::GiveUp => Failure::Other,
         }
     }
@@ -207,7 +207,7 @@ impl LeaseKeeper {
         clock: &Clock,
         node_uid: Option<&str>,
     ) -> Result<Renewed, ApiError> {
-        let mut lease = self.held.clone().unwrap_or(Value::Null);
+        let mut lease = self.cached.clone().unwrap_or(Value::Null);
         if !has_owner(&lease) {
             let uid = match node_uid {
                 Some(uid) => uid.to_owned(),
@@ -219,14 +219,14 @@ impl LeaseKeeper {
         self.renew(&mut lease, now.wall);
         let place = Endpoint::lease(&self.node);
         let stored = client.replace(&place, &lease).await?;
-        self.hold(stored);
+        self.cache(stored);
         Ok(Renewed {
             sent: now.boot,
             acked: clock.now().boot,
         })
     }
 
-    /// Reads the lease or creates it. Fails only where waiting cannot help.
+    /// Reads the lease or creates it. Fails only if waiting cannot help.
     async fn ensure(&mut self, client: &Client, clock: &Clock) -> Result<Ensured, ApiError> {
         let mut backoff = Backoff::LEASE;
         let mut warned = false;
@@ -242,9 +242,17 @@ impl LeaseKeeper {
             };
             let wait_ms = wait.as_millis();
             if warned {
-                debug!(wait_ms, err = err.as_dyn(), "no lease, will retry");
+                debug!(
+                    wait_ms,
+                    err = err.as_dyn(),
+                    "cannot read or create the lease, will retry"
+                );
             } else {
-                warn!(wait_ms, err = err.as_dyn(), "no lease, will retry");
+                warn!(
+                    wait_ms,
+                    err = err.as_dyn(),
+                    "cannot read or create the lease, will retry"
+                );
                 warned = true;
             }
             client.back_off(wait).await;
@@ -254,16 +262,16 @@ impl LeaseKeeper {
     async fn ensure_once(&mut self, client: &Client, clock: &Clock) -> Result<Ensured, ApiError> {
         match client.get(&Endpoint::lease(&self.node)).await {
             Ok(lease) => {
-                self.hold(lease);
+                self.cache(lease);
                 return Ok(Ensured::Read);
             }
-            Err(err) if err.refusal() == Some(Refusal::NotFound) => self.held = None,
+            Err(err) if err.refusal() == Some(Refusal::NotFound) => self.cached = None,
             Err(err) => return Err(err),
         }
         let uid = match self.read_node_uid(client).await {
             Ok(uid) => uid,
             Err(err) => {
-                debug!(err = err.as_dyn(), "no node for a lease");
+                debug!(err = err.as_dyn(), "no node that could own the lease");
                 return Ok(Ensured::NoNode);
             }
         };
@@ -272,7 +280,7 @@ impl LeaseKeeper {
         let stored = client
             .create(&Endpoint::new_lease(&self.node), &lease)
             .await?;
-        self.hold(stored);
+        self.cache(stored);
         Ok(Ensured::Created(Renewed {
             sent: now.boot,
             acked: clock.now().boot,
@@ -284,10 +292,10 @@ impl LeaseKeeper {
         Ok(text(&node, "/metadata/uid"))
     }
 
-    /// managedFields are the server's bookkeeping: left out of a write, they stay as they are.
-    fn hold(&mut self, mut lease: Value) {
+    /// The server keeps managedFields that a write does not contain.
+    fn cache(&mut self, mut lease: Value) {
         object(&mut lease, "metadata").remove("managedFields");
-        self.held = Some(lease);
+        self.cached = Some(lease);
     }
 
     fn new_lease(&self, uid: &str, now: SystemTime) -> Value {
@@ -337,9 +345,9 @@ mod tests {
         LeaseKeeper::new("worker-1".to_owned(), Duration::from_secs(40))
     }
 
-    fn holding() -> LeaseKeeper {
+    fn keeper_with_lease() -> LeaseKeeper {
         let mut keeper = keeper();
-        keeper.hold(lease(7));
+        keeper.cache(lease(7));
         keeper
     }
 
@@ -368,7 +376,7 @@ mod tests {
         Reply::json(200, json!({ "metadata": { "uid": "uid-1" } }))
     }
 
-    fn gone() -> Reply {
+    fn missing() -> Reply {
         refusal(404, "NotFound")
     }
 
@@ -380,7 +388,7 @@ mod tests {
         keeper.cycle(&server.client(), &clock, None).await
     }
 
-    /// The requests of one cycle, which ends as `expected`.
+    /// The requests of one cycle, which results in `expected`.
     async fn requests(mut keeper: LeaseKeeper, replies: Vec<Reply>, expected: &str) -> Vec<String> {
         let server = Scripted::new(replies);
         let ended = match cycle(&mut keeper, &server).await {
@@ -392,9 +400,8 @@ mod tests {
         server.lines()
     }
 
-    fn lines(words: &str) -> Vec<String> {
-        words
-            .split_whitespace()
+    fn lines(text: &str) -> Vec<String> {
+        text.split_whitespace()
             .map(|word| match word {
                 "get" => format!("GET {LEASE}"),
                 "put" => format!("PUT {LEASE}"),
@@ -405,11 +412,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_cycle_sends_for_each_way_in_which_it_can_go() {
+    async fn each_course_of_a_cycle_sends_these_requests() {
         let conflict = || refusal(409, "Conflict");
         let failures = |n: usize| vec![refusal(500, ""); n];
         let rows: Vec<(&str, LeaseKeeper, Vec<Reply>, &str, &str)> = vec![
-            ("held: no read", holding(), vec![found()], "put", "renewed"),
+            (
+                "cached: no read",
+                keeper_with_lease(),
+                vec![found()],
+                "put",
+                "renewed",
+            ),
             (
                 "found",
                 keeper(),
@@ -420,43 +433,43 @@ mod tests {
             (
                 "created",
                 keeper(),
-                vec![gone(), node(), found()],
+                vec![missing(), node(), found()],
                 "get node post",
                 "renewed",
             ),
             (
                 "no node",
                 keeper(),
-                vec![gone(), gone()],
+                vec![missing(), missing()],
                 "get node",
                 "no node",
             ),
             (
                 "conflict",
-                holding(),
+                keeper_with_lease(),
                 vec![conflict(), found(), found()],
                 "put get put",
                 "renewed",
             ),
             (
                 "deleted",
-                holding(),
-                vec![gone(), gone(), node(), found()],
+                keeper_with_lease(),
+                vec![missing(), missing(), node(), found()],
                 "put get node post",
                 "renewed",
             ),
             (
                 "deleted together with the node",
-                holding(),
-                vec![gone(), gone(), gone()],
+                keeper_with_lease(),
+                vec![missing(), missing(), missing()],
                 "put get node",
                 "no node",
             ),
             (
-                "created by somebody else meanwhile",
+                "created by another client meanwhile",
                 keeper(),
                 vec![
-                    gone(),
+                    missing(),
                     node(),
                     refusal(409, "AlreadyExists"),
                     found(),
@@ -467,20 +480,20 @@ mod tests {
             ),
             (
                 "five failures, then the lease as read",
-                holding(),
+                keeper_with_lease(),
                 [failures(5), vec![found(), found()]].concat(),
                 "put put put put put get put",
                 "renewed",
             ),
             (
                 "ten failures",
-                holding(),
+                keeper_with_lease(),
                 [failures(5), vec![found()], failures(5)].concat(),
                 "put put put put put get put put put put put",
                 "failed",
             ),
             (
-                "nothing held, five failures",
+                "nothing cached, five failures",
                 keeper(),
                 [vec![found()], failures(5)].concat(),
                 "get put put put put put",
@@ -497,7 +510,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_cannot_be_read_is_looked_for_ever_more_slowly() {
+    async fn a_lease_that_cannot_be_read_is_retried_with_backoff() {
         let server =
             Scripted::new(std::iter::repeat_n(refusal(500, ""), 7).chain([found(), found()]));
         let before = tokio::time::Instant::now();
@@ -509,7 +522,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_lease_names_its_node() {
-        let server = Scripted::new([gone(), node(), found()]);
+        let server = Scripted::new([missing(), node(), found()]);
         cycle(&mut keeper(), &server).await.unwrap();
         assert_eq!(
             server.body(2),
@@ -531,9 +544,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_sends_the_lease_as_last_seen_with_a_new_time() {
+    async fn a_renewal_sends_the_last_known_lease_with_a_new_time() {
         let server = Scripted::new([found(), found()]);
-        let mut keeper = holding();
+        let mut keeper = keeper_with_lease();
         cycle(&mut keeper, &server).await.unwrap();
         let mut expected = lease(7);
         expected["metadata"]
@@ -556,7 +569,7 @@ mod tests {
         for (uid, expected) in [(Some("known"), "put"), (None, "node put")] {
             let server = Scripted::new([node(), node()]);
             let mut keeper = keeper();
-            keeper.hold(bare.clone());
+            keeper.cache(bare.clone());
             let clock = Clock::kernel();
             keeper.cycle(&server.client(), &clock, uid).await.unwrap();
             assert_eq!(server.lines(), lines(expected));
@@ -569,7 +582,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_broken_connection_is_replaced_and_the_renewal_sent_again() {
         let server = Scripted::new([Reply::Cut, Reply::Garbage, found()]);
-        cycle(&mut holding(), &server).await.unwrap();
+        cycle(&mut keeper_with_lease(), &server).await.unwrap();
         assert_eq!(server.lines(), lines("put put put"));
         assert_eq!(server.connections(), 3);
     }

@@ -1,4 +1,4 @@
-//! A watch on our own Node, so that what others write to it is known without asking.
+//! A watch on this Node, so that changes by other clients are known without requests.
 
 #![forbid(unsafe_code)]
 
@@ -10,19 +10,19 @@ use super::backoff::Jitter;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget, version};
 use super::{Client, Endpoint, Generation};
 
-/// What happened to the Node.
+/// A change of the Node.
 #[derive(Debug)]
 pub enum NodeEvent {
     /// As stored now.
     Stored(Value),
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
-/// Watches the Node `name` from the state in `version` on, until nobody listens.
+/// Watches the Node `name` from `version` on, until the receiver is dropped.
 ///
-/// A watch that breaks, is refused, or whose past the server has forgotten, starts anew with a read.
-/// On a new connection it moves there.
+/// A watch that breaks, is rejected, or whose version the server no longer has, starts again with a
+/// read. It moves to a new connection.
 pub async fn watch(
     client: Client,
     name: String,
@@ -71,7 +71,7 @@ impl WatchedNode {
                 let generation = generations.borrow_and_update().clone();
                 version = tokio::select! {
                     last = self.stream(&generation, &from) => last,
-                    // The old connection is dead: nothing will come over it any more.
+                    // The old connection is dead: it will deliver nothing more.
                     _ = generations.changed() => Some(from),
                 };
             }
@@ -79,12 +79,12 @@ impl WatchedNode {
         }
     }
 
-    /// Reads the Node and passes it on. Gives the version to watch from.
+    /// Reads the Node and passes it on. Returns the version to watch from.
     async fn read(&self, client: &Client) -> Option<String> {
         let node = match client.get(&Endpoint::node(&self.name)).await {
             Ok(node) => node,
             Err(err) => {
-                debug!(err = err.as_dyn(), "node not read for its watch");
+                debug!(err = err.as_dyn(), "cannot read the node before its watch");
                 return None;
             }
         };
@@ -93,22 +93,22 @@ impl WatchedNode {
         Some(version)
     }
 
-    /// One watch. Gives the version to go on from after a regular end, `None` after any other.
+    /// One watch. Returns the version to continue from after a regular end, `None` after any other.
     async fn stream(&mut self, generation: &Generation, from: &str) -> Option<String> {
         let timeout = self.pace.begin();
         let watch = Watch::open(generation, &self.subject, from, timeout).await;
         let mut watch = watch.ok()?;
         let mut version = from.to_owned();
         loop {
-            let news = match watch.next().await {
-                Ok(news) => news,
+            let event = match watch.next().await {
+                Ok(event) => event,
                 Err(WatchEnd::Regular) => return Some(version),
                 Err(WatchEnd::Expired | WatchEnd::Refused | WatchEnd::Broken) => return None,
             };
-            self.pace.brought();
-            version = news.version;
-            let told = match news.change {
-                ChangeType::Added | ChangeType::Modified => NodeEvent::Stored(news.object),
+            self.pace.received();
+            version = event.version;
+            let told = match event.change {
+                ChangeType::Added | ChangeType::Modified => NodeEvent::Stored(event.object),
                 ChangeType::Deleted => NodeEvent::Deleted,
                 ChangeType::Bookmark => continue,
             };

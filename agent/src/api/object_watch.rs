@@ -1,8 +1,8 @@
-//! One watch: opened in turn with other requests, read event by event, and why it ended. And how
-//! watches follow each other.
+//! One watch: opening it in turn with other requests, reading its events, and why it ended. And the
+//! sequence of watches.
 
 #![forbid(unsafe_code)]
-// Sums and products of durations panic if they do not fit, and these are of numbers from outside.
+// // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::error::Error;
@@ -20,123 +20,123 @@ use super::convert::text;
 use super::tally;
 use super::{Generation, Refusal};
 
-/// The server ends a watch after this time, and up to twice that: at most twelve an hour, and never
+/// The server ends a watch after this time to twice this time: at most twelve an hour, and not
 /// those of all nodes at once.
 pub const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How much later than it was asked to the server may end a watch.
+/// How much later than requested the server may end a watch.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// How long the body of an error may take.
+/// Timeout of the body of an error.
 const REFUSAL_TIME: Duration = Duration::from_secs(10);
 
-/// A watch that was open for so long is one that works, whatever it brought: longer than the first
-/// pauses between watches, and shorter than proxies let an idle stream live, which is a minute and
+/// A watch that was open this long has succeeded, whatever it contained: longer than the first
+/// pauses between watches, and shorter than proxies keep an idle stream open, which is a minute or
 /// more.
-const LIVED: Duration = Duration::from_secs(30);
+const SUCCEEDED_AFTER: Duration = Duration::from_secs(30);
 
-/// The longest `resourceVersion`: one is a number of at most 20 digits, of which we know only that
-/// it is short and can be part of a query.
+/// Maximum length of a `resourceVersion`: it is a number of at most 20 digits, but clients may only
+/// rely on it being a short text that is valid in a query.
 const VERSION_LIMIT: usize = 64;
 
 /// What to watch.
 #[derive(Debug)]
 pub struct WatchTarget {
-    /// For counting and log lines: `nodes`.
+    /// For metrics and log lines: `nodes`.
     pub resource: &'static str,
     /// Path of the collection.
     pub path: &'static str,
-    /// Which objects of it: `metadata.name=worker-1`, as it stands in a query.
+    /// The field selector in the form of a query: `metadata.name=worker-1`.
     pub fields: String,
-    /// In what form objects are wanted.
+    /// The requested form of objects.
     pub accept: &'static str,
 }
 
-/// What happened to an object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeType {
-    /// It is there, or the watch now sees it.
+    /// The object exists, or the selector now matches it.
     Added,
-    /// It is not what it was.
+    /// The object has changed.
     Modified,
-    /// It is gone, or the watch does not see it any more.
+    /// The object was deleted, or the selector no longer matches it.
     Deleted,
-    /// Nothing: the server tells how far it has looked.
+    /// The server reports its current version.
     Bookmark,
 }
 
 /// One event of a watch.
 #[derive(Debug)]
 pub struct WatchEvent {
-    /// What happened.
+    /// The type.
     pub change: ChangeType,
-    /// The object; null of a bookmark.
+    /// The object; null in a bookmark.
     pub object: Value,
-    /// Where to go on from.
+    /// The version from which to continue.
     pub version: String,
 }
 
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// It was over, as was asked for.
+    /// It ended as requested.
     Regular,
-    /// The server has forgotten what came after the version.
+    /// The server no longer has the events after the version.
     Expired,
-    /// We may not watch this.
+    /// The client may not watch this.
     Refused,
-    /// Anything else: it may go on from where it was.
+    /// Any other reason: a watch may continue from its version.
     Broken,
 }
 
-/// How one watch follows another, the same for all of them: after any end, also the one that was
-/// asked for, there is a pause, 0.8 to 1.6 s at first and 30 to 60 s at last. The pauses begin anew
-/// after a watch that was open for `LIVED` or brought anything.
+/// The pauses between watches, the same for all: after any end, even a requested one, 0.8 to 1.6 s
+/// at first and 30 to 60 s at last. The pauses start again after a watch that was open for
+/// `SUCCEEDED_AFTER` or received anything.
 #[derive(Debug)]
 pub struct Pace {
     backoff: Backoff,
     jitter: Jitter,
     opened: Instant,
-    brought: bool,
+    received: bool,
 }
 
 impl Pace {
-    /// Spread by `jitter`, since a server that ends has many such watches, and not all are to come
-    /// back at once.
+    /// Spread by `jitter`, because a server that stops has many such watches, and they must not
+    /// return at the same time.
     #[must_use]
     pub fn new(jitter: Jitter) -> Self {
         Self {
             backoff: Backoff::WATCH,
             jitter,
             opened: Instant::now(),
-            brought: false,
+            received: false,
         }
     }
 
-    /// A watch is opened. Gives how long it is to be open.
+    /// A watch is opened. Returns how long it is to be open.
     pub fn begin(&mut self) -> Duration {
         self.opened = Instant::now();
-        self.brought = false;
+        self.received = false;
         self.jitter.stretch(TIMEOUT, 1.0)
     }
 
-    /// The watch has brought an event or a bookmark.
-    pub fn brought(&mut self) {
-        self.brought = true;
+    /// The watch has received an event or a bookmark.
+    pub fn received(&mut self) {
+        self.received = true;
     }
 
     /// Waits before the next watch.
     pub async fn pause(&mut self) {
-        if std::mem::take(&mut self.brought) || LIVED <= self.opened.elapsed() {
+        if std::mem::take(&mut self.received) || SUCCEEDED_AFTER <= self.opened.elapsed() {
             self.backoff.reset();
         }
         let wait = self.backoff.advance();
         tokio::time::sleep(self.jitter.stretch(wait, 1.0)).await;
-        // What failed before a watch was opened is no watch that lived.
+        // A failure before a watch was opened does not count as a watch.
         self.opened = Instant::now();
     }
 
-    /// Waits as long as a watch would be open: whoever may not watch is not allowed to soon.
+    /// Waits as long as a watch would be open: a missing permission is not granted soon.
     pub async fn rest(&mut self) {
         tokio::time::sleep(self.jitter.stretch(TIMEOUT, 1.0)).await;
     }
@@ -147,7 +147,7 @@ pub struct Watch {
     resource: &'static str,
     generation: Generation,
     lines: Lines,
-    /// When it is given up.
+    /// When the client closes it.
     end: Instant,
 }
 
@@ -160,12 +160,12 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Opens one at version `from`, for `timeout`. With bookmarks, one a minute: a version that
-    /// nothing moved would be forgotten by the server, and cost a read at the next watch.
+    /// Opens a watch at version `from`, for `timeout`. With bookmarks, one a minute: otherwise the
+    /// server would forget a version without events, which costs a read before the next watch.
     ///
     /// # Errors
     ///
-    /// The end that it has come to already.
+    /// The end of the watch, if it could not be opened.
     pub async fn open(
         generation: &Generation,
         subject: &WatchTarget,
@@ -174,7 +174,7 @@ impl Watch {
     ) -> Result<Self, WatchEnd> {
         let resource = subject.resource;
         let request = request(subject, from, timeout).map_err(|err| {
-            debug!(resource, err = &err as &dyn Error, "no such path");
+            debug!(resource, err = &err as &dyn Error, "invalid path");
             WatchEnd::Broken
         })?;
         let response = generation.watch(resource, request).await;
@@ -198,7 +198,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// The end.
+    /// The end of the watch.
     pub async fn next(&mut self) -> Result<WatchEvent, WatchEnd> {
         let resource = self.resource;
         let line = match timeout_at(self.end, self.lines.next()).await {
@@ -206,16 +206,17 @@ impl Watch {
             Ok(Ok(None)) => return Err(WatchEnd::Regular),
             Ok(Err(err)) => return Err(self.broken(&err)),
             Err(_) => {
-                debug!(resource, "watch not ended in time");
+                debug!(resource, "the server did not end the watch in time");
                 return Err(WatchEnd::Broken);
             }
         };
         let event = body::parse(&line, Limit::OBJECT);
         let event = event.map_err(|err| {
-            debug!(resource, err = &err as &dyn Error, "event not read");
+            debug!(resource, err = &err as &dyn Error, "cannot parse the event");
             WatchEnd::Broken
         })?;
-        WatchEvent::of(event).inspect_err(|end| debug!(resource, ?end, "watch ended by an event"))
+        WatchEvent::of(event)
+            .inspect_err(|end| debug!(resource, end = end.as_str(), "watch ended by an event"))
     }
 
     fn broken(&self, err: &BodyError) -> WatchEnd {
@@ -258,11 +259,21 @@ async fn log_refusal(resource: &str, code: u16, body: Body) {
 }
 
 impl WatchEnd {
+    /// For log fields.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Regular => "regular",
+            Self::Expired => "expired",
+            Self::Refused => "refused",
+            Self::Broken => "broken",
+        }
+    }
+
     fn refused(code: u16) -> Self {
         match Refusal::new(code, None) {
             Refusal::Forbidden => Self::Refused,
             Refusal::Expired => Self::Expired,
-            // The version is none that this server knows: it was restored from a backup.
+            // The server does not know the version: it was restored from a backup.
             _ if matches!(code, 400 | 504) => Self::Expired,
             _ => Self::Broken,
         }
@@ -274,7 +285,7 @@ impl WatchEvent {
     ///
     /// # Errors
     ///
-    /// The end that it says, or that follows from its not being an event.
+    /// The end that it reports, or that follows if it is not an event.
     pub fn of(mut event: Value) -> Result<Self, WatchEnd> {
         let change = match text(&event, "/type").as_str() {
             "ADDED" => ChangeType::Added,
@@ -307,7 +318,7 @@ impl WatchEnd {
     }
 }
 
-/// The version of an object; empty if it has none. `None` for one that cannot be sent back.
+/// The version of an object; empty if it has none. `None` if it cannot be sent back.
 pub(super) fn version(object: &Value) -> Option<String> {
     let version = object.pointer("/metadata/resourceVersion");
     let version = version.and_then(Value::as_str).unwrap_or_default();
@@ -323,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_an_event_or_the_end() {
+    fn a_line_is_an_event_or_ends_the_watch() {
         let object = json!({ "metadata": { "resourceVersion": "7" } });
         let long = "7".repeat(65);
         let rows = [
@@ -353,7 +364,7 @@ mod tests {
                 Err(WatchEnd::Broken),
             ),
             (
-                "no map",
+                "not a map",
                 json!({ "type": "DELETED", "object": [] }),
                 Err(WatchEnd::Broken),
             ),
@@ -399,8 +410,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_a_pause_after_any_end_and_it_grows_until_a_watch_works() {
-        //  open for s, brought something, pause in ms
+    async fn there_is_a_pause_after_any_end_and_it_grows_until_a_watch_succeeds() {
+        // open for s, received something, pause in ms
         let rows = [
             (0, false, 800),
             (0, false, 1600),
@@ -412,11 +423,11 @@ mod tests {
             (0, false, 1600),
         ];
         let mut pace = Pace::new(Jitter::NONE);
-        for (n, (open, brought, pause)) in rows.into_iter().enumerate() {
+        for (n, (open, received, pause)) in rows.into_iter().enumerate() {
             pace.begin();
             tokio::time::sleep(Duration::from_secs(open)).await;
-            if brought {
-                pace.brought();
+            if received {
+                pace.received();
             }
             let ended = Instant::now();
             pace.pause().await;

@@ -4,11 +4,11 @@
 
 use serde_json::{Map, Value, json};
 
-/// The patch that makes `computed` of `read`; `None` where nothing differs.
+/// The patch from `read` to `computed`; `None` if nothing differs.
 ///
 /// Of the metadata only labels and annotations are compared, and `spec` never: the subresource
-/// takes the former and drops the latter. There is no resourceVersion in it, hence no optimistic
-/// lock: the last writer of a field wins, and a conflict cannot happen.
+/// accepts the former and drops the latter. There is no resourceVersion, hence no optimistic lock:
+/// the last writer of a field wins, and there are no conflicts.
 #[must_use]
 pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     let mut patch = Map::new();
@@ -32,8 +32,8 @@ pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Whether `patch` says more than that we are alive: heartbeat times alone can wait for the next
-/// report, and so can annotations.
+/// Whether `patch` changes more than heartbeat times and annotations, which can wait for the next
+/// report.
 #[must_use]
 pub fn is_change(patch: &Value) -> bool {
     let labels = patch.pointer("/metadata/labels").is_some();
@@ -79,8 +79,8 @@ fn diff_status(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String
     patch
 }
 
-/// One member of an object: objects are merged by key, everything else is sent whole. The lists
-/// of a Node's status are atomic but for the two that have a function of their own.
+/// One member of an object: objects are merged by key, everything else is sent completely. The
+/// lists of a Node's status are atomic, except for the two with separate functions.
 fn diff_member(
     patch: &mut Map<String, Value>,
     key: &str,
@@ -113,8 +113,8 @@ fn diff_object(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String
     patch
 }
 
-/// Merged by `type`. The server refuses a patch whose elements stand in another order than the
-/// list of all types beside them, so both follow `new`; deletions come last and are not in it.
+/// Merged by `type`. The server rejects a patch whose elements are in another order than its list
+/// of all types, so both follow `new`; deletions are last and not in the list.
 fn diff_conditions(patch: &mut Map<String, Value>, old: Option<&Value>, new: Option<&Value>) {
     let (old, new) = (elements(old), elements(new));
     if old == new {
@@ -250,7 +250,7 @@ mod tests {
                 false,
             ),
             (
-                "an edge, a new condition, one gone, a field gone",
+                "a transition, a new condition, one removed, a field removed",
                 json!({ "conditions": [
                     { "type": "Gone", "status": "True" },
                     { "type": "Ready", "status": "True", "message": "m" },
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_the_status_is_merged_by_its_own_rule() {
+    fn each_part_of_the_status_is_merged_by_its_rule() {
         for (name, before, after, expected, change) in rows() {
             let patch = status_patch(&json!({ "status": before }), &json!({ "status": after }));
             let expected = expected.map(|status| json!({ "status": status }));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_rest_only_labels_and_annotations_are_sent() {
+    fn of_other_parts_only_labels_and_annotations_are_sent() {
         let read = json!({
             "metadata": { "resourceVersion": "1", "labels": { "a": "1", "b": "2" }, "finalizers": ["f"] },
             "spec": { "taints": [{ "key": "k" }] },
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bodies_we_promise_to_send() {
+    fn patches_match_the_golden_files() {
         let read = initial_node(&registration(), &status(0));
 
         let heartbeat = status_patch(&read, &desired_node(&read, &status(10))).unwrap();

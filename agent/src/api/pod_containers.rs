@@ -1,4 +1,4 @@
-//! The containers of one pod, asked for when something happened in one.
+//! The containers of one pod, read when something happened in one of them.
 
 #![forbid(unsafe_code)]
 
@@ -7,21 +7,21 @@ use serde_json::Value;
 use super::{ApiError, Client, Endpoint};
 use crate::pods::{Container, Containers, List};
 
-/// Where the states of a pod's containers are.
+/// The status lists of a pod's containers.
 const LISTS: [(List, &str); 3] = [
     (List::Containers, "/status/containerStatuses"),
     (List::Init, "/status/initContainerStatuses"),
     (List::Ephemeral, "/status/ephemeralContainerStatuses"),
 ];
 
-/// Where ids are in the state of a container: of this run, and of the one before.
+/// The ids in a container's status: of the current run, and of the previous one.
 const IDS: [&str; 3] = [
     "/containerID",
     "/state/terminated/containerID",
     "/lastState/terminated/containerID",
 ];
 
-/// Reads one pod of ours.
+/// Reads one pod of this node.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_every_list_and_of_the_run_before_lead_to_the_name() {
+    fn ids_of_every_list_and_of_the_previous_run_lead_to_the_name() {
         let pod = json!({
             "status": {
                 "containerStatuses": [

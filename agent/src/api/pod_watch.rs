@@ -1,4 +1,4 @@
-//! A watch on the pods of our node, of which only names are taken.
+//! A watch on the pods of this node, of which only names are kept.
 
 #![forbid(unsafe_code)]
 
@@ -15,43 +15,43 @@ use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
 use crate::pods::Pod;
 
-/// Metadata alone; whole objects from a server that does not know that form.
+/// Only metadata; whole objects from a server that does not support this form.
 const ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// What the server may have kept in memory, whatever it is: a list and its continuation in one
-/// request. Being behind does no harm here, and spares the server a read of its storage.
+/// Any version that the server has in its cache: a list and its continuation in one request. An
+/// older state does no harm here, and spares the server a read of its storage.
 const ANY: &str = "0";
 
-/// Where a kubelet writes the hash of a static pod's manifest, in its mirror pod.
+/// The annotation of a mirror pod with the hash of a static pod's manifest.
 const CONFIG_HASH: &str = "/metadata/annotations/kubernetes.io~1config.hash";
-/// What makes a pod a mirror.
+/// The annotation that makes a pod a mirror.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
-/// After so long without another a new watch has told of all pods that were there: the server sends
-/// those in one go. Where bookmarks come they say so for certain; a proxy may cut every watch before its
-/// first, which comes after a minute.
+/// If no event follows for this long, a new watch has listed all existing pods: the server sends
+/// them without a pause. A bookmark confirms it; but a proxy may cut every watch before the first
+/// one, which is sent after a minute.
 const ALL_TOLD: Duration = Duration::from_secs(10);
 
-/// What happened to our pods.
+/// A change of this node's pods.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PodChange {
-    /// From here on all pods are told of anew.
+    /// A new listing of all pods begins.
     Relisting,
-    /// A pod is there.
+    /// A pod exists.
     Present(Pod),
-    /// The pod of this uid is gone.
+    /// The pod with this uid was deleted.
     Removed(String),
-    /// All were told of, once or twice. What was not is gone.
+    /// All existing pods were listed, some of them twice. The others were deleted.
     Listed,
-    /// We may not look at pods. It is tried again after minutes.
+    /// The client may not watch pods. It is tried again after minutes.
     Refused,
 }
 
-/// Watches the pods of node `node`, until nobody listens.
+/// Watches the pods of node `node`, until the receiver is dropped.
 ///
-/// A watch that breaks goes on from where it was; one whose past the server has forgotten starts
-/// anew. On a new connection it moves there.
+/// A watch that breaks continues from its version; if the server no longer has it, the watch starts
+/// again. It moves to a new connection.
 pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::Sender<PodChange>) {
     let listener = changes.clone();
     let mut pods = Pods {
@@ -74,9 +74,9 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
 
 struct Pods {
     subject: WatchTarget,
-    /// Where to go on from; `None` until everything was listed once.
+    /// The version from which to continue; `None` until everything was listed once.
     version: Option<String>,
-    /// This watch had a bookmark: it was one that works.
+    /// This watch received a bookmark, so it has succeeded.
     heard: bool,
     changes: mpsc::Sender<PodChange>,
     pace: Pace,
@@ -85,20 +85,20 @@ struct Pods {
 impl Pods {
     async fn run(&mut self, client: &Client) {
         let mut generations = client.generations();
-        let mut told = false;
+        let mut warned = false;
         loop {
             let generation = generations.borrow_and_update().clone();
             self.heard = false;
             let end = tokio::select! {
                 end = self.stream(&generation) => end,
-                // The old connection is dead: nothing will come over it any more.
+                // The old connection is dead: it will deliver nothing more.
                 _ = generations.changed() => WatchEnd::Broken,
             };
             match end {
                 WatchEnd::Regular | WatchEnd::Broken => {}
                 WatchEnd::Expired => self.version = None,
                 WatchEnd::Refused => {
-                    self.refused(&mut told).await;
+                    self.refused(&mut warned).await;
                     self.pace.rest().await;
                     continue;
                 }
@@ -107,15 +107,15 @@ impl Pods {
         }
     }
 
-    async fn refused(&mut self, told: &mut bool) {
+    async fn refused(&mut self, warned: &mut bool) {
         self.version = None;
-        if !std::mem::replace(told, true) {
+        if !std::mem::replace(warned, true) {
             warn!(
-                "pods cannot be watched, so what happens in them is told of the node; allow this \
+                "cannot watch pods, so their events are recorded on the Node; allow this \
                  identity to list, watch and get pods"
             );
         }
-        // Whoever listened is gone: then this ends too.
+        // If the receiver was dropped, the task ends too.
         drop(self.changes.send(PodChange::Refused).await);
     }
 
@@ -136,37 +136,37 @@ impl Pods {
             {
                 return WatchEnd::Broken;
             }
-            let news = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                news = watch.next() => news,
+                event = watch.next() => event,
                 () = &mut all_told, if listing => {
                     listing = false;
                     change = Some(PodChange::Listed);
                     continue;
                 }
             };
-            let news = match news {
-                Ok(news) => news,
+            let event = match event {
+                Ok(event) => event,
                 Err(end) => return end,
             };
-            self.pace.brought();
-            self.heard |= news.change == ChangeType::Bookmark;
+            self.pace.received();
+            self.heard |= event.change == ChangeType::Bookmark;
             listing &= !self.heard;
-            if listing && news.change == ChangeType::Added {
+            if listing && event.change == ChangeType::Added {
                 all_told.as_mut().reset(Instant::now() + ALL_TOLD);
             }
-            change = match news.change {
-                ChangeType::Added => pod(&news.object).map(PodChange::Present),
+            change = match event.change {
+                ChangeType::Added => pod(&event.object).map(PodChange::Present),
                 ChangeType::Deleted => {
-                    Some(PodChange::Removed(text(&news.object, "/metadata/uid")))
+                    Some(PodChange::Removed(text(&event.object, "/metadata/uid")))
                 }
                 ChangeType::Bookmark => self.version.is_none().then_some(PodChange::Listed),
-                // Nothing that we keep of a pod ever changes.
+                // The stored part of a pod never changes.
                 ChangeType::Modified => None,
             };
-            // Until the first bookmark pods come in any order of their versions.
-            if self.version.is_some() || news.change == ChangeType::Bookmark {
-                self.version = Some(news.version);
+            // Until the first bookmark, pods arrive in any order of their versions.
+            if self.version.is_some() || event.change == ChangeType::Bookmark {
+                self.version = Some(event.version);
             }
         }
     }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_read_from_its_metadata_and_a_mirror_has_a_hash() {
+    fn a_pod_is_read_from_its_metadata_and_a_mirror_pod_has_a_hash() {
         let object = |annotations: Value| {
             json!({ "metadata": {
                 "namespace": "n", "name": "p", "uid": "u", "annotations": annotations,

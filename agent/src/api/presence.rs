@@ -1,4 +1,4 @@
-//! Whether the API server answers, as far as our own requests have shown.
+//! Whether the API server responds, according to this client's requests.
 
 #![forbid(unsafe_code)]
 
@@ -8,48 +8,49 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Told by every request what came of it; asked by whoever would rather wait than ask in vain.
+/// Updated by every request; read by tasks that wait for the server instead of sending requests in
+/// vain.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// From all tasks that send to those that wait. Only a change wakes them.
-    away: watch::Sender<bool>,
-    /// Requests so far that got no answer.
+    unavailable: watch::Sender<bool>,
+    /// Number of unanswered requests so far.
     unanswered: AtomicU64,
 }
 
-/// Why a wait for the server is over.
+/// Why a wait for the server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// Somebody got an answer.
+    /// A request was answered.
     Answer,
-    /// Nobody has asked for a while, so nobody can tell.
+    /// No request was sent for a while, so the state is unknown.
     Silence,
 }
 
 impl Presence {
-    /// A request was answered, with whatever status.
+    /// A request was answered, with any status.
     pub(super) fn answered(&self) {
-        self.away.send_if_modified(std::mem::take);
+        self.unavailable.send_if_modified(std::mem::take);
     }
 
-    /// A request got no answer.
+    /// A request was not answered.
     pub(super) fn unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
-        self.away
-            .send_if_modified(|away| !std::mem::replace(away, true));
+        self.unavailable
+            .send_if_modified(|unavailable| !std::mem::replace(unavailable, true));
     }
 
-    /// Whether the last request that ended got no answer.
-    pub(super) fn is_away(&self) -> bool {
-        *self.away.borrow()
+    /// Whether the last finished request was not answered.
+    pub(super) fn is_unavailable(&self) -> bool {
+        *self.unavailable.borrow()
     }
 
-    /// Waits until somebody gets an answer; at most until nobody has even asked for `patience`.
+    /// Waits until a request is answered, or until no request was sent for `patience`.
     pub(super) async fn returned(&self, patience: Duration) -> Sign {
-        let mut seen = self.away.subscribe();
+        let mut state = self.unavailable.subscribe();
         loop {
             let before = self.unanswered.load(Ordering::Relaxed);
-            let answer = seen.wait_for(|away| !away);
+            let answer = state.wait_for(|unavailable| !unavailable);
             if timeout(patience, answer).await.is_ok() {
                 return Sign::Answer;
             }
@@ -69,27 +70,27 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_is_told_of_an_answer_and_asks_only_where_nobody_else_does() {
+    async fn a_waiting_task_is_woken_by_an_answer_and_sends_only_if_no_other_task_does() {
         let presence = Presence::default();
-        assert_eq!(presence.returned(PATIENCE).await, Sign::Answer, "not away");
+        assert_eq!(presence.returned(PATIENCE).await, Sign::Answer, "available");
         let start = Instant::now();
         presence.unanswered();
-        let others = async {
+        let other_requests = async {
             for _ in 0..7 {
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 presence.unanswered();
             }
         };
-        let (sign, ()) = tokio::join!(presence.returned(PATIENCE), others);
+        let (sign, ()) = tokio::join!(presence.returned(PATIENCE), other_requests);
         assert_eq!(sign, Sign::Silence);
-        // Asked last after 70 s; what happened in the 30 s around that counts.
+        // The last request was after 70 s; requests within 30 s count.
         assert_eq!(start.elapsed(), Duration::from_mins(2));
         let back = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
             presence.answered();
         };
         let (sign, ()) = tokio::join!(presence.returned(PATIENCE), back);
-        assert_eq!((sign, presence.is_away()), (Sign::Answer, false));
+        assert_eq!((sign, presence.is_unavailable()), (Sign::Answer, false));
         assert_eq!(start.elapsed(), Duration::from_secs(123));
     }
 }

@@ -1,8 +1,8 @@
 //! Kubernetes Events: queue, fold, limit, write.
 //!
-//! Recording never blocks and writing never hurries anybody: lease and status go their own way.
-//! While the API server is away Events wait, with the times that the kernel gave them; when it is
-//! back they come behind lease and status, at a random moment and one by one.
+//! Recording never blocks, and writing never delays lease and status. While the API server is
+//! unavailable, Events wait with their times from the kernel; afterwards they are sent after lease
+//! and status, at a random moment and one at a time.
 
 #![forbid(unsafe_code)]
 
@@ -17,96 +17,40 @@ use tracing::{debug, info, warn};
 use super::backoff::Jitter;
 use super::{ApiError, Client, Refusal};
 use crate::clock::{BootNanos, Clock, Stamp};
-use crate::node_status::transition::EventType;
+use crate::kube_event::{Draft, Involved};
 
 mod body;
 mod correlate;
 mod delivery;
-mod kills;
 mod lru;
 mod sink;
 
 use correlate::{Backlog, Correlator, CreatedEvent, Overflow, PendingEvent, Write};
 use delivery::{Delivery, Written};
-pub use kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use sink::{EventCounts, EventSink};
 use sink::{EventTally, add};
 
-/// Events on their way to the recorder.
+/// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
-/// A write that was held up for longer waited for the server.
+/// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(5);
-/// Between the writes that catch up after an outage.
+/// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
-/// How often refusals are told.
+/// Interval of warnings about rejected Events.
 const TOLD_AGAIN: Duration = Duration::from_hours(1);
-/// The longest message that is kept and written: what the API lets through in newer forms of an
-/// Event.
+/// Maximum length of a stored and written message: the limit of the newer Event API.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// What an Event is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Involved {
-    /// Our Node. Its Events live in namespace `default`.
-    Node,
-    /// A pod of ours. Its Events live beside it.
-    Pod {
-        /// `metadata.namespace`.
-        namespace: String,
-        /// `metadata.name`.
-        name: String,
-        /// `metadata.uid`.
-        uid: String,
-        /// The part of it that is meant: `spec.containers{web}`.
-        field_path: Option<Box<str>>,
-    },
-}
-
-impl Involved {
-    /// The object as a whole: limits are for it, whatever part of it an Event is about.
-    fn whole(&self) -> Self {
-        let mut whole = self.clone();
-        if let Self::Pod { field_path, .. } = &mut whole {
-            *field_path = None;
-        }
-        whole
-    }
-}
-
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventInput {
-    /// What it is about.
-    pub object: Involved,
-    /// Whether a person should look.
-    pub type_: EventType,
-    /// CamelCase token.
-    pub reason: String,
-    /// For people. Cut after 1024 bytes.
-    pub message: String,
-    /// How many things the message tells of: processes that were killed together. Where it gives way
-    /// to a newer one, the count has to tell of them.
-    pub of: u32,
-    /// How many observations it stands for: what its `count` begins with.
-    pub times: u32,
-    /// The kills that it reports, if any: what becomes of them is in [`EventSink::kill_outcomes`].
-    pub kills: ReportedKills,
-    /// When it happened: the kernel's time where the kernel saw it.
-    pub at: SystemTime,
-    /// Its way so far, where the kernel saw it.
-    pub stamp: Option<Stamp>,
-}
-
-/// An Event that the API server has.
+/// An Event that the API server has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
     /// As recorded.
     pub reason: String,
     /// As written.
     pub message: String,
-    /// Observations in this write; more than one where similar ones were folded.
+    /// Number of observations in this write; more than one if similar ones were folded.
     pub times: u32,
-    /// Of the newest of them.
+    /// Times of the newest of them.
     pub stamp: Option<Stamp>,
     /// Before the accepted request was written.
     pub sent: BootNanos,
@@ -114,46 +58,46 @@ pub struct Delivered {
     pub acked: BootNanos,
 }
 
-/// Who reports.
+/// The reporter.
 #[derive(Debug)]
 pub struct Reporter {
-    /// Name of our Node.
+    /// Name of this Node.
     pub node: String,
-    /// Its `metadata.uid`; empty until it is known, and then left out.
+    /// Its `metadata.uid`; empty until it is known, and then omitted.
     pub uid: watch::Receiver<String>,
-    /// How many Events may wait for the API server.
+    /// Maximum number of Events that wait for the API server.
     pub queue: usize,
 }
 
-/// Writes Events, one after the other.
+/// Writes Events, one at a time.
 #[derive(Debug)]
 pub struct Recorder {
     client: Client,
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    inputs: mpsc::Receiver<EventInput>,
-    /// From the recorder to whoever logs. When it is full, nobody learns of that one delivery.
+    inputs: mpsc::Receiver<Draft>,
+    /// From the recorder to the logger. If it is full, that delivery is not reported.
     deliveries: mpsc::Sender<Delivered>,
     tally: Arc<EventTally>,
     leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
-    /// The number in the last name that was given: no two Events have one.
+    /// The number in the last assigned name: no two Events share one.
     last_name: u128,
-    /// Set while what waited through an outage is written: when the next may be.
+    /// Set while Events of an outage are written: the time of the next write.
     paced: Option<BootNanos>,
-    /// [`EventCounts::lost`] when last told.
+    /// [`EventCounts::lost`] when last reported.
     lost_told: u64,
-    /// When a refusal was told.
+    /// Time of the last warning.
     refusal_told: Option<BootNanos>,
 }
 
-/// A write under way.
+/// A write in progress.
 type Writing = Pin<Box<dyn Future<Output = (Write, Result<Written, ApiError>)> + Send>>;
 
 impl Recorder {
-    /// A recorder to be run, and a sink for it. `deliveries` may be of any size.
+    /// A recorder to run, and a sink for it. `deliveries` may have any capacity.
     #[must_use]
     pub fn new(
         client: Client,
@@ -187,19 +131,19 @@ impl Recorder {
     }
 
     /// Runs until every sink is dropped and everything is written or lost, or until
-    /// [`EventSink::leave`] and what can be written at once is written. Whoever wants it to end
-    /// sooner drops the future.
+    /// [`EventSink::leave`] and everything that can be written at once is written. Drop the future
+    /// to end it earlier.
     pub async fn run(mut self) {
         let mut leaving = self.leaving.subscribe();
         let mut writing: Option<Writing> = None;
         let mut open = true;
         loop {
-            let in_haste = *leaving.borrow_and_update();
-            let last = in_haste || !open;
-            while in_haste && let Ok(input) = self.inputs.try_recv() {
+            let is_stopping = *leaving.borrow_and_update();
+            let last = is_stopping || !open;
+            while is_stopping && let Ok(input) = self.inputs.try_recv() {
                 self.queue(input);
             }
-            if in_haste {
+            if is_stopping {
                 self.paced = None;
             }
             if writing.is_none() {
@@ -218,25 +162,25 @@ impl Recorder {
                 },
                 (write, result) = finished(&mut writing) => {
                     writing = None;
-                    if in_haste && result.as_ref().is_err_and(ApiError::is_outage) {
-                        return; // Nor would the others reach anybody.
+                    if is_stopping && result.as_ref().is_err_and(ApiError::is_outage) {
+                        return; // No further write can succeed.
                     }
                     self.finish(write, result);
                 }
                 () = tokio::time::sleep(due.unwrap_or_default()), if writing.is_none() && due.is_some() => {}
-                Ok(()) = leaving.changed(), if !in_haste => {}
+                Ok(()) = leaving.changed(), if !is_stopping => {}
             }
         }
     }
 
-    fn queue(&mut self, input: EventInput) {
+    fn queue(&mut self, input: Draft) {
         self.push(PendingEvent::once(input));
     }
 
-    fn push(&mut self, mut noted: PendingEvent) {
-        let message = &mut noted.newest.message;
+    fn push(&mut self, mut pending: PendingEvent) {
+        let message = &mut pending.newest.message;
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        match self.backlog.push(noted) {
+        match self.backlog.push(pending) {
             Overflow::None => {}
             Overflow::Folded => add(&self.tally.folded, 1),
             Overflow::Lost(lost) => {
@@ -246,12 +190,12 @@ impl Recorder {
         }
     }
 
-    /// From now until something can be written that cannot be written now.
+    /// Time until something can be written that cannot be written now.
     fn next_due(&self) -> Option<Duration> {
         let due = if self.backlog.len() > 0 {
             self.paced?
         } else {
-            // What the rate limit releases is paced as well.
+            // Releases of the rate limit are paced too.
             let released = self.correlator.next_due()?;
             self.paced.map_or(released, |paced| paced.max(released))
         };
@@ -263,9 +207,9 @@ impl Recorder {
         if self.paced.is_some_and(|at| now < at) {
             return None;
         }
-        while let Some(noted) = self.backlog.pop() {
-            let times = noted.times;
-            let write = self.correlator.admit(noted, now);
+        while let Some(pending) = self.backlog.pop() {
+            let times = pending.times;
+            let write = self.correlator.admit(pending, now);
             let (forgotten, kills) = self.correlator.take_lost();
             add(&self.tally.lost_full, forgotten);
             self.tally.dropped(kills);
@@ -296,7 +240,7 @@ impl Recorder {
         let delivery = Delivery {
             client: self.client.clone(),
             clock: self.clock,
-            namespace: body::namespace(&write.noted.newest.object).to_owned(),
+            namespace: body::namespace(&write.pending.newest.object).to_owned(),
             known,
             fresh: (name, event),
             jitter: self.jitter.fork(),
@@ -309,18 +253,18 @@ impl Recorder {
     }
 
     fn finish(&mut self, mut write: Write, result: Result<Written, ApiError>) {
-        let times = write.noted.times;
+        let times = write.pending.times;
         let written = match result {
             Ok(written) => written,
             Err(err) => {
                 let gone = matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
-                // The namespace of a pod that is gone is going or gone too. Of the Node it is told
-                // anywhere.
-                if let Some(instead) = gone.then(|| write.noted.clone().of_node()).flatten() {
+                // The namespace of a deleted pod may be deleted too. The Event on the Node does not
+                // depend on it.
+                if let Some(instead) = gone.then(|| write.pending.clone().of_node()).flatten() {
                     self.push(instead);
                     return;
                 }
-                let kills = std::mem::take(&mut write.noted.kills);
+                let kills = std::mem::take(&mut write.pending.kills);
                 match err.refusal() {
                     Some(_) => add(&self.tally.lost_refused, times),
                     None => add(&self.tally.lost_unreachable, times),
@@ -330,31 +274,31 @@ impl Recorder {
                 } else {
                     self.tally.dropped(kills);
                 }
-                self.tell_lost(&write, &err);
+                self.log_lost(&write, &err);
                 return;
             }
         };
         add(&self.tally.delivered, times);
         self.tally
-            .acknowledged(std::mem::take(&mut write.noted.kills));
+            .acknowledged(std::mem::take(&mut write.pending.kills));
         if let Some(held_up) = written.held_up.filter(|held_up| OUTAGE < *held_up) {
             self.back(held_up, written.acked);
         }
         let delivered = Delivered {
-            reason: write.noted.newest.reason,
+            reason: write.pending.newest.reason,
             message: write.message,
             times,
-            stamp: write.noted.newest.stamp,
+            stamp: write.pending.newest.stamp,
             sent: written.sent,
             acked: written.acked,
         };
         self.correlator.written(write.key, written.known);
         if self.deliveries.try_send(delivered).is_err() {
-            debug!("nobody heard of this delivery");
+            debug!("this delivery is not reported");
         }
     }
 
-    /// The server takes Events again.
+    /// The server accepts Events again.
     fn back(&mut self, away: Duration, now: BootNanos) {
         self.paced = Some(now.plus(PACE));
         let lost = self.tally.counts().lost();
@@ -363,15 +307,15 @@ impl Recorder {
         if lost > 0 {
             warn!(
                 lost,
-                away_s, waiting, "events were lost while the API server was away"
+                away_s, waiting, "events were lost while the API server was unavailable"
             );
         } else {
-            info!(away_s, waiting, "events are taken again");
+            info!(away_s, waiting, "the API server accepts events again");
         }
     }
 
-    fn tell_lost(&mut self, write: &Write, err: &ApiError) {
-        let (reason, times) = (write.noted.newest.reason.as_str(), write.noted.times);
+    fn log_lost(&mut self, write: &Write, err: &ApiError) {
+        let (reason, times) = (write.pending.newest.reason.as_str(), write.pending.times);
         let (err, now) = (err.as_dyn(), self.clock.now().boot);
         if self
             .refusal_told
@@ -380,16 +324,16 @@ impl Recorder {
             self.refusal_told = Some(now);
             warn!(
                 reason,
-                times, err, "event lost; others are only counted for an hour"
+                times, err, "event lost; further ones are only counted for an hour"
             );
         } else {
             debug!(reason, times, err, "event lost");
         }
     }
 
-    /// No two Events have one name, even in one nanosecond.
+    /// No two Events have the same name, even in one nanosecond.
     fn next_name(&mut self, write: &Write) -> String {
-        let input = &write.noted.newest;
+        let input = &write.pending.newest;
         let about = match &input.object {
             Involved::Node => &self.reporter.node,
             Involved::Pod { name, .. } => name,
@@ -401,14 +345,14 @@ impl Recorder {
     }
 }
 
-/// Whether the server has refused an Event for good, so that the same kills need not be reported again.
-/// While the server fails, is overloaded or does not answer, they are reported later.
+/// Whether the server has rejected an Event permanently, so that its kills are not reported again.
+/// If the server fails, is overloaded or does not answer, they are reported later.
 fn is_final(err: &ApiError) -> bool {
     err.refusal()
         .is_some_and(|refusal| refusal != Refusal::Server && !err.is_outage())
 }
 
-/// The end of a write; never, where there is none.
+/// The end of a write; never, if there is none.
 async fn finished(writing: &mut Option<Writing>) -> (Write, Result<Written, ApiError>) {
     match writing {
         Some(writing) => writing.await,

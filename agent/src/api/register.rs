@@ -1,4 +1,4 @@
-//! Create the Node, or adopt the one that is there.
+//! Creates the Node, or adopts an existing one.
 
 #![forbid(unsafe_code)]
 
@@ -17,14 +17,14 @@ use crate::units::quantity::Quantity;
 /// Whether a device manager left a checkpoint on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCheckpoint {
-    /// There is one: the devices that the stored Node names are still this machine's.
+    /// There is one: the devices of the stored Node still belong to this machine.
     Present,
-    /// There is none, which proves that the machine was made anew: extended resources that the
-    /// stored Node names are set to zero until somebody announces them again.
+    /// There is none, which proves that the machine was installed again: extended resources of the
+    /// stored Node are set to zero until a device plugin announces them again.
     Absent,
 }
 
-/// The labels of an existing Node that are corrected; all others are left to their owners.
+/// The labels of an existing Node that are corrected; all others belong to other clients.
 const DEFAULT_LABELS: [&str; 12] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -40,20 +40,20 @@ const DEFAULT_LABELS: [&str; 12] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// The Node as stored, and whose doing that is.
+/// The stored Node, and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Registered {
-    /// This try created it.
+    /// This attempt created it.
     Created(Value),
-    /// It was there.
+    /// It existed.
     Adopted(Value),
 }
 
-/// Registers, one try at a time. Whoever tries again computes the status anew.
+/// Registers, one attempt at a time. The caller computes the status again for each attempt.
 #[derive(Debug, Clone)]
 pub struct Registrar {
     backoff: Backoff,
-    /// What the server asked for after the last try.
+    /// The wait that the server requested after the last attempt.
     asked: Duration,
 }
 
@@ -67,15 +67,14 @@ impl Default for Registrar {
 }
 
 impl Registrar {
-    /// How long to wait before the coming try: the first one waits too, as a kubelet's does.
+    /// How long to wait before the next attempt: the first one waits too, as a kubelet's does.
     pub fn next_delay(&mut self) -> Duration {
         self.backoff.advance().max(self.asked)
     }
 
-    /// One try.
+    /// One attempt.
     ///
-    /// Every failure may be tried again, for ever: even a permission that is missing now can be
-    /// granted while we wait.
+    /// Every failure may be retried without limit: even a missing permission can be granted later.
     pub async fn attempt(
         &mut self,
         client: &Client,
@@ -109,14 +108,17 @@ async fn register(
         }
         Err(err) => err,
     };
-    // Without the permission to create, the Node can still be there for us.
+    // Even without permission to create a Node, an existing one can be adopted.
     if !matches!(
         err.refusal(),
         Some(Refusal::AlreadyExists | Refusal::Forbidden)
     ) {
         return Err(err);
     }
-    debug!(err = err.as_dyn(), "node not created, looking for it");
+    debug!(
+        err = err.as_dyn(),
+        "cannot create the node, trying to adopt it"
+    );
     let stored = client.get(&Endpoint::node(name)).await?;
     let desired = reconciled(&stored, &fresh, status, checkpoint);
     let adopted = match status_patch(&stored, &desired) {
@@ -132,8 +134,8 @@ async fn register(
     Ok(Registered::Adopted(adopted))
 }
 
-/// `stored` with what an existing Node gets at registration. Everything else that differs waits
-/// for the first status patch, or stays for ever: labels of the user's own, taints, provider ID.
+/// `stored` with the changes of a registration. Everything else that differs waits for the first
+/// status patch, or stays: the user's labels, taints, provider ID.
 fn reconciled(
     stored: &Value,
     fresh: &Value,
@@ -188,7 +190,7 @@ fn zero_extended_resources(status: &mut Map<String, Value>) {
             continue;
         };
         for (name, value) in map {
-            // A name with a domain is an extension's, unless the domain is Kubernetes' own.
+            // A name with a domain is an extended resource, except with Kubernetes' domain.
             if name.contains('/') && !name.contains("kubernetes.io/") {
                 *value = json!("0");
             }
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_node_gets_only_what_registration_owes_it() {
+    fn an_existing_node_gets_only_the_changes_of_a_registration() {
         use DeviceCheckpoint::{Absent, Present};
         type Edit = fn(&mut Value);
         let rows: [(&str, Edit, DeviceCheckpoint, Option<Value>); 8] = [
@@ -252,7 +254,7 @@ mod tests {
                 None,
             ),
             (
-                "an annotation that the new object does not carry",
+                "an annotation that the new object does not have",
                 |n| n["metadata"]["annotations"] = json!({ ATTACH_DETACH: "true", "a": "b" }),
                 Present,
                 Some(json!({ "metadata": { "annotations": { ATTACH_DETACH: null } } })),
@@ -272,7 +274,7 @@ mod tests {
                 None,
             ),
             (
-                "devices of a machine that is no more",
+                "devices of the previous installation",
                 |n| {
                     n["status"]["capacity"]["example.com/gpu"] = json!("2");
                     n["status"]["allocatable"]["example.com/gpu"] = json!("1");
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn any_other_failure_is_one_failed_try() {
+    async fn any_other_failure_is_one_failed_attempt() {
         let server = Scripted::new([refusal(500, ""), refusal(403, ""), refusal(404, "NotFound")]);
         let mut registrar = Registrar::default();
         for expected in [Refusal::Server, Refusal::NotFound] {
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_spaced_and_a_throttling_server_is_heard() {
+    fn attempts_are_delayed_and_a_throttling_server_is_respected() {
         let mut registrar = Registrar::default();
         assert_eq!(registrar.next_delay(), Duration::from_millis(100));
         registrar.asked = Duration::from_secs(3);

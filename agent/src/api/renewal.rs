@@ -1,9 +1,10 @@
 //! Credentials that changed since they were read.
 //!
-//! They are read anew after a 401, which waits for it; shortly before they end, if that is known,
-//! while requests go on with those that are still good; and now and then while no connection can be opened, since the server's own certificate may be signed by another
-//! authority. Nobody watches the files: a server that still takes the old ones loses nothing by it,
-//! and one that does not says so with the first request, which is then sent again.
+//! They are read again after a 401, which waits for it; shortly before they expire, while requests
+//! use those that are still valid; and from time to time while no connection can be opened, because
+//! the server's certificate may have a new authority. The files are not watched: a server that
+//! accepts the old credentials needs no change, and one that does not rejects the first request,
+//! which is then sent again.
 
 #![forbid(unsafe_code)]
 
@@ -20,25 +21,25 @@ use super::credentials::{self, Credentials, Running, Source};
 use super::{ApiError, Client, lock};
 use crate::lane::{Lane, Purpose};
 
-/// From the end of one reading to the next while the server refuses what we have.
+/// Minimum time from the end of one read to the next while the server rejects the credentials.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Between two looks while there is no connection.
+/// Interval of reads while there is no connection.
 const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
-/// For one look, the program that the kubeconfig may name included: a little more than that gets.
+/// Timeout of one read, including the program of a kubeconfig: a little more than the program's.
 const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_secs(2));
 
-/// Reads credentials, on a thread that may wait.
+/// Reads credentials, on a thread that may block.
 type Read = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-/// How to read them again.
+/// How to read the credentials again.
 pub(super) struct Renewal {
     read: Read,
-    /// The program that may issue them, while it runs.
+    /// The program that issues them, while it runs.
     running: Running,
     /// The thread on which they are read.
     lane: Lane,
-    /// When that was last done, well or not; locked while it is done, so that one does it for all.
-    /// From its end, since a program may take longer than the pause.
+    /// End of the last read, successful or not; locked during a read, so that one read serves all.
+    /// From its end, because a program may take longer than the pause.
     done: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -55,14 +56,14 @@ impl fmt::Debug for Renewal {
 }
 
 impl Renewal {
-    /// From where they came from.
+    /// Reads from `source` again.
     pub(super) fn of(source: Source<'_>) -> Self {
         let path = match source {
             Source::Kubeconfig(path) => Some(path.to_owned()),
             Source::InCluster => None,
         };
         let running = Running::default();
-        let mut renewal = Self::by({
+        let mut renewal = Self::with({
             let running = running.clone();
             move || read(path.as_ref(), &running)
         });
@@ -70,13 +71,13 @@ impl Renewal {
         renewal
     }
 
-    /// Reads them the first time, on this thread.
+    /// The first read, on this thread.
     pub(super) async fn first(&self, source: Source<'_>) -> Result<Credentials, ApiError> {
         credentials::access(source, &self.running).await
     }
 
-    /// By a function.
-    pub(super) fn by(
+    /// Reads with a function.
+    pub(super) fn with(
         read: impl Fn() -> Result<Credentials, ApiError> + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -94,14 +95,14 @@ fn read(kubeconfig: Option<&PathBuf>, running: &Running) -> Result<Credentials, 
     reading.unwrap_or_else(|| {
         Err(ApiError::Setup {
             what: "the credentials",
-            source: "they are not there at once".into(),
+            source: "they are not available at once".into(),
         })
     })
 }
 
 impl Client {
-    /// Reads the credentials anew, unless that was done a moment ago. Whether connection `number`
-    /// has been replaced by one with others.
+    /// Reads the credentials again, unless that was done a moment ago. Returns whether connection
+    /// `number` was replaced by one with other credentials.
     pub(super) async fn renew(&self, number: u64) -> bool {
         let Some(renewal) = &self.0.renewal else {
             return false;
@@ -119,20 +120,20 @@ impl Client {
         let access = match read {
             Ok(Ok(access)) => access,
             Ok(Err(err)) => {
-                warn!(err = err.as_dyn(), "credentials not read anew");
+                warn!(err = err.as_dyn(), "cannot read the credentials again");
                 return false;
             }
             Err(err) => {
                 warn!(
                     err = &err as &dyn std::error::Error,
-                    "credentials not read anew"
+                    "cannot read the credentials again"
                 );
                 return false;
             }
         };
         let changed = {
             let mut known = lock(&self.0.access);
-            let changed = !known.is_as(&access);
+            let changed = !known.is_same(&access);
             *known = access;
             changed
         };
@@ -143,24 +144,24 @@ impl Client {
         changed
     }
 
-    /// The same beside the requests, which go on with what there is: it ends soon, or the program
-    /// that would issue another hangs, and a lease must not wait for either.
+    /// The same in the background, while requests use the current credentials, which expire soon:
+    /// the program that issues new ones may hang, and a lease must not wait for it.
     pub(super) fn renew_ahead(&self) {
-        self.renew_beside(PAUSE);
+        self.renew_in_background(PAUSE);
     }
 
-    /// The same while no connection can be opened. A program is not run for that.
-    pub(super) fn renew_in_passing(&self) {
+    /// The same while no connection can be opened. No program is run for this.
+    pub(super) fn renew_without_connection(&self) {
         if !self.runs_a_plugin() {
-            self.renew_beside(PAUSE_UNREACHABLE);
+            self.renew_in_background(PAUSE_UNREACHABLE);
         }
     }
 
-    fn renew_beside(&self, pause: Duration) {
+    fn renew_in_background(&self, pause: Duration) {
         let Some(renewal) = &self.0.renewal else {
             return;
         };
-        // Locked: it is being done.
+        // Locked: a read is in progress.
         let Ok(done) = renewal.done.try_lock() else {
             return;
         };
@@ -172,13 +173,13 @@ impl Client {
         tokio::spawn(async move {
             let number = client.0.current.borrow().number();
             let renewed = client.renew(number).await;
-            debug!(renewed, "credentials read beside requests");
+            debug!(renewed, "credentials read in the background");
         });
     }
 }
 
 impl Client {
-    /// Reads a token that is in a file again, now and then, while requests go on with the old one.
+    /// Reads a token file again from time to time, while requests use the old token.
     pub(super) fn refresh_token(&self) {
         let bearer = self.access().bearer.clone();
         let (Some(renewal), Some(bearer)) = (&self.0.renewal, bearer) else {
@@ -191,16 +192,16 @@ impl Client {
         tokio::spawn(async move {
             match lane.run(LIMIT, move || bearer.refresh()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(why)) => debug!(why, "the last token stays"),
+                Ok(Err(err)) => debug!(err, "the token is unchanged"),
                 Err(err) => {
                     let err = &err as &dyn std::error::Error;
-                    debug!(err, "the last token stays");
+                    debug!(err, "the token is unchanged");
                 }
             }
         });
     }
 
-    /// The thread on which credentials are read; `None` where they never change.
+    /// The thread on which credentials are read; `None` if they never change.
     #[must_use]
     pub fn lane(&self) -> Option<Lane> {
         let renewal = self.0.renewal.as_ref()?;
@@ -228,7 +229,7 @@ mod tests {
             || refusal(401, "Unauthorized"),
             || Reply::json(200, json!({})),
         );
-        //  credentials, answers, requests, connections given up, whether it ended well
+        // credentials, answers, requests, replaced connections, success
         let rows = [
             (
                 "changed",
@@ -239,7 +240,7 @@ mod tests {
                 true,
             ),
             (
-                "changed, and no better",
+                "changed, and rejected too",
                 vec![Some(1), Some(2)],
                 vec![no(), no()],
                 2,
@@ -247,14 +248,7 @@ mod tests {
                 false,
             ),
             ("the same", vec![Some(1), Some(1)], vec![no()], 1, 0, false),
-            (
-                "not to be read",
-                vec![Some(1), None],
-                vec![no()],
-                1,
-                0,
-                false,
-            ),
+            ("unreadable", vec![Some(1), None], vec![no()], 1, 0, false),
         ];
         for (name, prints, replies, requests, generation, well) in rows {
             let server = Scripted::new(replies);
@@ -269,10 +263,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_that_are_refused_together_read_once_and_later_ones_not_at_once_again() {
+    async fn requests_rejected_together_cause_one_read_and_later_ones_none_at_once() {
         let replies = vec![refusal(401, ""); 4].into_iter();
         let server = Scripted::new(replies.chain([Reply::json(200, json!({}))]));
-        // Read a third time the script would be at its end.
+        // A third read would exceed the script.
         let client = server.client_that_renews(&[Some(1), Some(2), Some(3)]);
         let place = node();
         let (one, two) = tokio::join!(client.get(&place), client.get(&place));
@@ -284,7 +278,7 @@ mod tests {
         assert_eq!(client.generations().borrow().number(), 1);
     }
 
-    /// What reads credentials: each reading waits for a message, which says whether there are any.
+    /// A reader that waits for a message before each read, which contains whether it succeeds.
     fn slow_reading() -> (
         std::sync::mpsc::Sender<bool>,
         Arc<AtomicU32>,
@@ -306,7 +300,7 @@ mod tests {
         let server = Scripted::new(vec![Reply::json(200, json!({})); 3]);
         let (finish, readings, read) = slow_reading();
         let client = server.client_with_ending_credentials(read);
-        // The program never ends by itself: nobody lets it.
+        // The program does not end before the test allows it.
         for n in 1..=3 {
             let before = Instant::now();
             client.get(&node()).await.unwrap();
@@ -351,7 +345,7 @@ mod tests {
         for n in 0..14 {
             assert!(client.get(&node()).await.is_err());
             tokio::time::sleep(Duration::from_secs(10)).await;
-            // One for each that broke, and from the second look on, after a minute, one more.
+            // One for each failure, and from the second read on, after a minute, one more.
             let given_up = n + 1 + u64::from(n >= 6);
             assert_eq!(client.generations().borrow().number(), given_up, "{n}");
         }

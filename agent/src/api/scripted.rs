@@ -1,4 +1,4 @@
-//! For tests of this room: a server in memory that answers from a list.
+//! For unit tests: a server in memory that answers from a list.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,9 +23,9 @@ use super::{ApiError, Client, Connector, transport};
 pub enum Reply {
     /// With a body, and a `Retry-After` header.
     Json(u16, Value, Option<u64>),
-    /// A status of success and no JSON.
+    /// A success status without JSON.
     Garbage,
-    /// None, ever.
+    /// No answer.
     Silent,
     /// The connection ends instead.
     Cut,
@@ -98,7 +98,7 @@ impl Scripted {
             }
             tokio::spawn(serve(theirs, Arc::clone(&shared)));
             async move {
-                // A handshake takes a while, in which others may want a connection too.
+                // A handshake takes a while, in which other tasks may need a connection too.
                 for _ in 0..8 {
                     tokio::task::yield_now().await;
                 }
@@ -113,21 +113,21 @@ impl Scripted {
         }
     }
 
-    /// One whose credentials are those of the first print, and when they are read anew those of the
-    /// next; `None` cannot be read.
-    pub fn client_that_renews(&self, prints: &[Option<u64>]) -> Client {
+    /// A client whose credentials have the first fingerprint, and the next one when they are read
+    /// again; `None` cannot be read.
+    pub fn client_that_renews(&self, fingerprints: &[Option<u64>]) -> Client {
         let connector = self.connector.clone();
-        let access = move |print| {
+        let access = move |fingerprint| {
             let mut access = Credentials::fixed(config(), connector.clone());
-            access.print = print;
+            access.fingerprint = fingerprint;
             access
         };
-        let prints: Vec<_> = prints.into();
-        let mut prints = prints.into_iter();
-        let first = access(prints.next().flatten().unwrap());
-        let prints = Mutex::new(prints);
-        let renewal = Renewal::by(move || {
-            let next = prints.lock().unwrap().next().flatten();
+        let fingerprints: Vec<_> = fingerprints.into();
+        let mut fingerprints = fingerprints.into_iter();
+        let first = access(fingerprints.next().flatten().unwrap());
+        let fingerprints = Mutex::new(fingerprints);
+        let renewal = Renewal::with(move || {
+            let next = fingerprints.lock().unwrap().next().flatten();
             next.map(&access).ok_or(ApiError::InCluster {
                 why: "beyond the script".to_owned(),
             })
@@ -135,7 +135,8 @@ impl Scripted {
         Client::with(first, Some(renewal), DEADLINE).unwrap()
     }
 
-    /// One whose credentials end, and are read anew by `read`, which gives whether there were any.
+    /// A client whose credentials expire, and are read again by `read`, which returns whether there
+    /// are any.
     pub fn client_with_ending_credentials(
         &self,
         read: impl Fn() -> bool + Send + Sync + 'static,
@@ -147,7 +148,7 @@ impl Scripted {
             access
         };
         let first = access();
-        let renewal = Renewal::by(move || {
+        let renewal = Renewal::with(move || {
             let renewed = read().then(&access);
             renewed.ok_or(ApiError::InCluster {
                 why: "there are none".to_owned(),
@@ -200,7 +201,7 @@ async fn serve(io: tokio::io::DuplexStream, state: Arc<Mutex<State>>) {
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(io), service);
     tokio::select! {
-        // A client that goes away is the end of it, in whatever way it went.
+        // The client may end the connection in any way.
         _ = connection => {}
         _ = is_cut.changed() => {}
     }

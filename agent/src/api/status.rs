@@ -1,4 +1,5 @@
-//! Writes the Node's status: compute, compare with what is stored, send what differs.
+//! Writes the Node's status: computes it, compares it with the stored one, and sends the
+//! differences.
 
 #![forbid(unsafe_code)]
 
@@ -12,39 +13,39 @@ use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
 use crate::clock::{BootNanos, Clock};
 use crate::node_status::{NodeStatus, StoredNode};
 
-/// Tries of one sync. Against a server that fails at random, five are enough; against one that is
-/// down, more would only add load to its start.
-const TRIES: u32 = 5;
+/// Attempts of one sync. Against a server that fails at random, five are enough; against one that
+/// is down, more would only add load to its start.
+const MAX_ATTEMPTS: u32 = 5;
 
-/// How much of the Node is ours.
+/// The part of the Node that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All of its status, and its default labels.
     Whole,
-    /// Conditions of our own.
+    /// nodepulse's conditions.
     NodepulseConditions,
 }
 
 /// When the computed status is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Now, even if only heartbeat times differ: the report period is over, or something that
-    /// cannot be seen by comparing has happened.
+    /// Now, even if only heartbeat times differ: the report period has elapsed, or something has
+    /// changed that a comparison cannot show.
     Send,
-    /// Only if more than heartbeat times and annotations differs from what is stored.
+    /// Only if something other than heartbeat times and annotations differs from what is stored.
     IfChanged,
 }
 
-/// What one sync came to.
+/// The result of one sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// Nothing to say.
+    /// There is nothing to send.
     Unchanged,
-    /// The API server has it.
+    /// The API server has accepted the patch.
     Sent(Sent),
 }
 
-/// A patch that the API server has accepted.
+/// An accepted patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     /// Before the accepted request was written.
@@ -53,19 +54,19 @@ pub struct Sent {
     pub acked: BootNanos,
     /// The body.
     pub patch: Vec<u8>,
-    /// Whether it said more than that we are alive.
+    /// Whether it changed more than heartbeat times.
     pub changed: bool,
-    /// Which try it was, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// Holds what the API server last said of our Node, so that a sync needs no read.
+/// Keeps the Node as the API server last returned it, so that a sync needs no read.
 #[derive(Debug)]
 pub struct StatusWriter {
     name: String,
     clock: Clock,
     part: Part,
-    /// Without the parts that no patch of ours depends on.
+    /// Without parts that no patch depends on.
     cached: Option<Value>,
     taints: TaintKeeper,
 }
@@ -83,13 +84,14 @@ impl StatusWriter {
         }
     }
 
-    /// Takes note of the Node as stored: from registration, or from a watch. One that is older
-    /// than what is known is ignored, since a watch can lag behind our own writes.
+    /// Updates the known Node, from registration or from a watch. An older one is ignored, because
+    /// a watch can be behind the writes of this client.
     pub fn observe(&mut self, node: Value) {
         let version = |node: &Value| text(node, "/metadata/resourceVersion").parse::<u64>().ok();
         if let (Some(known), Some(new)) = (self.cached.as_ref().and_then(version), version(&node))
             && new < known
-            // A Node that was deleted and created anew counts on, so this one is only late.
+            // The version of a Node that was deleted and created again keeps rising, so this one is
+            // only late.
             && self.cached.as_ref().map(|cached| text(cached, "/metadata/uid"))
                 == Some(text(&node, "/metadata/uid"))
         {
@@ -98,14 +100,14 @@ impl StatusWriter {
         self.cached = Some(self.part.of(node));
     }
 
-    /// The Node is gone: the next try reads.
+    /// The Node was deleted: the next attempt reads it.
     pub fn forget(&mut self) {
         self.cached = None;
     }
 
     /// Reads the Node.
     ///
-    /// # Errors
+    /// The server's error; 404 if there is none.
     ///
     /// As the server says; 404 while there is none.
     pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
@@ -114,7 +116,7 @@ impl StatusWriter {
         Ok(())
     }
 
-    /// `resourceVersion` of the Node as last seen; empty where none is known.
+    /// `resourceVersion` of the known Node; empty if none is known.
     #[must_use]
     pub fn version(&self) -> String {
         self.cached
@@ -123,20 +125,20 @@ impl StatusWriter {
             .unwrap_or_default()
     }
 
-    /// The Node as last seen; `None` before the first answer.
+    /// The known Node; `None` before the first answer.
     #[must_use]
     pub fn stored(&self) -> Option<StoredNode> {
         self.cached.as_ref().map(stored_node)
     }
 
-    fn is_gone(&self, err: &ApiError) -> bool {
+    fn is_deleted(&self, err: &ApiError) -> bool {
         self.part == Part::NodepulseConditions && err.refusal() == Some(Refusal::NotFound)
     }
 
-    /// Makes the Node's taints what they should be. The first try goes by the Node as last seen.
-    pub async fn taint(&mut self, client: &Client, ours: NodepulseTaints<'_>) -> TaintOutcome {
+    /// Brings the Node's taints to the desired state. The first attempt uses the known Node.
+    pub async fn taint(&mut self, client: &Client, wanted: NodepulseTaints<'_>) -> TaintOutcome {
         let seen = self.cached.as_ref().and_then(StoredTaints::of);
-        let (node, failed) = self.taints.keep(client, &self.name, seen, ours).await;
+        let (node, failed) = self.taints.keep(client, &self.name, seen, wanted).await;
         let written = node.is_some();
         if let Some(node) = node {
             self.observe(node);
@@ -144,15 +146,15 @@ impl StatusWriter {
         TaintOutcome { written, failed }
     }
 
-    /// Up to five tries, back to back, of computing a status and sending what differs.
+    /// Up to five consecutive attempts to compute a status and to send the differences.
     ///
-    /// The first try takes the Node as last seen; the others read it. `compute` runs once a try,
-    /// since what it decides depends on what is stored.
+    /// The first attempt uses the known Node; the others read it. `compute` runs once per attempt,
+    /// because it depends on what is stored.
     ///
     /// # Errors
     ///
-    /// [`ApiError::RetriesExceeded`] after the last try, or at once what no further try can mend: for
-    /// conditions of our own also 404.
+    /// [`ApiError::RetriesExceeded`] after the last attempt, or at once an error that no attempt
+    /// can resolve: for nodepulse's conditions also 404.
     pub async fn sync(
         &mut self,
         client: &Client,
@@ -165,14 +167,14 @@ impl StatusWriter {
                 Err(err) => err,
             };
             debug!(attempt, err = err.as_dyn(), "status sync failed");
-            if self.is_gone(&err) {
-                // Whoever keeps the Node makes it anew, or does not: that takes longer than tries.
+            if self.is_deleted(&err) {
+                // The kubelet may create the Node again, which takes longer than these attempts.
                 return Err(err);
             }
-            if attempt == TRIES {
+            if attempt == MAX_ATTEMPTS {
                 return Err(ApiError::RetriesExceeded {
                     what: "update of node status",
-                    tries: TRIES,
+                    tries: MAX_ATTEMPTS,
                     source: Box::new(err),
                 });
             }
@@ -231,18 +233,18 @@ impl Decision {
 }
 
 impl Part {
-    /// What is kept of a Node.
+    /// The part of a Node that is kept.
     fn of(self, mut node: Value) -> Value {
         match self {
             Self::Whole => {
                 trim(&mut node);
                 node
             }
-            Self::NodepulseConditions => companion::ours(&node),
+            Self::NodepulseConditions => companion::reduced(&node),
         }
     }
 
-    /// What makes `read` say `status`, and whether it says more than that we are alive.
+    /// The patch from `read` to `status`, and whether it changes more than heartbeat times.
     fn patch(self, read: &Value, status: &NodeStatus) -> Option<(Value, bool)> {
         match self {
             Self::Whole => {
@@ -255,7 +257,7 @@ impl Part {
     }
 }
 
-/// Drops what is large and in no patch of ours: both sides of the diff lack it alike.
+/// Drops large parts that no patch depends on: both sides of the diff lack them.
 fn trim(node: &mut Value) {
     if let Some(Value::Object(metadata)) = node.get_mut("metadata") {
         metadata.remove("managedFields");
@@ -328,12 +330,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_edge_and_a_lost_label_are_changes() {
-        let mut edge = status(10);
-        edge.conditions[0].status = Status::True;
+    async fn a_transition_and_a_missing_label_are_changes() {
+        let mut transition = status(10);
+        transition.conditions[0].status = Status::True;
         let mut bare = node(5);
         bare["metadata"]["labels"] = json!({});
-        for (name, stored, computed) in [("edge", node(5), edge), ("label", bare, status(0))] {
+        for (name, stored, computed) in [
+            ("transition", node(5), transition),
+            ("label", bare, status(0)),
+        ] {
             let server = Scripted::new([Reply::json(200, node(6))]);
             let mut writer = writer();
             writer.observe(stored);
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_try_after_the_first_reads_and_the_fifth_is_the_last() {
+    async fn each_attempt_after_the_first_reads_and_the_fifth_is_the_last() {
         let replies = (0..9).map(|n| match n % 2 {
             0 => refusal(500, ""),
             _ => Reply::json(200, node(2)),
@@ -368,11 +373,15 @@ mod tests {
         assert_eq!(computed, 5);
         assert!(err.to_string().contains("exceeds retry count"), "{err}");
         assert_eq!(err.refusal(), Some(Refusal::Server));
-        assert_eq!(server.connections(), 1, "a status never drops a connection");
+        assert_eq!(
+            server.connections(),
+            1,
+            "an HTTP status never closes a connection"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deleted_node_is_looked_for_and_not_created() {
+    async fn a_deleted_node_is_read_again_and_not_created() {
         let server = Scripted::new((0..5).map(|_| refusal(404, "NotFound")));
         let err = writer()
             .sync(&server.client(), |_| (status(10), Decision::Send))
@@ -383,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_time_does_not_mend_is_not_repeated() {
+    async fn a_permanent_error_is_not_retried() {
         let server = Scripted::new([refusal(403, "Forbidden")]);
         let err = writer()
             .sync(&server.client(), |_| (status(10), Decision::Send))
@@ -394,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_throttling_server_is_given_the_time_it_asks_for() {
+    async fn a_throttling_server_gets_the_time_that_it_requests() {
         let server = Scripted::new([
             refusal(429, "TooManyRequests").retry_after(3),
             Reply::json(200, node(2)),
@@ -409,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_server_is_left_at_the_deadline_for_a_new_connection() {
+    async fn an_unresponsive_server_gets_a_new_connection_at_the_deadline() {
         let server = Scripted::new([
             Reply::Silent,
             Reply::json(200, node(2)),
@@ -427,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_older_than_the_last_answer_is_ignored() {
+    async fn a_node_older_than_the_last_answer_is_ignored() {
         let mut writer = writer();
         let with_boot_id = |version, boot_id: &str| {
             let mut node = node(version);

@@ -1,5 +1,5 @@
-//! Taints of ours. `spec.taints` is an atomic list: it is read, changed in what is ours, and written
-//! back under an optimistic lock, so that nobody's taint gets lost.
+//! nodepulse's taints. `spec.taints` is an atomic list: it is read, only nodepulse's taints are
+//! changed, and it is written back under an optimistic lock, so that no other taint is lost.
 
 #![forbid(unsafe_code)]
 
@@ -16,31 +16,31 @@ use super::{ApiError, Call, Client, Disposition, Endpoint, Refusal};
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 
-/// Tries of one change. Whoever writes to the Node that often is at fault, and the next heartbeat
-/// tries again.
-const TRIES: u32 = 8;
+/// Attempts of one change. Only a faulty client writes to the Node more often, and the next
+/// heartbeat tries again.
+const MAX_ATTEMPTS: u32 = 8;
 
-/// Between two tries: 20, 40, … 640, then 1000 ms.
+/// Between two attempts: 20, 40, … 640, then 1000 ms.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-/// The taints of a Node as they were at one version of it.
+/// The taints of a Node at one version of it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct StoredTaints {
     version: String,
     taints: Vec<Value>,
 }
 
-/// A list that was written.
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TaintChange {
-    /// The Node as stored.
+    /// The stored Node.
     pub(super) node: Value,
-    /// How many taints it has less than before.
+    /// The number of removed taints.
     pub(super) removed: usize,
 }
 
 impl StoredTaints {
-    /// `None` for a Node that tells no version: there is nothing to lock by.
+    /// `None` for a Node without a version, which cannot be locked.
     pub(super) fn of(node: &Value) -> Option<Self> {
         let version = text(node, "/metadata/resourceVersion");
         let taints = node.pointer("/spec/taints").and_then(Value::as_array);
@@ -54,39 +54,40 @@ impl StoredTaints {
 /// Key and effect: a Node has at most one taint of each.
 type Slot = (String, String);
 
-/// What is to be ours among the taints of a Node.
+/// The desired taints of nodepulse on a Node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodepulseTaints<'a> {
-    /// All that is to be there.
+    /// The taints that should exist.
     pub wanted: &'a [Taint],
-    /// All that can be, beside those with a default key.
+    /// All configured taints, in addition to those with a default key.
     pub configured: &'a [Taint],
 }
 
-/// What came of changing taints.
+/// The result of changing taints.
 #[derive(Debug, Default)]
 pub struct TaintOutcome {
-    /// Whether something was written.
+    /// Whether a list was written.
     pub written: bool,
-    /// Why not all is as it should be.
+    /// Why some taints are not as desired.
     pub failed: Option<ApiError>,
 }
 
-/// Whether a stored taint is ours: it has one of our default keys, or key and effect of one that is
-/// configured. A configured key may have other effects that are somebody else's.
+/// Whether a stored taint is nodepulse's: it has a default key, or key and effect of a configured
+/// taint. A configured key with another effect belongs to another client.
 pub(super) fn is_nodepulse(taint: &Value, configured: &[Taint]) -> bool {
     let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
     let by_default = NodepulseCondition::ALL
         .iter()
         .any(|own| own.taint_key() == key);
-    let named = |ours: &Taint| ours.key == key && ours.effect == effect;
+    let named =
+        |nodepulse_taint: &Taint| nodepulse_taint.key == key && nodepulse_taint.effect == effect;
     by_default || configured.iter().any(named)
 }
 
 impl NodepulseTaints<'_> {
-    /// What `stored` should be for `wanted` to be all that is ours in these slots. What is there
-    /// already keeps its bytes and its place; new ones come last.
-    fn with(&self, stored: &[Value], slots: &[Slot]) -> Vec<Value> {
+    /// The list with `wanted` as nodepulse's only taints in these slots. Existing taints stay
+    /// unchanged and in their place; new ones are last.
+    fn merged(&self, stored: &[Value], slots: &[Slot]) -> Vec<Value> {
         let mut taints = stored.to_vec();
         taints.retain(|stored| !slots.contains(&slot(stored)) || !self.is_unwanted(stored));
         let missing = self.missing(stored);
@@ -95,17 +96,17 @@ impl NodepulseTaints<'_> {
         taints
     }
 
-    /// Where `stored` is not as it should be.
-    fn open(&self, stored: &[Value]) -> Vec<Slot> {
+    /// The slots in which `stored` is not as desired.
+    fn outdated(&self, stored: &[Value]) -> Vec<Slot> {
         let unwanted = stored.iter().filter(|stored| self.is_unwanted(stored));
-        let mut open: Vec<Slot> = unwanted.map(slot).collect();
+        let mut outdated: Vec<Slot> = unwanted.map(slot).collect();
         for taint in self.missing(stored) {
             let slot = slot_of(taint);
-            if !open.contains(&slot) {
-                open.push(slot);
+            if !outdated.contains(&slot) {
+                outdated.push(slot);
             }
         }
-        open
+        outdated
     }
 
     fn is_unwanted(&self, stored: &Value) -> bool {
@@ -131,27 +132,27 @@ fn slot_of(taint: &Taint) -> Slot {
     (taint.key.clone(), taint.effect.clone())
 }
 
-/// Keeps taints as they should be. One that somebody refuses does not hold up the others.
+/// Keeps taints as desired. A taint that is rejected does not delay the others.
 #[derive(Debug, Default)]
 pub(super) struct TaintKeeper {
-    /// Refused for good when they were last tried, the longest ago first. They are left out of
-    /// changes of the others, and while there are none, one of them is tried at a time. A condition
-    /// that flaps does not make its taint a new one: only what is not configured is forgotten, once
-    /// it is not there any more.
-    refused: Vec<Slot>,
+    /// Rejected when they were last tried, the oldest first. They are excluded from changes of the
+    /// others, and are tried one at a time when there are no other changes. They are remembered
+    /// when their condition changes; only a taint that is neither configured nor stored is
+    /// forgotten.
+    rejected: Vec<Slot>,
 }
 
 impl TaintKeeper {
-    /// Makes the taints of the Node `name` what they should be; `seen` is how they were.
+    /// Brings the taints of the Node `name` to the desired state; `seen` is their last known state.
     ///
-    /// All at once, and each alone where that is refused: so many requests only when something that
-    /// was not refused before is to be changed.
+    /// All at once, and each separately if that is rejected: so there are many requests only if a
+    /// taint is to be changed that was not rejected before.
     pub(super) async fn keep(
         &mut self,
         client: &Client,
         name: &str,
         mut seen: Option<StoredTaints>,
-        ours: NodepulseTaints<'_>,
+        nodepulse_taint: NodepulseTaints<'_>,
     ) -> (Option<Value>, Option<ApiError>) {
         let before = match seen.take() {
             Some(seen) => seen,
@@ -160,16 +161,20 @@ impl TaintKeeper {
                 Err(err) => return (None, Some(err)),
             },
         };
-        let mut rounds =
-            VecDeque::from_iter(self.first_round(ours.open(&before.taints), ours.configured));
+        let mut rounds = VecDeque::from_iter(self.first_round(
+            nodepulse_taint.outdated(&before.taints),
+            nodepulse_taint.configured,
+        ));
         seen = Some(before);
         let (mut node, mut failed) = (None, None);
         while let Some(slots) = rounds.pop_front() {
-            let change = change(client, name, &mut seen, |stored| ours.with(stored, &slots));
+            let change = change(client, name, &mut seen, |stored| {
+                nodepulse_taint.merged(stored, &slots)
+            });
             match change.await {
                 Ok(changed) => {
                     node = changed.map(|changed| changed.node).or(node);
-                    self.accepted(&slots, &mut rounds);
+                    self.retry_rejected(&slots, &mut rounds);
                 }
                 Err(err) if err.disposition() != Disposition::GiveUp => {
                     failed = Some(err);
@@ -177,7 +182,7 @@ impl TaintKeeper {
                 }
                 Err(_) if slots.len() > 1 => rounds.extend(slots.into_iter().map(|one| vec![one])),
                 Err(err) => {
-                    self.note(slots, &err);
+                    self.log_rejected(slots, &err);
                     failed = Some(err);
                 }
             }
@@ -185,57 +190,57 @@ impl TaintKeeper {
         (node, failed)
     }
 
-    /// What was not refused before, together; where there is nothing, one that was.
-    fn first_round(&mut self, open: Vec<Slot>, configured: &[Taint]) -> Option<Vec<Slot>> {
+    /// The slots that were not rejected before, together; if there are none, one that was.
+    fn first_round(&mut self, outdated: Vec<Slot>, configured: &[Taint]) -> Option<Vec<Slot>> {
         let can_be = |slot: &Slot| configured.iter().any(|taint| slot_of(taint) == *slot);
-        self.refused
-            .retain(|slot| open.contains(slot) || can_be(slot));
+        self.rejected
+            .retain(|slot| outdated.contains(slot) || can_be(slot));
         let again = self
-            .refused
+            .rejected
             .iter()
-            .find(|slot| open.contains(slot))
+            .find(|slot| outdated.contains(slot))
             .cloned();
-        let mut fresh = open;
-        fresh.retain(|slot| !self.refused.contains(slot));
+        let mut fresh = outdated;
+        fresh.retain(|slot| !self.rejected.contains(slot));
         if fresh.is_empty() {
             fresh.extend(again);
         }
         (!fresh.is_empty()).then_some(fresh)
     }
 
-    /// Where one that was refused is not any more, the others may not be either.
-    fn accepted(&mut self, slots: &[Slot], rounds: &mut VecDeque<Vec<Slot>>) {
-        let before = self.refused.len();
-        self.refused.retain(|slot| !slots.contains(slot));
-        if self.refused.len() < before && !self.refused.is_empty() {
-            rounds.push_back(std::mem::take(&mut self.refused));
+    /// If a rejected taint is accepted, the others may be accepted too.
+    fn retry_rejected(&mut self, slots: &[Slot], rounds: &mut VecDeque<Vec<Slot>>) {
+        let before = self.rejected.len();
+        self.rejected.retain(|slot| !slots.contains(slot));
+        if self.rejected.len() < before && !self.rejected.is_empty() {
+            rounds.push_back(std::mem::take(&mut self.rejected));
         }
     }
 
-    /// Tells of each once, and puts it behind the others.
-    fn note(&mut self, slots: Vec<Slot>, err: &ApiError) {
+    /// Logs each taint once, and moves it to the end.
+    fn log_rejected(&mut self, slots: Vec<Slot>, err: &ApiError) {
         for (key, effect) in slots {
             let slot = (key, effect);
-            let known = self.refused.len();
-            self.refused.retain(|other| *other != slot);
-            if self.refused.len() == known {
-                // As text that a server holds: quoted.
-                let (key, effect) = &slot;
+            let known = self.rejected.len();
+            self.rejected.retain(|other| *other != slot);
+            if self.rejected.len() == known {
+                let (key, effect) = (slot.0.as_str(), slot.1.as_str());
                 let err = err.as_dyn();
                 warn!(
-                    ?key,
-                    ?effect,
+                    key,
+                    effect,
                     err,
-                    "taint not changed, will retry; this needs the right to patch nodes"
+                    "taint not changed, will retry; this requires permission to patch nodes"
                 );
             }
-            self.refused.push(slot);
+            self.rejected.push(slot);
         }
     }
 }
 
-/// Makes the list of taints of the Node `name` what `wanted` makes of it. The first try takes it as
-/// `seen`, the others read it; `seen` is what is known of it afterwards. `None`: it is so already.
+/// Replaces the list of taints of the Node `name` by the result of `wanted`. The first attempt uses
+/// `seen`, the others read the Node; afterwards `seen` is the last known state. `None`: no change
+/// was necessary.
 pub(super) async fn change(
     client: &Client,
     name: &str,
@@ -261,7 +266,7 @@ pub(super) async fn change(
                 *seen = StoredTaints::of(&node);
                 return Ok(Some(TaintChange { node, removed }));
             }
-            Err(err) if err.refusal() == Some(Refusal::Conflict) && tries < TRIES => {
+            Err(err) if err.refusal() == Some(Refusal::Conflict) && tries < MAX_ATTEMPTS => {
                 tries += 1;
                 client.pause(backoff.advance()).await;
             }
@@ -288,7 +293,7 @@ async fn read(client: &Client, name: &str) -> Result<StoredTaints, ApiError> {
     })
 }
 
-/// An empty list is none: the server keeps no empty ones.
+/// An empty list is sent as null: the server stores no empty ones.
 fn patch(version: &str, taints: Vec<Value>) -> Vec<u8> {
     let taints = if taints.is_empty() {
         Value::Null
@@ -310,7 +315,7 @@ mod tests {
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";
 
-    fn ours(value: &str) -> Taint {
+    fn nodepulse_taint(value: &str) -> Taint {
         Taint {
             key: "nodepulse.dev/memory-low".to_owned(),
             value: value.to_owned(),
@@ -329,21 +334,21 @@ mod tests {
         StoredTaints::of(&node(version, taints))
     }
 
-    /// What `stored` should be for these to be all that is ours in it.
-    fn with(stored: &[Value], wanted: &[Taint]) -> Vec<Value> {
-        let ours = NodepulseTaints {
+    /// The list with these as nodepulse's only taints.
+    fn merged(stored: &[Value], wanted: &[Taint]) -> Vec<Value> {
+        let nodepulse_taint = NodepulseTaints {
             wanted,
             configured: &[],
         };
-        ours.with(stored, &ours.open(stored))
+        nodepulse_taint.merged(stored, &nodepulse_taint.outdated(stored))
     }
 
     fn add(stored: &[Value]) -> Vec<Value> {
-        with(stored, &[ours("")])
+        merged(stored, &[nodepulse_taint("")])
     }
 
     #[test]
-    fn the_list_is_changed_in_what_is_ours_and_in_nothing_else() {
+    fn only_nodepulses_taints_in_the_list_are_changed() {
         let (a, b) = (
             json!({ "key": "a", "value": "1", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z" }),
             json!({ "key": "b", "effect": "NoSchedule", "unheard": { "of": [1] } }),
@@ -356,22 +361,22 @@ mod tests {
             json!({ "key": "nodepulse.dev/memory-low", "value": "v", "effect": "NoSchedule" });
         #[rustfmt::skip]
         let rows = [
-            ("added last", vec![&a, &b], vec![ours("")], vec![&a, &b, &plain]),
-            ("there already, as somebody stamped it", vec![&a, &stamped, &b], vec![ours("")], vec![&a, &stamped, &b]),
-            ("with another value", vec![&a, &plain, &b], vec![ours("v")], vec![&a, &b, &valued]),
-            ("with another effect", vec![&other_effect, &b], vec![ours("")], vec![&b, &plain]),
+            ("added last", vec![&a, &b], vec![nodepulse_taint("")], vec![&a, &b, &plain]),
+            ("exists already, with another client's timeAdded", vec![&a, &stamped, &b], vec![nodepulse_taint("")], vec![&a, &stamped, &b]),
+            ("with another value", vec![&a, &plain, &b], vec![nodepulse_taint("v")], vec![&a, &b, &valued]),
+            ("with another effect", vec![&other_effect, &b], vec![nodepulse_taint("")], vec![&b, &plain]),
             ("removed", vec![&a, &plain, &b], vec![], vec![&a, &b]),
-            ("nothing of ours", vec![&b, &a], vec![], vec![&b, &a]),
+            ("none of nodepulse's", vec![&b, &a], vec![], vec![&b, &a]),
         ];
         for (name, stored, wanted, expected) in rows {
             let stored: Vec<Value> = stored.into_iter().cloned().collect();
             let expected: Vec<Value> = expected.into_iter().cloned().collect();
-            assert_eq!(with(&stored, &wanted), expected, "{name}");
+            assert_eq!(merged(&stored, &wanted), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_configured_key_is_ours_with_its_effect_alone() {
+    fn a_configured_taint_is_nodepulses_only_with_its_effect() {
         let configured = [Taint {
             key: "example.com/slow".to_owned(),
             value: String::new(),
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_quicker_is_read_and_kept() {
+    async fn a_concurrent_change_is_read_and_kept() {
         let theirs = json!([{ "key": "a", "effect": "NoSchedule" }]);
         let both = json!([
             { "key": "a", "effect": "NoSchedule" },
@@ -419,8 +424,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tries_are_bounded_and_only_a_conflict_is_tried_again() {
-        let conflicts = (0..TRIES).flat_map(|n| {
+    async fn attempts_are_limited_and_only_a_conflict_is_retried() {
+        let conflicts = (0..MAX_ATTEMPTS).flat_map(|n| {
             [
                 Reply::json(200, node(n, &json!(null))),
                 refusal(409, "Conflict"),
@@ -439,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_so_already_is_not_written_and_the_last_taint_leaves_no_list() {
+    async fn an_unchanged_list_is_not_written_and_an_empty_one_is_removed() {
         let plain = json!([{ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule" }]);
         let server = Scripted::new([Reply::json(200, node(5, &json!(null)))]);
         let client = server.client();
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_version_to_lock_by_nothing_is_written() {
+    async fn without_a_version_nothing_is_written() {
         let server = Scripted::new([Reply::json(200, json!({ "spec": {} }))]);
         let ended = change(&server.client(), "worker-1", &mut None, add).await;
         assert!(matches!(ended, Err(ApiError::Garbled { .. })));
@@ -464,12 +469,12 @@ mod tests {
     fn keyed(key: &str) -> Taint {
         Taint {
             key: key.to_owned(),
-            ..ours("")
+            ..nodepulse_taint("")
         }
     }
 
-    /// Wants these keys of a Node that has `stored`. `answers`: what the Node has then, or that it is
-    /// refused. Gives the keys in each request, and whether it failed.
+    /// Requests these keys for a Node that has `stored`. `answers`: the Node's keys after each
+    /// write, or `None` if it is rejected. Returns the keys in each request, and whether it failed.
     async fn keep(
         keeper: &mut TaintKeeper,
         stored: &[&str],
@@ -499,12 +504,14 @@ mod tests {
         }));
         let taints = |keys: &[&str]| keys.iter().map(|key| keyed(key)).collect::<Vec<Taint>>();
         let (wanted, configured) = (taints(wanted), taints(configured));
-        let ours = NodepulseTaints {
+        let nodepulse_taint = NodepulseTaints {
             wanted: &wanted,
             configured: &configured,
         };
         let seen = seen(4, &list(stored));
-        let kept = keeper.keep(&server.client(), "worker-1", seen, ours).await;
+        let kept = keeper
+            .keep(&server.client(), "worker-1", seen, nodepulse_taint)
+            .await;
         let keys = |n: usize| {
             let taints = server.body(n)["spec"]["taints"].clone();
             let taints = taints.as_array().cloned().unwrap_or_default();
@@ -515,36 +522,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_refused_is_so_still_when_its_condition_comes_back() {
+    async fn a_rejected_taint_is_remembered_when_its_condition_returns() {
         let mut keeper = TaintKeeper::default();
         let (all, none) = (["a", "b"], [""; 0]);
-        let refused = None;
-        let first = keep(&mut keeper, &none, &all, &[refused, refused, refused]).await;
+        let rejected = None;
+        let first = keep(&mut keeper, &none, &all, &[rejected, rejected, rejected]).await;
         assert_eq!(first.0, [vec!["a", "b"], vec!["a"], vec!["b"]]);
         for wanted in ["b", "a"] {
             let off = keep_of(&mut keeper, &none, &none, &all, &[]).await;
             assert_eq!(off, (Vec::new(), false));
-            let on = keep_of(&mut keeper, &none, &[wanted], &all, &[refused]).await;
+            let on = keep_of(&mut keeper, &none, &[wanted], &all, &[rejected]).await;
             assert_eq!(on.0, [vec![wanted]]);
-            assert_eq!(keeper.refused.len(), 2, "neither is new");
+            assert_eq!(keeper.rejected.len(), 2, "neither is forgotten");
         }
 
-        // What only somebody else can bring back is forgotten.
+        // A taint that is no longer configured is forgotten.
         keep_of(&mut keeper, &none, &none, &["b"], &[]).await;
-        assert_eq!(keeper.refused, [slot_of(&keyed("b"))]);
+        assert_eq!(keeper.rejected, [slot_of(&keyed("b"))]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_refused_is_left_out_and_of_several_one_is_tried_at_a_time() {
+    async fn rejected_taints_are_excluded_and_tried_one_at_a_time() {
         let mut keeper = TaintKeeper::default();
         let all = ["a", "b", "c"];
         let none: &[&str] = &[];
-        let refused = None;
+        let rejected = None;
         let first = keep(
             &mut keeper,
             none,
             &all,
-            &[refused, refused, Some(&["b"]), refused],
+            &[rejected, rejected, Some(&["b"]), rejected],
         )
         .await;
         assert_eq!(
@@ -553,14 +560,14 @@ mod tests {
         );
         assert!(first.1);
         for alone in ["a", "c", "a"] {
-            let next = keep(&mut keeper, &["b"], &all, &[refused]).await;
+            let next = keep(&mut keeper, &["b"], &all, &[rejected]).await;
             assert_eq!(next.0, [vec!["b", alone]], "in turn");
         }
         let four = ["a", "b", "c", "d"];
         let fresh = keep(&mut keeper, &["b"], &four, &[Some(&["b", "d"])]).await;
         assert_eq!(fresh, (vec![vec!["b".to_owned(), "d".to_owned()]], false));
 
-        // Whoever refused does not any more.
+        // They are no longer rejected.
         let answers: [Option<&[&str]>; 2] = [Some(&["b", "c"]), Some(&["b", "c", "a"])];
         let back = keep(&mut keeper, &["b"], &all, &answers).await;
         assert_eq!(back.0, [vec!["b", "c"], vec!["b", "c", "a"]]);

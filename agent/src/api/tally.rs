@@ -1,4 +1,4 @@
-//! How many requests were made, and how each ended.
+//! The number of requests, by result.
 
 #![forbid(unsafe_code)]
 
@@ -8,34 +8,34 @@ use std::sync::{Mutex, PoisonError};
 
 use http::{Method, StatusCode};
 
-/// One kind of request with one kind of end.
+/// A kind of request with a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// `GET`, `POST`, `PUT`, `PATCH`, or `WATCH` for a stream.
     pub verb: &'static str,
     /// The resource in the plural, with its subresource: `nodes/status`.
     pub resource: &'static str,
-    /// What came of it.
+    /// The result.
     pub end: RequestEnd,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestEnd {
     /// An answer with this status.
     Answered(u16),
-    /// No answer in time.
+    /// No answer within the deadline.
     Deadline,
     /// The connection could not be opened, or broke.
     Unreachable,
-    /// Nothing to say who we are.
+    /// No credentials were available.
     Credentials,
-    /// An answer, or a line of a watch, that is over its limit.
+    /// An answer, or a line of a watch, exceeds its limit.
     TooLarge,
 }
 
 impl RequestEnd {
-    /// A status that HTTP does not define counts as 0, so that a strange server cannot make many
+    /// A status that HTTP does not define counts as 0, so that a faulty server cannot create many
     /// kinds.
     pub(super) fn answered(code: u16) -> Self {
         let known = StatusCode::from_u16(code).is_ok_and(|code| code.canonical_reason().is_some());
@@ -55,13 +55,13 @@ impl fmt::Display for RequestEnd {
     }
 }
 
-/// The counts. Behind a mutex, since every task that sends requests counts here and the loop
-/// reads: a message for each request would wake the loop.
+/// The counts. Behind a mutex, because every task that sends requests counts here and the loop
+/// reads: a message per request would wake the loop.
 #[derive(Debug, Default)]
 pub(super) struct RequestTally(Mutex<BTreeMap<Request, u64>>);
 
 impl RequestTally {
-    /// Counts one; gives how many there were before.
+    /// Counts one request; returns the previous count.
     pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: RequestEnd) -> u64 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request {
@@ -81,7 +81,7 @@ impl RequestTally {
     }
 }
 
-/// The verbs that we use.
+/// The verbs in use.
 pub(super) fn verb(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,8 +1,8 @@
 //! One HTTP/2 connection to the API server, and how it is opened.
 //!
-//! kube's own stack speaks HTTP/1.1 only, so that every open stream costs a connection; it waits
-//! for ever on a silent server, and repeats throttled requests on its own. This one does none of
-//! that: it opens, it sends, and it lets [`Client`](super::Client) decide about failures.
+//! kube's stack supports HTTP/1.1 only, so that every open stream needs a connection; it waits
+//! without limit for an unresponsive server, and retries throttled requests itself. This one does
+//! not: it opens connections and sends requests, and [`Client`](super::Client) handles failures.
 
 #![forbid(unsafe_code)]
 
@@ -30,36 +30,37 @@ use super::ApiError;
 use super::credentials::Bearer;
 use crate::names::{self, NameError, Names};
 
-/// Opens a stream to the API server: TCP and TLS in the field, memory in a simulation.
+/// Opens a stream to the API server: TCP and TLS in production, memory in a simulation.
 pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
 
-/// Limit on opening a connection, TLS handshake included. Two tries fit into one deadline.
+/// Timeout of opening a connection, including the TLS handshake. Two attempts fit into one
+/// deadline.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// A lookup ends in time to be the error of the connection.
+/// A lookup ends early enough to be the error of the connection.
 const _: () = assert!(
     names::LIMIT.as_millis() + names::FILES_LIMIT.as_millis() + 1000 <= CONNECT_LIMIT.as_millis()
 );
-/// When a connection without traffic is probed by TCP.
+/// Idle time after which TCP probes a connection.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long sent bytes may stay unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
-/// When a connection with open streams and no traffic is probed by HTTP/2. A silent one is noticed
-/// sooner by the lease, whose renewal has a deadline; each ping costs three wake-ups.
+/// Idle time after which HTTP/2 pings a connection with open streams. The lease detects an
+/// unresponsive one earlier, because its renewal has a deadline; each ping costs three wake-ups.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the answer to that may take.
+/// Timeout of a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the server may send on one stream before we have read it, and on all of them: so much it
-/// can make us keep. More makes no answer quicker on a network of a data centre.
+/// What the server may send before it is read, on one stream and on all of them: the memory that it
+/// can make the agent use. In a data centre a larger window makes no answer faster.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// See [`STREAM_WINDOW`].
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// The largest headers of an answer over HTTP/2. Those of an API server have less than 1 KiB.
+/// Maximum size of an answer's headers over HTTP/2. Those of an API server have less than 1 KiB.
 const HEADERS_LIMIT: u32 = 16 << 10;
-/// The same over HTTP/1.1, where it is also the most that is read at a time.
+/// The same over HTTP/1.1, where it is also the size of a read.
 const BUFFER_LIMIT: usize = 64 << 10;
 
-/// What HTTP is spoken over, in either direction.
+/// A bidirectional byte stream for HTTP.
 trait Io: Read + Write + Send + Unpin {}
 impl<T: Read + Write + Send + Unpin> Io for T {}
 
@@ -69,7 +70,7 @@ pub struct Stream {
     protocol: Protocol,
 }
 
-/// Which HTTP both sides speak on a new stream.
+/// The HTTP version on a new stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Http1,
@@ -77,7 +78,7 @@ enum Protocol {
 }
 
 impl Stream {
-    /// Both sides speak HTTP/2 from the first byte on `io`, without having negotiated it.
+    /// HTTP/2 from the first byte of `io`, without negotiation.
     fn prior_knowledge(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Self {
             io: Box::new(TokioIo::new(io)),
@@ -85,7 +86,7 @@ impl Stream {
         }
     }
 
-    /// What TLS negotiated decides; plain HTTP negotiates nothing and stays with HTTP/1.1.
+    /// The result of TLS negotiation; plain HTTP negotiates nothing and uses HTTP/1.1.
     fn negotiated(io: MaybeHttpsStream<TokioIo<tokio::net::TcpStream>>) -> Self {
         let protocol = if io.connected().is_negotiated_h2() {
             Protocol::Http2
@@ -156,11 +157,11 @@ impl Write for Stream {
     }
 }
 
-/// A connector for the server that `config` names: TCP, then TLS where the address says `https`.
+/// A connector for the server of `config`: TCP, then TLS if the address begins with `https`.
 ///
 /// # Errors
 ///
-/// [`ApiError::Setup`] when the certificates or keys in `config` cannot be used.
+/// [`ApiError::Setup`] if the certificates or keys in `config` cannot be used.
 pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     let setup = |what| move |source: BoxError| ApiError::Setup { what, source };
     let tls = config
@@ -197,15 +198,15 @@ pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     }))
 }
 
-/// Without a thread of the C library's resolver for each try, which nobody could take back.
+/// Without a thread of the C library's resolver for each attempt, which cannot be cancelled.
 async fn resolve(name: Name) -> Result<std::vec::IntoIter<SocketAddr>, NameError> {
     let found = Names::system().resolve(name.as_str()).await?;
-    // The port is that of the address.
+    // The port is part of the address.
     let found: Vec<_> = found.into_iter().map(|ip| (ip, 0).into()).collect();
     Ok(found.into_iter())
 }
 
-/// A connector that calls `open` for each connection and speaks HTTP/2 over what it gives.
+/// A connector that calls `open` for each connection and uses HTTP/2 over its result.
 pub fn in_memory<F, Opening, S>(open: F) -> Connector
 where
     F: Fn() -> Opening + Clone + Send + Sync + 'static,
@@ -218,7 +219,7 @@ where
     })
 }
 
-/// The limit on opening holds for whatever opens: a handshake can stall as well as a connect.
+/// The timeout applies to every kind of stream: a handshake can stall like a connect.
 fn connector<F, Opening>(open: F) -> Connector
 where
     F: Fn(http::Uri) -> Opening + Clone + Send + Sync + 'static,
@@ -231,14 +232,17 @@ where
                 Ok(opened) => opened,
                 Err(_) => Err(BoxError::from(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    format!("no connection within {CONNECT_LIMIT:?}, TLS included"),
+                    format!(
+                        "no connection within {}s, TLS included",
+                        CONNECT_LIMIT.as_secs_f64()
+                    ),
                 ))),
             }
         }
     }))
 }
 
-/// A client over `connector`. Dropping the last clone of it closes the connection.
+/// A client over `connector`. Dropping its last clone closes the connection.
 ///
 /// Must be called in a runtime.
 pub(super) fn connect(
@@ -289,7 +293,7 @@ pub(super) fn connect(
     Ok(kube::Client::new(service, config.default_namespace))
 }
 
-/// First word of our user agent. The API server notes it as the manager of the fields that we write.
+/// First word of the user agent, which the API server records as the manager of written fields.
 pub const MANAGER: &str = "nodepulse";
 
 /// `nodepulse/<version> (linux/<architecture in Go's names>)`.

@@ -2,20 +2,20 @@
 
 use super::App;
 use super::blocking::Answer;
-use super::reporting::{Report, Why};
-use crate::api::recorder::EventInput;
 use crate::clock::{BootNanos, Now};
 use crate::config::Mode;
+use crate::kube_event::Draft;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::sample::Sample;
+use crate::reporting::{Report, Why};
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Storage(found) => self.storage_answered(found, now),
             Answer::Kills(found) => {
-                let (notices, killed, question) = self.counts.counted(found.as_deref(), now);
-                self.tell(notices, now);
+                let (incidents, killed, question) = self.counts.counted(found.as_deref(), now);
+                self.tell(incidents, now);
                 self.look_at_kills(now);
                 self.pods_killed(killed, now.boot, now);
                 if let Some(question) = question {
@@ -98,7 +98,7 @@ impl App {
         }
         self.take_pressures();
     }
-    pub(super) fn record_all(&mut self, events: Vec<EventInput>) {
+    pub(super) fn record_all(&mut self, events: Vec<Draft>) {
         if let Some(reporting) = &mut self.reporting {
             for event in events {
                 reporting.record(event);

@@ -1,6 +1,7 @@
 //! Calls that can wait for a disk or a server, with a time limit: a hung disk must not stop the lease,
 //! nor the report of the hung disk.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::Signal;
 use crate::state::State;
 use crate::subjects::{DiskQuery, Input};
+use crate::tasks::Tasks;
 use crate::units::{Bytes, CgroupId};
 
 mod disks;
@@ -124,6 +126,8 @@ pub(super) struct Blocking {
     names: Names,
     answer: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
+    /// To questions for which there was no room.
+    unasked: VecDeque<Answer>,
 }
 
 /// Where to look.
@@ -146,7 +150,7 @@ impl Blocking {
         pods: PodsPath,
         memory: Memory,
         read: Option<ReadConfig>,
-        lanes: &Lanes,
+        (lanes, tasks): (&Lanes, &mut Tasks),
     ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
@@ -167,10 +171,10 @@ impl Blocking {
         };
         // As many answers as questions, so that neither waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
-        let lane = |purpose| {
+        let mut lane = |purpose: Purpose| {
             let (questions, asked) = mpsc::channel(QUESTIONS);
-            let lane = lanes.of(purpose);
-            tokio::spawn(work(place.clone(), lane, asked, answer.clone()));
+            let work = work(place.clone(), lanes.of(purpose), asked, answer.clone());
+            tasks.spawn(purpose.as_str(), work);
             questions
         };
         Self {
@@ -181,10 +185,12 @@ impl Blocking {
             names: Names::system(),
             answer,
             answers,
+            unasked: VecDeque::new(),
         }
     }
 
-    pub(super) fn ask(&self, question: Question) {
+    /// Has one answer follow, whatever comes of the question.
+    pub(super) fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
@@ -192,15 +198,22 @@ impl Blocking {
             Question::Disk(_) => &self.disks,
             Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
         };
-        // Whatever is announced leaves room for what is asked about disks that are not well. What is
-        // dropped here is found when the disks are listed again.
+        // Announced disks leave room for questions about disks that are not well. What is dropped
+        // here is found when the disks are listed again.
         let announced = matches!(
             question,
             Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
         );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
-        if crowded || lane.try_send(question).is_err() {
+        let refused = if crowded {
+            Err(question)
+        } else {
+            let sent = lane.try_send(question);
+            sent.map_err(mpsc::error::TrySendError::into_inner)
+        };
+        if let Err(question) = refused {
             warn!("too many questions to the file system; one is dropped");
+            self.unasked.push_back(Answer::missing(&question));
         }
     }
 
@@ -222,6 +235,9 @@ impl Blocking {
 
     /// The next answer; never ends.
     pub(super) async fn answer(&mut self) -> Answer {
+        if let Some(answer) = self.unasked.pop_front() {
+            return answer;
+        }
         match self.answers.recv().await {
             Some(answer) => answer,
             None => std::future::pending().await,
@@ -341,12 +357,11 @@ impl Place {
         let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
         match found {
             Ok(found) => {
-                let found = found.into_iter();
-                let found = found.map(|(id, cgroup, kills)| PodKills { id, cgroup, kills });
-                let found: Vec<PodKills> = found.collect();
+                let of = |(id, cgroup, kills)| PodKills { id, cgroup, kills };
+                let found: Vec<PodKills> = found.into_iter().map(of).collect();
                 // Whoever cannot read that of all pods cannot tell how many were killed.
-                let of_all = |pod: &PodKills| pod.cgroup == all;
-                found.iter().any(of_all).then_some(found)
+                let of_all = found.iter().any(|pod| pod.cgroup == all);
+                of_all.then_some(found)
             }
             // No pods yet.
             Err(err) if err.is_absent() => Some(Vec::new()),
@@ -390,6 +405,80 @@ impl Answer {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
             Question::Disk(query) => Self::Subject(Input::Disk(disks::timed_out(query))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes with one place each, and nobody who asks.
+    fn crowded() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
+        let mut asked = Vec::new();
+        let mut lane = || {
+            let (questions, lane) = mpsc::channel(1);
+            asked.push(lane);
+            questions
+        };
+        let (answer, answers) = mpsc::channel(1);
+        let blocking = Blocking {
+            configuration: lane(),
+            nodefs: lane(),
+            disks: lane(),
+            state: lane(),
+            names: Names::system(),
+            answer,
+            answers,
+            unasked: VecDeque::new(),
+        };
+        (blocking, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_finds_no_room_is_answered_as_one_that_hangs() {
+        type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
+        let rows: [Row; 4] = [
+            (
+                "configuration",
+                || Question::Configuration,
+                |answer| matches!(answer, Answer::Configured(Err(_))),
+            ),
+            (
+                "nodefs",
+                || Question::Storage,
+                |answer| matches!(answer, Answer::Storage(found) if found.capacity.is_none()),
+            ),
+            (
+                "disks",
+                || Question::Disk(DiskQuery::Counters(Vec::new())),
+                |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
+            ),
+            (
+                "state",
+                || Question::Remember(Box::default()),
+                |answer| matches!(answer, Answer::Remembered),
+            ),
+        ];
+        for (name, question, expected) in rows {
+            let (mut blocking, _asked) = crowded();
+            blocking.ask(question());
+            blocking.ask(question());
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            assert!(answer.is_ok_and(|answer| expected(&answer)), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_task_of_a_lane_each_of_its_questions_is_answered() {
+        let (mut blocking, asked) = crowded();
+        drop(asked);
+        for _ in 0..3 {
+            blocking.ask(Question::Kills);
+        }
+        for _ in 0..3 {
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            assert!(matches!(answer, Ok(Answer::Kills(None))));
         }
     }
 }

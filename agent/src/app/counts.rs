@@ -13,14 +13,16 @@ use tracing::{info, warn};
 
 use super::blocking::{PodKills, Question};
 use super::outside::KillSource;
-use super::pod_events::{About, Counted, Notice, What, When};
-use crate::api::recorder::{KillOutcomes, KillOwner, ReportedKills};
 use crate::clock::{BootNanos, Now};
 use crate::config::Config;
+use crate::escape::escape;
+use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Version, oom};
-use crate::host::{HostRoot, escape};
 use crate::kernel::{ProbeState, Support};
+use crate::kube_event::{
+    Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills, UnidentifiedKills,
+};
 use crate::pods::classify;
 use crate::state::State;
 
@@ -84,7 +86,7 @@ struct Missed {
     /// Whatever was killed before this is in the counts.
     until: BootNanos,
     by_owner: ByOwner,
-    when: When,
+    when: Period,
 }
 
 impl Missed {
@@ -321,7 +323,7 @@ impl Counts {
         if let Some(before) = of_this_boot.filter(|before| !before.uncounted) {
             self.ledger.resume(&counters, &before.kills);
             let missing = self.ledger.count(&counters, now);
-            self.miss(missing, When::WhileDown, now);
+            self.miss(missing, Period::WhileDown, now);
         } else {
             if state.is_some() && of_this_boot.is_none() {
                 info!("what is remembered is of another boot, and is not used");
@@ -339,7 +341,7 @@ impl Counts {
         &mut self,
         found: Option<&[PodKills]>,
         now: Now,
-    ) -> (Vec<Notice>, u64, Option<Question>) {
+    ) -> (Vec<Incident>, u64, Option<Question>) {
         self.looked(found, now.boot);
         let Some(found) = found else {
             self.check = true;
@@ -358,7 +360,7 @@ impl Counts {
         let settled = self
             .missed
             .take_if(|missed| at_once || missed.until.plus(AGAIN) <= self.asked_at);
-        let (mut notices, mut killed) = (Vec::new(), 0);
+        let (mut incidents, mut killed) = (Vec::new(), 0);
         if let Some(missed) = settled {
             let mut rest = ByOwner::new();
             for (owner, kills) in std::mem::take(&mut missing) {
@@ -366,7 +368,7 @@ impl Counts {
                     .by_owner
                     .get(&owner)
                     .map_or(0, |sure| kills.min(*sure));
-                notices.extend(self.report((&owner, sure), missed.when, (found, now.wall)));
+                incidents.extend(self.report((&owner, sure), missed.when, (found, now.wall)));
                 rest.insert(owner, kills - sure);
             }
             rest.retain(|_, kills| *kills > 0);
@@ -375,19 +377,19 @@ impl Counts {
         }
         if at_once {
             for (owner, kills) in std::mem::take(&mut missing) {
-                let notice = self.report((&owner, kills), When::Now, (found, now.wall));
-                killed += notice.as_ref().map_or(0, Notice::new_kills);
-                notices.extend(notice);
+                let incident = self.report((&owner, kills), Period::Now, (found, now.wall));
+                killed += incident.as_ref().map_or(0, Incident::new_kills);
+                incidents.extend(incident);
             }
         } else if self.missed.is_none() {
-            self.miss(missing, When::Now, now.boot);
+            self.miss(missing, Period::Now, now.boot);
         }
         self.check |= self.missed.is_some() || self.ledger.is_paused();
-        (notices, killed, self.save_in_time(now.boot))
+        (incidents, killed, self.save_in_time(now.boot))
     }
 
     /// These are missing, unless their records are still to come.
-    fn miss(&mut self, by_owner: ByOwner, when: When, now: BootNanos) {
+    fn miss(&mut self, by_owner: ByOwner, when: Period, now: BootNanos) {
         if by_owner.is_empty() {
             return;
         }
@@ -403,9 +405,9 @@ impl Counts {
     fn report(
         &mut self,
         (owner, kills): (&KillOwner, u64),
-        when: When,
+        when: Period,
         (found, at): (&[PodKills], SystemTime),
-    ) -> Option<Notice> {
+    ) -> Option<Incident> {
         if kills == 0 {
             return None;
         }
@@ -417,16 +419,16 @@ impl Counts {
             cgroup = escape(&cgroup),
             kills, "OOM kills without a record, reported by number"
         );
-        Some(Notice {
-            about: About::of(classify(&cgroup, pods)),
+        Some(Incident {
+            pod: PodRef::of(classify(&cgroup, pods)),
             at,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
-            what: What::Counted(Counted {
+            occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
                 cgroup,
                 kills,
                 again,
-                when,
+                period: when,
             }),
         })
     }

@@ -5,10 +5,11 @@ use tracing::{info, warn};
 
 use super::App;
 use super::counts::Seen;
-use super::kills::{self, Around, Finding};
+use super::kills::Around;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
+use crate::kube_event::{Finding, incidents};
 use crate::pressure::oom::KillVerdict;
 use crate::reading::Resource;
 use crate::record::{Received, Record, Side};
@@ -43,10 +44,10 @@ impl App {
         }
         let any = !killed.is_empty();
         killed.retain(|finding| {
-            let owner = finding.owner.as_ref();
+            let owner = finding.counter.as_ref();
             self.counts.seen(owner, finding.stamp.kernel) == Seen::New
         });
-        self.tell(kills::notices(killed, now), now);
+        self.tell(incidents(killed, now), now);
         any
     }
 
@@ -134,12 +135,12 @@ impl App {
     }
 
     fn killed(&mut self, finding: Finding, now: Now) -> Finding {
-        self.metering.killed(finding.scope);
+        self.metering.killed(&finding.scope);
         info!(
             victim = finding.victim.0,
             comm = finding.comm.as_str(),
             cgroup = finding.cgroup.as_deref(),
-            limiting = finding.limiting.as_deref(),
+            limiting = finding.limiting(),
             verdict = ?finding.verdict,
             "process killed for want of memory"
         );
@@ -148,7 +149,7 @@ impl App {
             let changes = self.evaluator.force(Resource::Memory, why, at);
             self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
         }
-        self.pod_killed(&finding.whose, finding.stamp.kernel, now);
+        self.pod_killed(&finding.owner, finding.stamp.kernel, now);
         self.hot.hint(now.boot);
         finding
     }

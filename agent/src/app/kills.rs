@@ -8,23 +8,18 @@ use tracing::{debug, warn};
 
 use super::observe::Observe;
 use crate::clock::{BootNanos, Stamp};
+use crate::escape::escape;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout, oom};
-use crate::host::escape;
+use crate::kube_event::{Finding, Limiting, VictimOwner};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::pods::{ByNames, CgroupKind, RecentPods, classify, classify_by_names};
 use crate::pressure::Policy;
-use crate::pressure::oom::{
-    Constraint, Grounds, Kill, KillVerdict, LimitCounters, LimitOwner, RemainingMemory, Scope,
-    ScopeSource as Source, judge,
-};
+use crate::pressure::oom::{Kill, KillVerdict, LimitCounters, RemainingMemory, judge};
 use crate::reading::Signal;
-use crate::record::{LoggedKill, LoggedScope, OomConstraint, OomKill, OomScope, ScopeSource, Via};
+use crate::reading::oom::{LimitOwner, ScopeSource};
+use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
 use crate::units::{Bytes, CgroupId};
-
-pub(super) mod finding;
-
-pub(super) use finding::{Finding, NodeEvents, Whose, notices};
 
 /// Several kills of one moment share the movement of a counter: whoever reads first sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
@@ -128,39 +123,20 @@ impl Kills {
     pub(super) fn examine(&mut self, kill: &OomKill, mut around: Around<'_>) -> Finding {
         let now = around.now;
         let victim = self.path(kill.cgroup, now);
-        let (limiting, tied, usage) = match kill.scope {
-            OomScope::Memcg {
-                limiting,
-                usage_pages,
-                max_pages,
-                tied,
-            } => (Some(limiting), tied, Some((usage_pages, max_pages))),
-            OomScope::Global | OomScope::Unknown => (None, None, None),
-        };
-        let tied = tied.and_then(|id| self.path(id, now));
-        let limiting_path = limiting.and_then(|id| self.path(id, now));
-        let scope = match limiting {
-            Some(limiting) => Scope::Memcg {
-                limiting_is: self.owner(limiting_path.as_deref(), kill, limiting),
-            },
-            None => Scope::Global,
-        };
+        let bytes = |pages| Bytes::from_pages(pages, self.page);
+        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages].map(bytes);
+        let scope = kill.scope.map(|limit| self.limiting(kill, limit, now));
         let judged = Kill {
-            scope,
-            source: match kill.source {
-                ScopeSource::Exact => Source::Exact,
-                ScopeSource::Inferred => Source::Inferred,
-            },
-            constraint: kill.constraint.map(constraint),
+            scope: scope.as_ref().map(|limiting| limiting.owner),
+            source: kill.source,
+            constraint: kill.constraint,
             order: kill.order,
         };
         let verdict = self.judge(&judged, victim.as_deref(), &mut around);
-        let bytes = |pages| Bytes::from_pages(pages, self.page);
-        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages];
         // An exiting task may have given its memory back before it is looked at.
-        let known = kill.via != Via::Exit || resident.iter().any(|pages| *pages > 0);
-        let whose = match &victim {
-            Some(path) => Whose::of(classify(path, self.pods.path())),
+        let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
+        let owner = match &victim {
+            Some(path) => VictimOwner::of(classify(path, self.pods.path())),
             None => self.last_seen(kill),
         };
         Finding {
@@ -169,15 +145,10 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: Some(kill.uid),
             cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-            owner: whose.owner(victim.as_deref(), self.pods.path()),
-            whose,
-            limiting: limiting
-                .map(|id| limiting_path.map_or_else(|| format!("cgroup id {}", id.0), escape)),
-            scope: (kill.scope != OomScope::Unknown).then_some(scope),
-            tied: tied.map(|path| (self.owner_by_place(&path), escape(path))),
-            usage: usage.map(|(usage, max)| (bytes(usage), bytes(max))),
-            global: kill.scope == OomScope::Global || is_confirmed_global(verdict),
-            resident: known.then(|| resident.map(bytes)),
+            counter: owner.counter(victim.as_deref(), self.pods.path()),
+            owner,
+            scope,
+            resident: known.then_some(resident),
             trigger: Some(format!(
                 "process {} ({})",
                 kill.trigger,
@@ -192,27 +163,16 @@ impl Kills {
         // A cgroup's name that is no text is a tenant's own: Kubernetes' and systemd's are.
         let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
         let victim = kill.cgroup.as_ref().map(text);
-        let limiting = match &kill.scope {
-            LoggedScope::Memcg(limiting) => limiting.as_ref().map(text),
-            LoggedScope::Global => None,
-        };
-        let scope = match kill.scope {
-            LoggedScope::Memcg(_) => Scope::Memcg {
-                limiting_is: limiting
-                    .as_deref()
-                    .map_or(LimitOwner::Other, |path| self.owner_by_place(path)),
-            },
-            LoggedScope::Global => Scope::Global,
-        };
+        let scope = kill.scope.clone().map(|path| self.logged_limiting(path));
         let judged = Kill {
-            scope,
-            source: Source::Logged,
-            constraint: kill.constraint.map(constraint),
+            scope: scope.as_ref().map(|limiting| limiting.owner),
+            source: ScopeSource::Logged,
+            constraint: kill.constraint,
             order: kill.order,
         };
         let verdict = self.judge(&judged, victim.as_deref(), &mut around);
-        let whose = victim.as_deref().map_or(Whose::Nobody, |path| {
-            Whose::of(classify(path, self.pods.path()))
+        let owner = victim.as_deref().map_or(VictimOwner::NoPod, |path| {
+            VictimOwner::of(classify(path, self.pods.path()))
         });
         Finding {
             stamp: around.stamp(kill.at),
@@ -220,16 +180,9 @@ impl Kills {
             comm: escape(&kill.comm),
             uid: kill.uid,
             cgroup: kill.cgroup.as_ref().map(escape),
-            owner: whose.owner(victim.as_deref(), self.pods.path()),
-            whose,
-            limiting: match &kill.scope {
-                LoggedScope::Memcg(limiting) => limiting.as_ref().map(escape),
-                LoggedScope::Global => None,
-            },
-            scope: Some(scope),
-            tied: None,
-            usage: None,
-            global: kill.scope == LoggedScope::Global,
+            counter: owner.counter(victim.as_deref(), self.pods.path()),
+            owner,
+            scope,
             resident: kill.resident,
             trigger: kill
                 .trigger
@@ -240,11 +193,11 @@ impl Kills {
     }
 
     /// Of a cgroup that is gone and was not seen before.
-    fn last_seen(&self, kill: &OomKill) -> Whose {
+    fn last_seen(&self, kill: &OomKill) -> VictimOwner {
         match classify_by_names(&kill.names, self.pods.path()) {
-            ByNames::Certain(place) => Whose::of(place),
-            ByNames::Claimed(_) => Whose::SomePod,
-            ByNames::Nothing => Whose::Nobody,
+            ByNames::Certain(place) => VictimOwner::of(place),
+            ByNames::Claimed(_) => VictimOwner::UnknownPod,
+            ByNames::Nothing => VictimOwner::NoPod,
         }
     }
 
@@ -323,6 +276,35 @@ impl Kills {
         found.ok().flatten().map(str::to_owned)
     }
 
+    fn limiting(&mut self, kill: &OomKill, limit: MemcgLimit, now: BootNanos) -> Limiting {
+        let MemcgLimit {
+            limiting,
+            usage_pages,
+            max_pages,
+            tied,
+        } = limit;
+        let bytes = |pages| Bytes::from_pages(pages, self.page);
+        let usage = Some((bytes(usage_pages), bytes(max_pages)));
+        let tied = tied.and_then(|id| self.path(id, now));
+        let path = self.path(limiting, now);
+        Limiting {
+            owner: self.owner(path.as_deref(), kill, limiting),
+            path: Some(path.map_or_else(|| format!("cgroup id {}", limiting.0), escape)),
+            tied: tied.map(|path| (self.owner_by_place(&path), escape(path))),
+            usage,
+        }
+    }
+
+    fn logged_limiting(&self, path: Option<Vec<u8>>) -> Limiting {
+        let owner = |path: &Vec<u8>| self.owner_by_place(&String::from_utf8_lossy(path));
+        Limiting {
+            owner: path.as_ref().map_or(LimitOwner::Other, owner),
+            path: path.map(escape),
+            tied: None,
+            usage: None,
+        }
+    }
+
     /// Whose limit it was. A cgroup that is gone was no pods cgroup: that one outlives every pod.
     fn owner(&self, path: Option<&str>, kill: &OomKill, limiting: CgroupId) -> LimitOwner {
         let Some(path) = path else {
@@ -382,20 +364,6 @@ impl Kills {
             }
         }
         verdict
-    }
-}
-
-fn is_confirmed_global(verdict: KillVerdict) -> bool {
-    let why = Grounds::ConfirmedGlobal;
-    verdict == KillVerdict::NodePressure { why }
-}
-
-fn constraint(told: OomConstraint) -> Constraint {
-    match told {
-        OomConstraint::None => Constraint::None,
-        OomConstraint::Cpuset => Constraint::Cpuset,
-        OomConstraint::MemoryPolicy => Constraint::MemoryPolicy,
-        OomConstraint::Memcg => Constraint::Memcg,
     }
 }
 

@@ -22,7 +22,7 @@ impl App {
         self.tell_all_waiting();
         if let Some(reporting) = self.reporting.take() {
             let events = reporting.sink();
-            reporting.finish().await;
+            reporting.finish(&mut self.tasks).await;
             // Only now it is known what was acknowledged.
             self.counts
                 .settle(events.kill_outcomes(), self.clock.now().boot);

@@ -10,8 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
 use super::outside::KillSource;
-use super::reporting::{Report, Why};
-use super::{App, Input};
+use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
@@ -20,13 +19,15 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
+use crate::kube_event::Limiting;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{Facts, Status, StoredNode};
 use crate::pressure::Policy;
-use crate::pressure::oom::{LimitOwner, Scope};
 use crate::pressure::sample::Sample;
+use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
+use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
 
 mod scrape;
@@ -150,10 +151,14 @@ impl Metering {
     }
 
     /// Somebody wants to know something; never, where nothing is served.
-    pub(super) async fn asked(&mut self) -> Query {
-        match self.queries.recv().await {
-            Some(query) => query,
-            None => std::future::pending().await,
+    ///
+    /// # Errors
+    ///
+    /// If what serves has ended.
+    pub(super) async fn asked(&mut self) -> Result<Query, AppError> {
+        tokio::select! {
+            Some(query) = self.queries.recv() => Ok(query),
+            () = self.server.ended() => Err(AppError::EndedEarly("server")),
         }
     }
 
@@ -170,7 +175,6 @@ impl Metering {
             Input::Reload => "reload",
             Input::Power(_) => "logind",
             Input::Tick => "alarm",
-            Input::Shutdown => "shutdown",
         };
         self.metrics.process.wakeups.of([source]).inc();
     }
@@ -192,12 +196,12 @@ impl Metering {
         self.metrics.kernel.events_received.of([kind]).inc();
     }
 
-    /// A kill, and whose memory ran out; `None`: not told.
-    pub(super) fn killed(&self, scope: Option<Scope>) {
+    /// An OOM kill, and whose memory ran out.
+    pub(super) fn killed(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
-            None => "unknown",
-            Some(Scope::Global) => "global",
-            Some(Scope::Memcg { limiting_is }) => match limiting_is {
+            OomScope::Unknown => "unknown",
+            OomScope::Global => "global",
+            OomScope::Memcg(limiting) => match limiting.owner {
                 LimitOwner::Container => "container",
                 LimitOwner::Pod => "pod",
                 LimitOwner::PodsCgroup => "pods",

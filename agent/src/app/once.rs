@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::reporting::Report;
 use super::{App, AppError};
 use crate::api::lease::Cycle;
 use crate::api::taints::TaintOutcome;
 use crate::clock::BootNanos;
 use crate::config::Mode;
+use crate::reporting::Report;
 
 /// Longest that it may take. Most of it is for an API server that comes back.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -199,6 +199,8 @@ pub(super) struct Doors {
     pub(super) leaving: watch::Sender<bool>,
     /// `None` where somebody else speaks for the kernel.
     pub(super) _watchers: Option<Watchers>,
+    /// Without a ring: kept, so that the loop waits for a record that never comes.
+    pub(super) _records: Option<mpsc::Sender<Received>>,
 }
 
 pub(super) fn doors(
@@ -219,7 +221,7 @@ pub(super) fn doors(
         None => KillSource::Counters,
     };
     info!(tier = kills.tier(&support), source = ?kills, "kills are told");
-    let (mut kernel, mut watchers) = (None, None);
+    let (mut kernel, mut watchers, mut records) = (None, None, None);
     let mut stalls = stalls;
     let events = match line {
         KernelLine::Attached(loaded) => {
@@ -254,15 +256,7 @@ pub(super) fn doors(
         }
         KernelLine::None(_) => {
             watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
-            // Kept open, so that the loop waits for an event that never comes.
-            let mut told = told;
-            readers.spawn(async move {
-                tokio::select! {
-                    () = send.closed() => {}
-                    _ = told.wait_for(|leaving| *leaving) => {}
-                }
-                ("none", Ok(()))
-            });
+            records = Some(send);
             events
         }
     };
@@ -274,6 +268,7 @@ pub(super) fn doors(
         readers,
         leaving,
         _watchers: watchers,
+        _records: records,
     };
     (events, doors)
 }

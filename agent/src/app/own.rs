@@ -6,10 +6,10 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::App;
-use super::kills::Whose;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
+use crate::kube_event::VictimOwner;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters::{self, Setters};
 use crate::node_status::{CompanionFacts, Condition, Facts, Status, StoredNode};
@@ -120,10 +120,10 @@ impl App {
     }
 
     /// A process was killed. Names that only claim to be a pod's are nothing to act on.
-    pub(super) fn pod_killed(&mut self, whose: &Whose, at: BootNanos, now: Now) {
-        match whose {
-            Whose::Pod(_) => self.pods_killed(1, at, now),
-            Whose::SomePod | Whose::Nobody => {}
+    pub(super) fn pod_killed(&mut self, owner: &VictimOwner, at: BootNanos, now: Now) {
+        match owner {
+            VictimOwner::Pod(_) => self.pods_killed(1, at, now),
+            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
         }
     }
 

@@ -10,20 +10,16 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::App;
-use super::kills::NodeEvents;
-use super::reporting::Outlet;
 use crate::api::pod_watch::PodChange;
-use crate::api::recorder::{EventInput, Involved, KillOutcomes, ReportedKills};
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::clock::{BootNanos, Now};
-use crate::config::Config;
+use crate::config::{Config, Mode};
+use crate::kube_event::{
+    ContainerLabel, Draft, Incident, Involved, KillOutcomes, NodeEvents, PodRef, ReportedKills,
+};
 use crate::pods::{Containers, Pod, PodIndex};
-
-mod notice;
-
-pub(super) use notice::{About, Counted, Notice, Refused, What, When};
-
-use notice::Called;
+use crate::reporting::Outlet;
+use crate::tasks::Tasks;
 
 /// How long a pod is waited for that the watch has not told of: whoever runs it may have heard of it
 /// first, and the mirror of a static pod comes after it.
@@ -80,17 +76,26 @@ pub(super) struct PodEvents {
     unwanted: ReportedKills,
 }
 
+/// Who records Events on the Node, by the configuration.
+fn node_events(config: &Config) -> NodeEvents {
+    match config.mode {
+        _ if !config.oom_node_events => NodeEvents::Off,
+        Mode::Node => NodeEvents::Kubelet,
+        Mode::Companion => NodeEvents::Companion,
+    }
+}
+
 /// An Event, and what it says in numbers.
 struct Told {
-    event: EventInput,
+    event: Draft,
     kills: u64,
     /// Whether its pod is there.
     there: bool,
 }
 
 struct Waiting {
-    notice: Notice,
-    about: About,
+    incident: Incident,
+    pod: PodRef,
     since: BootNanos,
     /// When the name of the container was asked for.
     asked: Option<BootNanos>,
@@ -106,19 +111,20 @@ struct Asked {
 
 /// Where something is told.
 enum Address {
-    Pod(Pod, Option<Called>),
+    Pod(Pod, Option<ContainerLabel>),
     Node,
 }
 
 impl PodEvents {
     /// Starts the watch, where there is an API server. Must be called in a runtime.
-    pub(super) fn new(config: &Config, outlet: Option<&Outlet>) -> Self {
+    pub(super) fn new(config: &Config, outlet: Option<&Outlet>, tasks: &mut Tasks) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_answer, answers) = mpsc::channel(QUESTIONS);
         if let Some(outlet) = outlet {
             let (client, node) = (outlet.client.clone(), config.node_name.clone());
             let jitter = outlet.jitter.clone();
-            tokio::spawn(pod_watch::watch(client, node, jitter, send_change));
+            let watch = pod_watch::watch(client, node, jitter, send_change);
+            tasks.spawn("pod watch", watch);
         }
         Self {
             index: PodIndex::default(),
@@ -130,14 +136,14 @@ impl PodEvents {
             asked: BTreeMap::new(),
             refused: false,
             warned: false,
-            node_events: NodeEvents::new(config),
+            node_events: node_events(config),
             unwanted: ReportedKills::default(),
         }
     }
 
     /// Takes over what the configuration says by now.
     pub(super) fn configure(&mut self, config: &Config) {
-        self.node_events = NodeEvents::new(config);
+        self.node_events = node_events(config);
     }
 
     /// What the watch or an answer tells; never, without an API server.
@@ -155,20 +161,20 @@ impl PodEvents {
     }
 
     /// Events to record now for something that happened.
-    fn tell(&mut self, mut notice: Notice, now: BootNanos) -> Vec<Told> {
+    fn tell(&mut self, mut incident: Incident, now: BootNanos) -> Vec<Told> {
         let mut told = Vec::new();
-        if let Some(event) = notice.of_node(self.node_events) {
+        if let Some(event) = incident.on_node(self.node_events) {
             told.push(Told::of_node(event));
             // Each kill is reported by one Event; this one has them.
-            notice.kills = ReportedKills::default();
+            incident.kills = ReportedKills::default();
         }
-        let Some(about) = notice.about.clone() else {
-            self.unwanted.add_all(notice.kills);
+        let Some(pod) = incident.pod.clone() else {
+            self.unwanted.add_all(incident.kills);
             return told;
         };
         let mut waiting = Waiting {
-            notice,
-            about,
+            incident,
+            pod,
             since: now,
             asked: None,
         };
@@ -205,19 +211,19 @@ impl PodEvents {
 
     /// Where to tell it; `None`: that may be known soon.
     fn address(&mut self, waiting: &mut Waiting, now: BootNanos) -> Option<Address> {
-        let Some(pod) = self.index.find(&waiting.about.pod) else {
+        let Some(pod) = self.index.find(&waiting.pod.pod) else {
             let over = self.refused || waiting.until() <= now;
             return over.then_some(Address::Node);
         };
         let pod = pod.clone();
-        let Some(id) = &waiting.about.container else {
+        let Some(id) = &waiting.pod.container else {
             return Some(Address::Pod(pod, None));
         };
         if let Some(container) = self.index.container(&pod.uid, id) {
-            let name = Called::Name(container.clone());
+            let name = ContainerLabel::Name(container.clone());
             return Some(Address::Pod(pod, Some(name)));
         }
-        let by_id = Address::Pod(pod.clone(), Some(Called::Id(id.clone())));
+        let by_id = Address::Pod(pod.clone(), Some(ContainerLabel::Id(id.clone())));
         if !self.ask(&pod, now) {
             return Some(by_id);
         }
@@ -237,7 +243,7 @@ impl PodEvents {
         let Some(client) = self.client.clone().filter(|_| !full) else {
             return false;
         };
-        if !self.index.is_there(&pod.uid) {
+        if !self.index.exists(&pod.uid) {
             return false;
         }
         let asked = Asked {
@@ -261,7 +267,7 @@ impl PodEvents {
         let asked = self.asked.get_mut(&uid);
         let err = match found {
             Ok(containers) => {
-                self.index.know(&uid, containers);
+                self.index.set_containers(&uid, containers);
                 None
             }
             Err(err) => Some(err),
@@ -278,7 +284,7 @@ impl PodEvents {
             return;
         };
         let err = &err as &dyn std::error::Error;
-        if refused && self.index.is_there(&uid) && !std::mem::replace(&mut self.warned, true) {
+        if refused && self.index.exists(&uid) && !std::mem::replace(&mut self.warned, true) {
             warn!(
                 err,
                 "containers are told by their ids; allow this identity to get pods"
@@ -306,9 +312,9 @@ impl PodEvents {
     }
 
     fn told_as_known(&self, waiting: &Waiting) -> Option<Told> {
-        let address = match self.index.find(&waiting.about.pod) {
+        let address = match self.index.find(&waiting.pod.pod) {
             Some(pod) => {
-                let id = waiting.about.container.clone().map(Called::Id);
+                let id = waiting.pod.container.clone().map(ContainerLabel::Id);
                 Address::Pod(pod.clone(), id)
             }
             None => Address::Node,
@@ -318,19 +324,19 @@ impl PodEvents {
 
     /// `None`: the Node's own Event has told it already.
     fn told(&self, waiting: &Waiting, address: Address) -> Option<Told> {
-        let notice = &waiting.notice;
+        let incident = &waiting.incident;
         match address {
             Address::Pod(pod, container) => Some(Told {
-                event: notice.of_pod(&pod, container.as_ref()),
-                kills: notice.new_kills(),
-                there: self.index.is_there(&pod.uid),
+                event: incident.on_pod(&pod, container.as_ref()),
+                kills: incident.new_kills(),
+                there: self.index.exists(&pod.uid),
             }),
             Address::Node
-                if notice.kills.is_empty() && notice.of_node(self.node_events).is_some() =>
+                if incident.kills.is_empty() && incident.on_node(self.node_events).is_some() =>
             {
                 None
             }
-            Address::Node => Some(Told::of_node(notice.instead())),
+            Address::Node => Some(Told::of_node(incident.on_node_instead())),
         }
     }
 }
@@ -346,7 +352,7 @@ impl Waiting {
 }
 
 impl Told {
-    fn of_node(event: EventInput) -> Self {
+    fn of_node(event: Draft) -> Self {
         Self {
             event,
             kills: 0,
@@ -357,14 +363,14 @@ impl Told {
 
 impl App {
     /// Tells what happened, at once or when it is known of what pod.
-    pub(super) fn tell(&mut self, notices: impl IntoIterator<Item = Notice>, now: Now) {
+    pub(super) fn tell(&mut self, incidents: impl IntoIterator<Item = Incident>, now: Now) {
         if self.reporting.is_none() {
-            for notice in notices {
-                self.pod_events.unwanted.add_all(notice.kills); // They are in the log.
+            for incident in incidents {
+                self.pod_events.unwanted.add_all(incident.kills); // They are in the log.
             }
         } else {
-            for notice in notices {
-                let told = self.pod_events.tell(notice, now.boot);
+            for incident in incidents {
+                let told = self.pod_events.tell(incident, now.boot);
                 self.record_told(told);
             }
         }

@@ -3,12 +3,11 @@
 use tracing::{debug, info};
 
 use super::App;
-use super::pod_events::{self, About, Notice, What};
-use crate::api::recorder::ReportedKills;
 use crate::clock::{BootNanos, Now};
+use crate::escape::escape;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, pids, walk};
-use crate::host::escape;
+use crate::kube_event::{Incident, Occurrence, PodRef, RefusedForks, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::pressure::Pressure;
 use crate::pressure::change::PressureChange;
@@ -87,25 +86,25 @@ impl PodPids {
 
     /// What to tell now. On version 1, where the kernel does not say when, it is counted first, but
     /// not at each of many looks.
-    fn due(&mut self, now: Now) -> Vec<Notice> {
+    fn due(&mut self, now: Now) -> Vec<Incident> {
         let untold = self.pids.as_ref().is_some_and(|p| p.version == Version::V1);
         if untold && LONGEST <= now.boot.since(self.counted) {
             self.count(now.boot);
         }
         let due = self.refusals.due(now.boot);
         due.into_iter()
-            .map(|refused| self.notice(refused, now))
+            .map(|refused| self.incident(refused, now))
             .collect()
     }
 
-    fn notice(&mut self, refused: Refused, now: Now) -> Notice {
+    fn incident(&mut self, refused: Refused, now: Now) -> Incident {
         let Refused { path, forks } = refused;
         let limit = self.limit(&path).map(|(at, max)| {
             let what_for = classify(&at, self.pods.path());
             (at, what_for, max)
         });
-        let about = About::of(classify(&path, self.pods.path()));
-        let refused = pod_events::Refused {
+        let pod = PodRef::of(classify(&path, self.pods.path()));
+        let refused = RefusedForks {
             cgroup: path,
             forks,
             limit,
@@ -116,12 +115,12 @@ impl PodPids {
             limit = refused.limit_of_cgroup(),
             "forks refused for want of pids"
         );
-        Notice {
-            about,
+        Incident {
+            pod,
             at: now.wall,
             stamp: None,
             kills: ReportedKills::default(),
-            what: What::Refused(refused),
+            occurrence: Occurrence::RefusedForks(refused),
         }
     }
 
@@ -180,8 +179,8 @@ impl App {
     }
 
     pub(super) fn tell_refused(&mut self, now: Now) {
-        let notices = self.pod_pids.due(now);
-        self.tell(notices, now);
+        let incidents = self.pod_pids.due(now);
+        self.tell(incidents, now);
     }
 
     /// Says who has most tasks, where they have run short.

@@ -4,12 +4,12 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use super::App;
-use super::reporting::{Reporting, Why};
-use crate::api::recorder::{EventInput, Involved, ReportedKills};
 use crate::clock::Now;
+use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::logind::{Lock, PowerMessage};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
+use crate::reporting::{Reporting, Why};
 
 /// What logind says.
 pub(super) struct Power {
@@ -61,7 +61,7 @@ impl App {
         info!(?shutdown, "logind");
         self.facts.shutdown = shutdown;
         self.conditions(now);
-        self.record_all(vec![EventInput {
+        self.record_all(vec![Draft {
             object: Involved::Node,
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),

@@ -7,7 +7,7 @@ use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, PidSettings};
 use tracing::{debug, info, warn};
 
-use crate::host::escape;
+use crate::escape::escape;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::disks::Health;

@@ -48,6 +48,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         readers: JoinSet::new(),
         leaving: tokio::sync::watch::Sender::new(false),
         _watchers: None,
+        _records: None,
     };
     let app = App::new(config, None, clock, beside, &mut doors).await;
     app.status(clock.now())

@@ -17,7 +17,7 @@ use super::refuse;
 use super::settings::{self, Settings, for_once};
 use crate::api::companion::{self, Removed};
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal};
-use crate::host::escape;
+use crate::escape::escape;
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 

@@ -11,8 +11,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
 use crate::config::{self, Config, LoadedConfig, Mode, Overrides};
+use crate::escape::escape;
 use crate::file::{self, FileError};
-use crate::host::{HostRoot, escape, machine};
+use crate::host::{HostRoot, machine};
 use crate::node_status::capacity;
 use crate::os::file_watch::WatchedFiles;
 
@@ -226,8 +227,8 @@ pub(super) fn overdrawn(config: &Config) -> Option<String> {
 pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     Some(WatchedFiles {
         file: config::file(overrides, &variable),
-        parts: config::directory(overrides, &variable)?,
-        end: PART,
+        drop_ins: config::directory(overrides, &variable)?,
+        extension: PART,
     })
 }
 

@@ -1,4 +1,5 @@
-//! From what is wanted to what runs: the ladder for kills, the pair beside it, and the rest.
+//! Attaches the wanted programs: one of the hooks for OOM kills, the pair for their scope, the
+//! rest.
 
 use aya::programs::{BtfTracePoint, FEntry, FExit, Program, ProgramError, RawTracePoint};
 use aya::{Btf, BtfError, Ebpf};
@@ -7,10 +8,10 @@ use super::resolve::Resolved;
 use super::support::{Hook, Missing, Probe, ProbeState, Support};
 use super::wanted::{KillHook, SCOPE, Wanted};
 
-/// How much of a verifier log is worth keeping: its end says what was refused.
+/// Bytes kept of a verifier log, whose end names the cause.
 const VERIFIER_LOG_TAIL: usize = 2048;
 
-/// Attaches what is wanted and tells what became of it.
+/// Attaches the wanted programs and returns the state of every probe.
 pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> Support {
     let mut attacher = Attacher {
         programs,
@@ -25,16 +26,15 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
     };
     if let Some(best) = wanted.kills {
         group(&mut support, wanted.scope, SCOPE);
-        for rung in KillHook::ALL.into_iter().filter(|rung| best <= *rung) {
+        for hook in KillHook::ALL.into_iter().filter(|hook| best <= *hook) {
             if support.kills().is_some() {
-                support.set(rung.probes(), &ProbeState::NotNeeded);
-            } else if rung == KillHook::Exit && !by_pid(resolved, wanted) {
-                // The same tracepoint: what refused the first rung would refuse this one, whose map
-                // was made small.
+                support.set(hook.probes(), &ProbeState::NotNeeded);
+            } else if hook == KillHook::Exit && !by_pid(resolved, wanted) {
+                // The tracepoint is the same, so loading would fail for the same reason.
                 let refused = support.state(Probe::OomVictim).clone();
-                support.set(rung.probes(), &refused);
+                support.set(hook.probes(), &refused);
             } else {
-                group(&mut support, true, rung.probes());
+                group(&mut support, true, hook.probes());
             }
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
     support
 }
 
-/// Whether kills may have to be told by pid: where no task is to be had, or is not wanted.
+/// Whether kills may have to be reported by pid, because no task is available or wanted.
 pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
     match wanted.kills {
         None => false,
@@ -55,13 +55,13 @@ pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
 struct Attacher<'a> {
     programs: &'a mut Ebpf,
     resolved: &'a Resolved,
-    /// The kernel's types as aya wants them for a function or a typed tracepoint; read for the first
-    /// of these, since they take 18 MiB.
+    /// The kernel's types for aya, needed for functions and typed tracepoints. Read on first use,
+    /// because they take 18 MiB.
     types: Option<Result<Btf, BtfError>>,
 }
 
 impl Attacher<'_> {
-    /// All of `probes` or none, in their order.
+    /// Attaches all of `probes`, in order, or none.
     fn together(&mut self, probes: &[Probe]) -> ProbeState {
         let missing = probes.iter().find_map(|p| self.resolved.missing(*p));
         if let Some(missing) = missing {
@@ -86,30 +86,36 @@ impl Attacher<'_> {
         let types = &mut self.types;
         match probe.hook() {
             Hook::Tracepoint(name) => {
-                let program: &mut RawTracePoint = program.try_into().map_err(said)?;
-                program.load().map_err(refused)?;
+                let program: &mut RawTracePoint = program.try_into().map_err(wrong_type)?;
+                program.load().map_err(load_error)?;
                 program.attach(name).map(drop)
             }
             Hook::Typed(name) => {
-                let program: &mut BtfTracePoint = program.try_into().map_err(said)?;
-                program.load(name, of_kernel(types)?).map_err(refused)?;
+                let program: &mut BtfTracePoint = program.try_into().map_err(wrong_type)?;
+                program
+                    .load(name, kernel_types(types)?)
+                    .map_err(load_error)?;
                 program.attach().map(drop)
             }
             Hook::Entry(function) => {
-                let program: &mut FEntry = program.try_into().map_err(said)?;
-                program.load(function, of_kernel(types)?).map_err(refused)?;
+                let program: &mut FEntry = program.try_into().map_err(wrong_type)?;
+                program
+                    .load(function, kernel_types(types)?)
+                    .map_err(load_error)?;
                 program.attach().map(drop)
             }
             Hook::Return(function) => {
-                let program: &mut FExit = program.try_into().map_err(said)?;
-                program.load(function, of_kernel(types)?).map_err(refused)?;
+                let program: &mut FExit = program.try_into().map_err(wrong_type)?;
+                program
+                    .load(function, kernel_types(types)?)
+                    .map_err(load_error)?;
                 program.attach().map(drop)
             }
         }
         .map_err(|err| format!("attach: {}", explain(&err)))
     }
 
-    /// Detaches, and leaves nothing in the kernel. One that was not loaded is well off as it is.
+    /// Detaches and unloads a program. Does nothing if it is not loaded.
     fn unload(&mut self, probe: Probe) {
         let Some(program) = self.programs.program_mut(probe.program()) else {
             return;
@@ -125,19 +131,25 @@ impl Attacher<'_> {
     }
 }
 
-fn of_kernel(types: &mut Option<Result<Btf, BtfError>>) -> Result<&Btf, String> {
+fn kernel_types(types: &mut Option<Result<Btf, BtfError>>) -> Result<&Btf, String> {
     let types = types.get_or_insert_with(Btf::from_sys_fs);
     types.as_ref().map_err(|err| explain(err))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn said(err: ProgramError) -> String {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature that `map_err` requires"
+)]
+fn wrong_type(err: ProgramError) -> String {
     explain(&err)
 }
 
-/// Why a program was not loaded, with the end of the verifier's log.
-#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn refused(err: ProgramError) -> String {
+/// Why a program was not loaded, with the end of the verifier log.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature that `map_err` requires"
+)]
+fn load_error(err: ProgramError) -> String {
     let ProgramError::LoadError {
         io_error,
         verifier_log,
@@ -157,7 +169,7 @@ fn refused(err: ProgramError) -> String {
     }
 }
 
-/// An error with all of its causes, in one line.
+/// An error and its causes, in one line.
 pub(super) fn explain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();

@@ -1,8 +1,8 @@
 //! Member offsets, enum values and tracepoint prototypes from the running kernel's BTF.
 //!
-//! Our own reader, since the programs are not relocated at load time: neither aya nor bpf-linker
-//! knows how. It keeps the raw bytes and one position a type, finds the wanted names in one pass,
-//! and is dropped after the offsets are known: nothing of it stays in memory.
+//! Needed because neither aya nor bpf-linker relocates the programs at load time. The parser keeps
+//! the raw bytes and one position per type, finds the wanted names in one pass, and is dropped once
+//! the offsets are known.
 //!
 //! Format: <https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/btf.rst>
 
@@ -23,15 +23,14 @@ const KIND_FUNC_PROTO: u32 = 13;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
 
-/// How many typedefs, qualifiers or anonymous members may nest. The kernel's own types need five.
+/// Limit on nested typedefs, qualifiers or anonymous members. The kernel's types need five.
 const MAX_NESTING: u32 = 16;
 
-/// How many members are looked at for one path. The longest struct on the way of any, `task_struct`,
-/// has about 270, those of its anonymous members included; a file that names a struct as its own
-/// nameless members could keep us for years.
+/// Limit on the members visited for one path. The longest struct, `task_struct`, has about 270 with
+/// those of anonymous members. Bounds a file in which a struct contains itself many times.
 const MAX_MEMBERS: u32 = 1 << 16;
 
-/// BTF that is not BTF.
+/// The data is not valid BTF.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a BTF file: {0}")]
 pub struct BtfError(&'static str);
@@ -40,41 +39,41 @@ pub struct BtfError(&'static str);
 pub struct Btf {
     data: Vec<u8>,
     strings: usize,
-    /// Where each type begins in `data`, by type id; id 0 is `void` and has no place.
+    /// Position of each type in `data`, by type id; id 0 is `void` and has no position.
     types: Vec<usize>,
-    /// The named structs, unions, enums and typedefs that were asked for.
+    /// Ids of the wanted structs, unions, enums and typedefs.
     names: HashMap<String, Vec<u32>>,
 }
 
 #[derive(Clone, Copy)]
-struct Type {
+struct BtfType {
     at: usize,
     name: u32,
     kind: u32,
     members: u32,
-    /// Members carry a bit-field size in their upper 8 bits.
+    /// The upper 8 bits of a member's offset are its bit-field size.
     bit_fields: bool,
-    /// A size or another type, by kind.
+    /// A size or another type, depending on the kind.
     payload: u32,
 }
 
-/// A member of a struct: where it begins, and the type that it has.
+/// A member of a struct: its offset and type.
 #[derive(Clone, Copy)]
-struct Member {
+struct BtfMember {
     bits: u32,
     type_: u32,
 }
 
 impl Btf {
-    /// Reads `data`, remembering only the types named in `wanted`.
+    /// Parses `data`, and indexes the types named in `wanted`.
     ///
     /// # Errors
     ///
-    /// When the file is not BTF, or ends early.
+    /// If the data is not BTF, or is truncated.
     ///
     /// # Cost
     ///
-    /// One pass over about 150,000 types; the positions take 8 bytes each until this is dropped.
+    /// One pass over about 150,000 types; 8 bytes per type until this is dropped.
     pub fn parse(data: Vec<u8>, wanted: &[&str]) -> Result<Self, BtfError> {
         let magic = data
             .get(..2)
@@ -83,7 +82,7 @@ impl Btf {
         if magic != Some(MAGIC) {
             return Err(BtfError("wrong magic number"));
         }
-        let short = || BtfError("shorter than its header says");
+        let short = || BtfError("truncated");
         let header = word(&data, 4).ok_or_else(short)?;
         let field = |at| {
             word(&data, at)
@@ -131,8 +130,8 @@ impl Btf {
     }
 
     /// Offset in bytes of `path`, such as `pid.numbers[0].ns`: the struct's name, then members.
-    /// Anonymous members are looked through. `None` where this kernel has no such member, or where
-    /// it does not begin on a byte.
+    /// Members of anonymous members are found. `None` if there is no such member, or it is not
+    /// byte-aligned.
     #[must_use]
     pub fn offset(&self, path: &str) -> Option<u32> {
         let (bits, _) = self.resolve(path)?;
@@ -153,7 +152,7 @@ impl Btf {
         self.find(name, KIND_STRUCT).map(|t| t.payload)
     }
 
-    /// Value of one name of an enum.
+    /// Value of an enumerator.
     #[must_use]
     pub fn enum_value(&self, enum_: &str, name: &str) -> Option<u32> {
         let type_ = self.find(enum_, KIND_ENUM)?;
@@ -167,8 +166,8 @@ impl Btf {
         })
     }
 
-    /// Name of the struct to which argument `n` of tracepoint `name` points. The prototype is that
-    /// of the typedef `btf_trace_<name>`, whose first parameter is private.
+    /// Name of the struct to which argument `n` of tracepoint `name` points. The prototype is the
+    /// typedef `btf_trace_<name>`, whose first parameter is internal.
     #[must_use]
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
@@ -192,7 +191,7 @@ impl Btf {
     fn resolve(&self, path: &str) -> Option<(u32, u32)> {
         let mut parts = path.split('.');
         let start = self.find(parts.next()?, KIND_STRUCT)?;
-        let mut here = Member {
+        let mut here = BtfMember {
             bits: 0,
             type_: self.id_of(start)?,
         };
@@ -203,7 +202,7 @@ impl Btf {
                 None => (part, None),
             };
             let found = self.member(self.plain(here.type_)?, name, MAX_NESTING, &mut left)?;
-            here = Member {
+            here = BtfMember {
                 bits: here.bits.checked_add(found.bits)?,
                 type_: found.type_,
             };
@@ -213,7 +212,7 @@ impl Btf {
                     .filter(|t| t.kind == KIND_ARRAY)?;
                 let element = word(&self.data, array.at.checked_add(12)?)?;
                 let skip = self.size_of(element)?.checked_mul(n)?.checked_mul(8)?;
-                here = Member {
+                here = BtfMember {
                     bits: here.bits.checked_add(skip)?,
                     type_: element,
                 };
@@ -222,7 +221,7 @@ impl Btf {
         Some((here.bits, here.type_))
     }
 
-    fn member(&self, of: u32, name: &str, nesting: u32, left: &mut u32) -> Option<Member> {
+    fn member(&self, of: u32, name: &str, nesting: u32, left: &mut u32) -> Option<BtfMember> {
         let type_ = self.type_(of)?;
         if !matches!(type_.kind, KIND_STRUCT | KIND_UNION) {
             return None;
@@ -239,7 +238,7 @@ impl Btf {
             } else {
                 raw
             };
-            let here = Member {
+            let here = BtfMember {
                 bits,
                 type_: word(&self.data, at.checked_add(4)?)?,
             };
@@ -247,7 +246,7 @@ impl Btf {
                 0 => {
                     let inner = self.plain(here.type_)?;
                     let inner = self.member(inner, name, nesting.checked_sub(1)?, left)?;
-                    Some(Member {
+                    Some(BtfMember {
                         bits: bits.checked_add(inner.bits)?,
                         type_: inner.type_,
                     })
@@ -280,8 +279,8 @@ impl Btf {
         None
     }
 
-    /// The type called `name`; where there are several, the first that has members.
-    fn find(&self, name: &str, kind: u32) -> Option<Type> {
+    /// The type called `name`; if there are several, the first with members.
+    fn find(&self, name: &str, kind: u32) -> Option<BtfType> {
         let of_kind = || {
             let ids = self.names.get(name).into_iter().flatten();
             ids.filter_map(|id| self.type_(*id))
@@ -292,21 +291,21 @@ impl Btf {
             .or_else(|| of_kind().next())
     }
 
-    fn id_of(&self, type_: Type) -> Option<u32> {
+    fn id_of(&self, type_: BtfType) -> Option<u32> {
         self.types
             .binary_search(&type_.at)
             .ok()
             .and_then(|n| u32::try_from(n).ok())
     }
 
-    fn type_(&self, id: u32) -> Option<Type> {
+    fn type_(&self, id: u32) -> Option<BtfType> {
         let at = *self.types.get(index(id)?)?;
         (id != 0).then(|| self.type_at(at))?
     }
 
-    fn type_at(&self, at: usize) -> Option<Type> {
+    fn type_at(&self, at: usize) -> Option<BtfType> {
         let info = word(&self.data, at.checked_add(4)?)?;
-        Some(Type {
+        Some(BtfType {
             at,
             name: word(&self.data, at)?,
             kind: info >> 24 & 0x1f,
@@ -322,8 +321,7 @@ impl Btf {
     }
 }
 
-/// Bytes behind the three words that every type has; `None` for a kind that we do not know, whose
-/// length nobody can tell.
+/// Bytes after the three words that every type has; `None` for an unknown kind.
 fn trailing(kind: u32, members: u32) -> Option<u32> {
     match kind {
         // int, var, decl_tag
@@ -405,17 +403,17 @@ mod tests {
     const NAMES: &[&str] = &["outer", "inner", "colour", "btf_trace_paint"];
 
     #[test]
-    fn paths_lead_through_arrays_and_anonymous_members() {
+    fn paths_resolve_through_arrays_and_anonymous_members() {
         let btf = Btf::parse(sample(), NAMES).unwrap();
         let rows = [
             ("outer.a", Some(0), "first member"),
             ("outer.i", Some(4), "through an anonymous union"),
-            ("outer.i.x", Some(8), "on into a struct"),
+            ("outer.i.x", Some(8), "and a struct"),
             ("outer.n", Some(12), "an array itself"),
             ("outer.n[2].x", Some(32), "an element of it"),
             ("outer.missing", None, "no such member"),
             ("outer.a.x", None, "an int has no members"),
-            ("nobody.a", None, "no such struct"),
+            ("missing.a", None, "no such struct"),
         ];
         for (path, expected, why) in rows {
             assert_eq!(btf.offset(path), expected, "{path}: {why}");
@@ -442,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_that_is_all_its_own_nameless_members_is_given_up() {
+    fn a_struct_that_contains_itself_is_bounded() {
         const MEMBERS: u32 = 64;
         let mut words = vec![1, 4 << 24 | MEMBERS, 8];
         words.extend([0, 1, 0].repeat(64));
@@ -451,11 +449,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_is_an_error_or_an_absence_but_no_panic() {
+    fn a_truncated_file_never_panics() {
         let whole = sample();
         for length in 0..whole.len() {
             if let Ok(btf) = Btf::parse(whole[..length].to_vec(), NAMES) {
-                // Cut within the strings: names behind the cut are not found.
+                // Truncated within the strings: later names are not found.
                 assert_eq!(btf.tracepoint_argument("paint", 9), None);
             }
         }

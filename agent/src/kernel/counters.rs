@@ -1,4 +1,4 @@
-//! What the probes have counted so far, read when somebody asks.
+//! Counters of the probes, read on request.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::units::DeviceNumber;
 /// One reading of all counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounters {
-    /// What could not be reported, by reason.
+    /// Lost records, by reason.
     pub losses: Vec<(DropReason, u64)>,
-    /// Time and runs of each probe; empty unless the kernel counts them.
+    /// Time and runs of each probe; empty unless the kernel collects BPF statistics.
     pub runs: Vec<(Probe, Duration, u64)>,
     /// Requests of each watched disk by latency: [`agent_common::DiskEntry::histogram`].
     pub disks: Vec<(DeviceNumber, [u64; HISTOGRAM_SLOTS])>,

@@ -1,4 +1,4 @@
-//! The disks that the completion probe watches: each in a slot, found by its number.
+//! The disks that the completion probe watches: one slot each, found by device number.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::units::DeviceNumber;
 
 type DiskBytes = [u8; size_of::<DiskEntry>()];
 
-/// Both maps, and which slot is whose.
+/// Both maps, and the disk in each slot.
 pub struct DiskMaps {
     entries: Array<MapData, DiskBytes>,
     by_number: HashMap<MapData, u32, u32>,
@@ -20,7 +20,7 @@ pub struct DiskMaps {
 }
 
 impl DiskMaps {
-    /// Over the maps DISKS and SLOTS of a freshly loaded object.
+    /// For the maps DISKS and SLOTS of a newly loaded object.
     #[must_use]
     pub fn new(entries: Array<MapData, DiskBytes>, by_number: HashMap<MapData, u32, u32>) -> Self {
         let slots = Slots::new(entries.len());
@@ -31,11 +31,11 @@ impl DiskMaps {
         }
     }
 
-    /// Watches `device`, or writes its entry anew.
+    /// Watches `device`, or replaces its entry.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Full`], or when the kernel refuses a write.
+    /// [`KernelError::Full`], or if the kernel refuses a write.
     pub fn put(&mut self, device: DeviceNumber, entry: DiskEntry) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         let entry = DiskEntry {
@@ -48,26 +48,26 @@ impl DiskMaps {
         let slot = slot.ok_or(KernelError::Full(self.entries.len()))?;
         self.entries.set(slot, bytes, 0).map_err(in_entries)?;
         if known.is_none() {
-            let told = self.by_number.insert(number, slot, 0);
-            told.map_err(in_numbers)?;
+            let inserted = self.by_number.insert(number, slot, 0);
+            inserted.map_err(in_numbers)?;
             self.slots.take(slot, device);
         }
         Ok(())
     }
 
-    /// Watches `device` no longer.
+    /// Stops watching `device`.
     ///
     /// # Errors
     ///
-    /// When it was not watched, or the kernel refuses the write.
+    /// If it was not watched, or the kernel refuses the write.
     pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         self.by_number.remove(&number).map_err(in_numbers)?;
-        self.slots.leave(device);
+        self.slots.release(device);
         Ok(())
     }
 
-    /// What was measured of `device`; `None` where it is not watched.
+    /// The counters of `device`; `None` if it is not watched.
     #[must_use]
     pub fn get(&self, device: DeviceNumber) -> Option<DiskEntry> {
         let bytes = self.entries.get(&self.slots.of(device)?, 0).ok()?;
@@ -75,12 +75,12 @@ impl DiskMaps {
     }
 }
 
-/// Which slot is whose.
+/// The disk in each slot.
 struct Slots {
     taken: BTreeMap<u32, DeviceNumber>,
     room: u32,
-    /// Where a free one is looked for: for a moment the probe still counts a disk that was
-    /// forgotten, so its slot is taken again as late as can be.
+    /// Where the search for a free slot begins. The probe can still count a removed disk for a
+    /// moment, so its slot is reused as late as possible.
     next: u32,
 }
 
@@ -95,7 +95,7 @@ impl Slots {
 
     fn of(&self, device: DeviceNumber) -> Option<u32> {
         let mut taken = self.taken.iter();
-        taken.find_map(|(slot, whose)| (*whose == device).then_some(*slot))
+        taken.find_map(|(slot, owner)| (*owner == device).then_some(*slot))
     }
 
     fn free(&self) -> Option<u32> {
@@ -108,8 +108,8 @@ impl Slots {
         self.next = slot + 1;
     }
 
-    fn leave(&mut self, device: DeviceNumber) {
-        self.taken.retain(|_, whose| *whose != device);
+    fn release(&mut self, device: DeviceNumber) {
+        self.taken.retain(|_, owner| *owner != device);
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_taken_again_only_when_all_others_were() {
+    fn a_released_slot_is_reused_last() {
         let mut slots = Slots::new(3);
         let add = |slots: &mut Slots, minor| {
             let slot = slots.free();
@@ -152,13 +152,13 @@ mod tests {
             slot
         };
         assert_eq!(add(&mut slots, 0), Some(0));
-        slots.leave(disk(0));
+        slots.release(disk(0));
         assert_eq!(slots.of(disk(0)), None);
-        assert_eq!(add(&mut slots, 1), Some(1), "not the one just left");
+        assert_eq!(add(&mut slots, 1), Some(1), "not the one just released");
         assert_eq!(add(&mut slots, 2), Some(2));
         assert_eq!(add(&mut slots, 3), Some(0), "all others are taken");
         assert_eq!(add(&mut slots, 4), None);
-        slots.leave(disk(2));
+        slots.release(disk(2));
         assert_eq!(add(&mut slots, 4), Some(2));
         assert_eq!(slots.of(disk(1)), Some(1));
     }

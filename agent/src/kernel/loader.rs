@@ -1,4 +1,4 @@
-//! Open the object, write the offsets, load, attach; and the maps that user space writes.
+//! Opens the object, writes the offsets, loads, attaches; and the maps that user space writes.
 
 use std::io;
 use std::path::Path;
@@ -16,17 +16,17 @@ use super::support::{Missing, Probe, Support};
 use super::wanted::Wanted;
 use crate::units::DeviceNumber;
 
-/// Where the kernel shows its types.
+/// The BTF file of the running kernel.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-type Bytes<const N: usize> = [u8; N];
-type PidSettingsBytes = Bytes<{ size_of::<PidSettings>() }>;
-type PidStateBytes = Bytes<{ size_of::<PidState>() }>;
+type RawBytes<const N: usize> = [u8; N];
+type PidSettingsBytes = RawBytes<{ size_of::<PidSettings>() }>;
+type PidStateBytes = RawBytes<{ size_of::<PidState>() }>;
 
-/// A map of the object that is not what this build expects, or that the kernel will not let us use.
+/// A map is not what this build expects, or the kernel refuses access to it.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The object and the agent do not fit.
+    /// The object and the agent do not match.
     #[error("the eBPF object has no map {0}; build the agent and the object from one tree")]
     NoMap(&'static str),
     /// A map could not be read or written.
@@ -34,24 +34,24 @@ pub enum KernelError {
     Map {
         /// Its name.
         name: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: aya::maps::MapError,
     },
-    /// There is no room for one more disk.
+    /// All slots for disks are in use.
     #[error("no more than {0} disks can be watched")]
     Full(u32),
 }
 
-/// What was loaded: the handle to keep, and the rings to read.
+/// The loaded programs, and the rings to read.
 pub struct LoadedKernel {
     /// Keeps the programs attached. Dropping it detaches them all.
     pub kernel: Kernel,
-    /// Kills.
+    /// The ring for OOM kills.
     pub crit: RingBuf<MapData>,
-    /// Everything else.
+    /// The ring for all other records.
     pub bulk: RingBuf<MapData>,
-    /// What the probes log, where they were built to.
+    /// Log of the probes, if they were built with it.
     #[cfg(feature = "ebpf-log")]
     pub log: Option<aya_log::EbpfLogger<super::log::TracingLogger>>,
 }
@@ -67,15 +67,15 @@ pub struct Kernel {
     dropped: PerCpuArray<MapData, u64>,
 }
 
-/// Loads the embedded object and attaches what is wanted and this kernel allows.
+/// Loads the embedded object and attaches the wanted programs that this kernel supports.
 ///
-/// Call it before anything long-lived is allocated and before the runtime starts: aya parses the
-/// whole of the kernel's BTF, which takes about 20 MiB for that moment.
+/// Call it before anything long-lived is allocated and before the runtime starts: aya parses all of
+/// the kernel's BTF, which temporarily takes about 20 MiB.
 ///
 /// # Errors
 ///
-/// [`Missing`] when not even the maps can be made: then no probe runs. A single probe that cannot
-/// be attached is not an error; [`Kernel::support`] tells.
+/// [`Missing`] if not even the maps can be created. A single probe that cannot be attached is not
+/// an error; see [`Kernel::support`].
 pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     let resolved = resolve(Path::new(BTF))?;
     let offsets = resolved.offsets;
@@ -93,7 +93,7 @@ pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
 }
 
-/// Maps whose programs are not going to run: they are made, since the object has them, but small.
+/// Maps whose programs will not run. The object declares them, so they are created with one entry.
 fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
     let idle = [
         ("VICTIMS", !attach::by_pid(resolved, wanted)),
@@ -139,17 +139,17 @@ impl std::fmt::Debug for LoadedKernel {
 }
 
 impl Kernel {
-    /// What every probe came to.
+    /// The state of every probe.
     #[must_use]
     pub fn support(&self) -> &Support {
         &self.support
     }
 
-    /// Sets the levels at which the fork probe wakes us.
+    /// Sets the levels at which the fork probe wakes user space.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses the write, as 5.10 does after the capabilities are dropped.
+    /// If the kernel refuses the write, as 5.10 does after the capabilities are dropped.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> Result<(), KernelError> {
         let bytes: PidSettingsBytes = zerocopy::transmute!(settings);
         let source = |source| KernelError::Map {
@@ -159,8 +159,8 @@ impl Kernel {
         self.pid_settings.set(0, bytes, 0).map_err(source)
     }
 
-    /// Tells the fork probe that the count is under its low level again. No probe sees pids go:
-    /// with lazy RCU the hook for it comes many seconds late.
+    /// Resets the state of the fork probe to below the low level. No probe observes freed pids:
+    /// with lazy RCU the hook runs many seconds late.
     ///
     /// # Errors
     ///
@@ -179,11 +179,11 @@ impl Kernel {
         self.pid_state.set(0, bytes, 0).map_err(failed)
     }
 
-    /// Watches `device`, or changes its limits and forgets what was measured by the old ones.
+    /// Watches `device`, or changes its limits and resets its counters.
     ///
     /// # Errors
     ///
-    /// When all 256 entries are taken, or as for [`Self::set_pid_settings`].
+    /// If all 256 entries are in use, or as for [`Self::set_pid_settings`].
     pub fn watch_disk(
         &mut self,
         device: DeviceNumber,
@@ -192,22 +192,22 @@ impl Kernel {
         self.disks.put(device, entry)
     }
 
-    /// Watches `device` no longer.
+    /// Stops watching `device`.
     ///
     /// # Errors
     ///
-    /// When it was not watched, or as for [`Self::set_pid_settings`].
+    /// If it was not watched, or as for [`Self::set_pid_settings`].
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         self.disks.remove(device)
     }
 
-    /// What the kernel has measured of `device`; `None` where it is not watched.
+    /// The counters of `device`; `None` if it is not watched.
     #[must_use]
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
         self.disks.get(device)
     }
 
-    /// Ends the slow state of `device`: nothing completes, and nothing is in flight.
+    /// Ends the slow state of `device`, when nothing completes and nothing is in flight.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ impl Kernel {
         )
     }
 
-    /// How often each attached program ran, and for how long in all; empty unless the kernel
-    /// counts (`kernel.bpf_stats_enabled`). One system call a program.
+    /// Total time and number of runs of each attached program; empty unless
+    /// `kernel.bpf_stats_enabled` is set. One system call per program.
     #[must_use]
     pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {
         let run = |probe: Probe| {
@@ -237,11 +237,11 @@ impl Kernel {
         Probe::ALL.into_iter().filter_map(run).collect()
     }
 
-    /// Losses since the programs were loaded, summed over the CPUs.
+    /// Lost records since the programs were loaded, summed over the CPUs.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses the look-up, as 5.10 does after the capabilities are dropped.
+    /// If the kernel refuses the lookup, as 5.10 does after the capabilities are dropped.
     pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
         let mut losses = DropReason::ALL.map(|reason| (reason, 0));
         for (reason, sum) in &mut losses {

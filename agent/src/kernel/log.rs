@@ -1,4 +1,4 @@
-//! The probes' own log lines. For debug builds only: each costs a record and a wake-up.
+//! Log lines of the probes. For debug builds only: each costs a record and a wake-up.
 //!
 //! Needs an object built by `cargo xtask build-ebpf --features log`.
 
@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use crate::fd;
 
-/// Hands lines of the probes to our own log.
+/// Forwards log lines of the probes to `tracing`.
 #[derive(Debug, Clone, Copy)]
 pub struct TracingLogger;
 
@@ -27,7 +27,7 @@ impl log::Log for TracingLogger {
     fn flush(&self) {}
 }
 
-/// Opens the log of an object that has one.
+/// Opens the log of an object that was built with one.
 #[must_use]
 pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
     EbpfLogger::init_with_logger(programs, TracingLogger)
@@ -40,11 +40,11 @@ pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
         .ok()
 }
 
-/// Reads lines for as long as the programs live.
+/// Reads lines while the programs are loaded.
 ///
 /// # Errors
 ///
-/// When the log's ring cannot be waited for.
+/// If the log's ring cannot be polled.
 pub async fn read(logger: EbpfLogger<TracingLogger>) -> io::Result<()> {
     let mut logger = fd::watch(logger, Interest::READABLE)?;
     loop {

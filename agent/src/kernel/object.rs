@@ -1,7 +1,6 @@
-//! The eBPF object that this binary carries.
+//! The embedded eBPF object.
 
-/// The object, aligned as an ELF parser wants it; `None` in a binary built with the feature
-/// `without-ebpf`.
+/// The object, aligned for an ELF parser; `None` if built with the feature `without-ebpf`.
 #[must_use]
 pub fn embedded() -> Option<&'static [u8]> {
     #[cfg(feature = "without-ebpf")]

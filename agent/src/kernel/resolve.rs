@@ -1,4 +1,4 @@
-//! The running kernel's BTF → [`KernelOffsets`], and which probes it is enough for.
+//! The running kernel's BTF → [`KernelOffsets`], and which probes these are sufficient for.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::btf::Btf;
 use super::support::{Missing, Probe};
 use crate::file::{self, Links};
 
-/// Every name that is looked up below.
+/// The BTF type names that [`offsets`] needs.
 const NAMES: &[&str] = &[
     "task_struct",
     "signal_struct",
@@ -30,30 +30,30 @@ const NAMES: &[&str] = &[
     "btf_trace_mark_victim",
 ];
 
-/// Bytes of the kernel's types. Distributions have 5 to 15 MiB.
+/// Maximum size of the BTF file. Distributions have 5 to 15 MiB.
 const MOST: u64 = 64 << 20;
 
-/// Size of a pointer, and so of one slot of `css_set.subsys`.
+/// Size of a pointer, and of one slot of `css_set.subsys`.
 const POINTER: u32 = 8;
-/// Size of one counter of `mm_rss_stat`, before 6.2.
+/// Size of one counter of `mm_rss_stat` before 6.2.
 const RSS_COUNTER: u32 = 8;
 
-/// What BTF told.
+/// Offsets found in BTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolved {
-    /// For the programs.
+    /// Offsets for the programs.
     pub offsets: KernelOffsets,
 }
 
-/// Reads the BTF file at `path`, in the field `/sys/kernel/btf/vmlinux`.
+/// Reads the BTF file at `path`, normally `/sys/kernel/btf/vmlinux`.
 ///
 /// # Errors
 ///
-/// [`Missing::Btf`] when there is none or it cannot be read as BTF.
+/// [`Missing::Btf`] if there is no such file or it is not BTF.
 ///
 /// # Cost
 ///
-/// About 25 ms and the file's size in memory for that moment.
+/// About 25 ms and, temporarily, the file's size in memory.
 pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
     let unusable = |why: String| Missing::Btf {
         path: path.to_owned(),
@@ -126,12 +126,12 @@ fn offsets(btf: &Btf) -> KernelOffsets {
     }
 }
 
-/// Whether argument 0 of `mark_victim` is the task: so from 6.10, and in stable branches since.
+/// Whether argument 0 of `mark_victim` is the task: since 6.10, and in stable branches.
 fn mark_victim_has_task(btf: &Btf) -> bool {
     btf.tracepoint_argument("mark_victim", 0).as_deref() == Some("task_struct")
 }
 
-/// First resident-set counter, and the distance to the next.
+/// Offset of the first resident-set counter, and the stride.
 fn resident(btf: &Btf) -> Option<(u32, u32)> {
     if btf.is_array("mm_struct.rss_stat") {
         let first = btf.offset("mm_struct.rss_stat")?;
@@ -149,7 +149,7 @@ fn memory_state(btf: &Btf) -> Option<u32> {
 }
 
 impl Resolved {
-    /// Why `probe` cannot run on this kernel; `None` where it can.
+    /// Why `probe` cannot run on this kernel; `None` if it can.
     #[must_use]
     pub fn missing(&self, probe: Probe) -> Option<Missing> {
         let o = &self.offsets;
@@ -172,7 +172,7 @@ impl Resolved {
     }
 }
 
-/// A member, and where it is.
+/// A member and its offset.
 type Needed = (&'static str, u32);
 
 fn victim(o: &KernelOffsets) -> [Needed; 22] {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_missing_member_turns_off_only_the_probes_that_need_it() {
+    fn a_missing_member_disables_only_the_probes_that_need_it() {
         const M: u32 = KernelOffsets::MISSING;
         use Probe::{OomExit, OomFentry, OomPid, OomVictim, PidFork, ScopeEnter, ScopeLeave};
         let kernel = KernelOffsets {
@@ -249,7 +249,7 @@ mod tests {
             mark_victim_has_task: 1,
             ..zeroed()
         };
-        //  what this kernel lacks, and what that turns off
+        //  members of this kernel, disabled probes
         let rows: [(KernelOffsets, &[Probe]); 6] = [
             (kernel, &[]),
             (
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn either_way_to_the_disk_of_a_request_will_do() {
+    fn either_path_to_the_disk_of_a_request_is_sufficient() {
         const M: u32 = KernelOffsets::MISSING;
         let rows = [
             (8, M, true, "rq_disk, up to 5.16"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_prototype_of_mark_victim_leaves_the_lower_rungs() {
+    fn the_old_prototype_of_mark_victim_leaves_the_other_hooks() {
         let resolved = Resolved { offsets: zeroed() };
         assert_eq!(resolved.missing(Probe::OomVictim), Some(Missing::Prototype));
         assert_eq!(resolved.missing(Probe::OomFentry), None);

@@ -1,4 +1,4 @@
-//! Wait for readiness, drain, hand the bytes to [`crate::record::decode`], pass on what they say.
+//! Waits for a ring, drains it, decodes the records, and sends them to the loop.
 
 use std::io;
 
@@ -11,29 +11,29 @@ use crate::fd;
 use crate::record::Received;
 use crate::record::decode::decode;
 
-/// Records read before other tasks get their turn, so that a flood cannot hold up a lease.
+/// Records read before other tasks run, so that a flood cannot delay a lease renewal.
 const BATCH: usize = 256;
 
-/// Reads one ring until the receiver is gone, or until `leaving` is true and the ring is empty: what
-/// the kernel has told by then is passed on, whether or not it has woken us for it. Must be started right after the programs are
-/// attached: records may precede the first wait, so the ring is drained once before it.
+/// Reads one ring until the receiver is dropped, or until `stopping` is true and the ring is empty.
+/// Must be started right after the programs are attached; it drains the ring once before it waits,
+/// because records may precede the first wait.
 ///
-/// When `records` is full this waits, the ring fills, and the probe counts the loss: there is one
-/// place where records are lost, and it is measured.
+/// If `records` is full, this waits, the ring fills, and the probe counts the loss. Records are
+/// lost in no other place.
 ///
 /// # Errors
 ///
-/// When the ring cannot be waited for.
+/// If the ring cannot be polled.
 pub async fn read(
     ring: RingBuf<MapData>,
     clock: Clock,
     records: mpsc::Sender<Received>,
-    mut leaving: watch::Receiver<bool>,
+    mut stopping: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut ring = fd::watch(ring, Interest::READABLE)?;
     loop {
-        // Before the drain, so that one comes behind it.
-        let last = *leaving.borrow_and_update();
+        // Read before the drain, so that a last drain follows the signal.
+        let last = *stopping.borrow_and_update();
         while drain(&mut ring.get_mut().0, clock, &records).await? == Drained::Partly {
             tokio::task::yield_now().await;
         }
@@ -42,8 +42,8 @@ pub async fn read(
         }
         tokio::select! {
             ready = ring.readable() => ready?.clear_ready(),
-            told = leaving.changed() => if told.is_err() {
-                return Ok(()); // Nobody is left to read for.
+            changed = stopping.changed() => if changed.is_err() {
+                return Ok(()); // The sender is dropped: the loop has ended.
             },
         }
     }

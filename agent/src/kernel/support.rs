@@ -1,41 +1,41 @@
-//! What runs here and what does not, as a plain value.
+//! Which probes run, as a plain value.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::wanted::{KillHook, SCOPE};
 
-/// A program of the object.
+/// An eBPF program of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// OOM kills, by the task.
+    /// OOM kills, from the task.
     OomVictim,
-    /// OOM kills, by the entry of the function that marks the task.
+    /// OOM kills, from the entry of the function that marks the task.
     OomFentry,
-    /// OOM kills, by the pid.
+    /// OOM kills, from the pid.
     OomPid,
-    /// The exit of what was marked by its pid.
+    /// Exit of a task that was marked by its pid.
     OomExit,
-    /// What was short of memory: where the kernel begins to look for a victim.
+    /// Scope of a kill: entry of the victim selection.
     ScopeEnter,
-    /// Where it ends.
+    /// Scope of a kill: return of the victim selection.
     ScopeLeave,
     /// The number of pids.
     PidFork,
-    /// Latency of disks.
+    /// Disk latency.
     DiskComplete,
 }
 
-/// What a program is attached to.
+/// Attach point of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// A raw tracepoint of this name.
     Tracepoint(&'static str),
-    /// The same, with arguments whose types the verifier knows.
+    /// A BTF tracepoint, whose argument types the verifier knows.
     Typed(&'static str),
-    /// The entry of this function of the kernel.
+    /// Entry of this kernel function.
     Entry(&'static str),
-    /// Its return.
+    /// Return of this kernel function.
     Return(&'static str),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Hook {
 }
 
 impl Probe {
-    /// Every probe, in the order of the line.
+    /// All probes.
     pub const ALL: [Self; 8] = [
         Self::OomVictim,
         Self::OomFentry,
@@ -62,7 +62,7 @@ impl Probe {
         Self::DiskComplete,
     ];
 
-    /// Name of the program, as `bpftool prog` shows it. At most 15 bytes: the kernel cuts there.
+    /// Program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates longer names.
     #[must_use]
     pub const fn program(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Probe {
         }
     }
 
-    /// What it is attached to.
+    /// Attach point.
     #[must_use]
     pub const fn hook(self) -> Hook {
         match self {
@@ -95,33 +95,33 @@ impl Probe {
 /// Why a probe is not attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// This kernel shows no usable types.
+    /// The kernel provides no usable BTF.
     Btf {
-        /// Where it was looked for.
+        /// Path of the BTF file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// A member that the probe reads does not exist in this kernel.
+    /// The kernel has no member that the probe reads.
     Member {
         /// The member.
         path: &'static str,
     },
-    /// `mark_victim` does not hand out the task on this kernel.
+    /// `mark_victim` does not pass the task on this kernel.
     Prototype,
-    /// The kernel refused to load or attach it.
+    /// The kernel refused to load or attach the program.
     Refused {
-        /// Its words; the end of the verifier's log where there is one.
+        /// The error, with the end of the verifier log if there is one.
         why: String,
     },
-    /// The configuration says to run without.
+    /// Disabled by the configuration.
     TurnedOff,
     /// This binary was built with the feature `without-ebpf`.
     NotBuilt,
 }
 
 impl Missing {
-    /// One word for it, the same on every kernel: for metric labels.
+    /// A token for metric labels.
     #[must_use]
     pub const fn token(&self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ impl fmt::Display for Missing {
                 path.display()
             ),
             Self::Member { path } => write!(f, "this kernel has no {path}"),
-            Self::Prototype => f.write_str("mark_victim does not carry the task on this kernel"),
+            Self::Prototype => f.write_str("mark_victim does not pass the task on this kernel"),
             Self::Refused { why } => f.write_str(why),
             Self::TurnedOff => f.write_str("turned off by kernel.tier or kernel.probes"),
             Self::NotBuilt => f.write_str("this binary was built without eBPF"),
@@ -157,21 +157,21 @@ impl fmt::Display for Missing {
 pub enum ProbeState {
     /// Loaded and attached.
     Attached,
-    /// Not even tried: a better one runs.
+    /// Not tried, because a better probe runs.
     NotNeeded,
     /// Not attached.
     Missing(Missing),
 }
 
-/// What every probe came to.
+/// The state of every probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Support {
-    /// One entry a probe, in the order of [`Probe::ALL`].
+    /// One entry per probe, in the order of [`Probe::ALL`].
     pub probes: Vec<(Probe, ProbeState)>,
 }
 
 impl Support {
-    /// No probe runs, all for the same reason.
+    /// No probe runs, for one reason.
     #[must_use]
     pub fn none(why: &Missing) -> Self {
         let all = Probe::ALL.into_iter();
@@ -182,7 +182,7 @@ impl Support {
         }
     }
 
-    /// The best of every kind runs: somebody else speaks for the kernel.
+    /// The best probe of every kind runs; for a simulated kernel.
     #[must_use]
     pub fn all() -> Self {
         let state = |probe| match probe {
@@ -200,47 +200,47 @@ impl Support {
         self.probes.contains(&(probe, ProbeState::Attached))
     }
 
-    /// What `probe` came to.
+    /// The state of `probe`.
     #[must_use]
     pub fn state(&self, probe: Probe) -> &ProbeState {
         let entry = self.probes.iter().find(|(p, _)| *p == probe);
         entry.map_or(&ProbeState::NotNeeded, |(_, state)| state)
     }
 
-    /// How kills are learnt of; `None` where no program tells.
+    /// The hook that reports OOM kills; `None` if no program does.
     #[must_use]
     pub fn kills(&self) -> Option<KillHook> {
-        let runs = |rung: &KillHook| rung.probes().iter().all(|probe| self.attached(*probe));
+        let runs = |hook: &KillHook| hook.probes().iter().all(|probe| self.attached(*probe));
         KillHook::ALL.into_iter().find(runs)
     }
 
-    /// Whether kills carry the kernel's own word on what was short of memory.
+    /// Whether kills carry the exact scope from the kernel.
     #[must_use]
     pub fn exact_scope(&self) -> bool {
         SCOPE.iter().all(|probe| self.attached(*probe))
     }
 
-    /// `btf` where kills, pids and disks are all told by programs, `partial` where some are, else
-    /// `files`. The exact scope of a kill is an extra and does not count.
+    /// `btf` if programs report kills, pids and disks, `partial` if they report some of these, else
+    /// `files`. The exact scope of a kill is optional and does not count.
     #[must_use]
     pub fn tier(&self) -> &'static str {
-        let told = [
+        let reported = [
             self.kills().is_some(),
             self.attached(Probe::PidFork),
             self.attached(Probe::DiskComplete),
         ];
-        match told.iter().filter(|told| **told).count() {
+        match reported.iter().filter(|reported| **reported).count() {
             0 => "files",
-            n if n == told.len() => "btf",
+            n if n == reported.len() => "btf",
             _ => "partial",
         }
     }
 
-    /// What no program tells and files have to, with the reasons: of kills those of every rung,
-    /// each once.
+    /// The probes that are replaced by files, with the reasons. For kills, each distinct reason of
+    /// all hooks, and nothing if one of them works.
     #[must_use]
     pub fn unavailable(&self) -> Vec<(Probe, &Missing)> {
-        let mut lacking: Vec<(Probe, &Missing)> = Vec::new();
+        let mut unavailable: Vec<(Probe, &Missing)> = Vec::new();
         let mut kills = Vec::new();
         for (probe, state) in &self.probes {
             let ProbeState::Missing(why) = state else {
@@ -248,18 +248,18 @@ impl Support {
             };
             match probe {
                 Probe::ScopeEnter | Probe::ScopeLeave => {}
-                Probe::PidFork | Probe::DiskComplete => lacking.push((*probe, why)),
+                Probe::PidFork | Probe::DiskComplete => unavailable.push((*probe, why)),
                 _ if self.kills().is_some() || kills.contains(&why) => {}
                 _ => {
                     kills.push(why);
-                    lacking.push((*probe, why));
+                    unavailable.push((*probe, why));
                 }
             }
         }
-        lacking
+        unavailable
     }
 
-    /// Writes down what `probes` came to.
+    /// Sets the state of `probes`.
     pub(super) fn set(&mut self, probes: &[Probe], state: &ProbeState) {
         for (probe, slot) in &mut self.probes {
             if probes.contains(probe) {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tier_counts_kills_pids_and_disks_and_not_the_pair() {
+    fn the_tier_depends_on_kills_pids_and_disks_but_not_on_scope() {
         const PIDS: Probe = Probe::PidFork;
         const DISKS: Probe = Probe::DiskComplete;
         use Probe::{OomExit, OomFentry, OomPid, OomVictim, ScopeEnter, ScopeLeave};
@@ -296,11 +296,11 @@ mod tests {
             (&[OomExit, OomPid, PIDS, DISKS], Some(KillHook::Exit), "btf"),
             (&[OomExit, PIDS, DISKS], None, "partial"),
         ];
-        for (attached, rung, tier) in rows {
+        for (attached, hook, tier) in rows {
             let support = support(attached);
             assert_eq!(
                 (support.kills(), support.tier()),
-                (rung, tier),
+                (hook, tier),
                 "{attached:?}"
             );
         }
@@ -310,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_said_once_and_only_where_nothing_else_does_the_work() {
+    fn an_unavailable_probe_is_reported_once_unless_another_replaces_it() {
         use Probe::{DiskComplete, OomFentry, OomVictim, PidFork};
         let kills = &[(PidFork, &WHY), (DiskComplete, &WHY)];
         assert_eq!(
             support(&[OomFentry]).unavailable(),
             kills,
-            "a lower rung runs"
+            "a later hook runs"
         );
 
         let nothing = support(&[]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_does_not_cut_a_name() {
+    fn program_names_are_not_truncated() {
         for probe in Probe::ALL {
             assert!(probe.program().len() <= 15, "{probe:?}");
         }

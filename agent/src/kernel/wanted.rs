@@ -1,54 +1,53 @@
-//! What may be attached, as a plain value; and the ladder of ways to learn of a kill.
+//! Which programs to attach, as a plain value; and the hooks for OOM kills.
 
 use super::support::Probe;
 
-/// A way to learn of a kill. The first is the best; one is enough.
+/// How OOM kills are observed. The first is the best; one is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KillHook {
-    /// `mark_victim` hands out the task.
+    /// `mark_victim` passes the task.
     Task,
-    /// Entry of `mark_oom_victim`, a static function of the kernel.
+    /// Entry of `mark_oom_victim`, a static kernel function.
     Fentry,
-    /// `mark_victim` hands out a pid, and the task is looked at when it exits. Costs a look-up at
-    /// each exit on the node.
+    /// `mark_victim` passes a pid, and the task is read when it exits. Costs a lookup at each exit.
     Exit,
 }
 
 impl KillHook {
-    /// From the best to the last.
+    /// The best first.
     pub const ALL: [Self; 3] = [Self::Task, Self::Fentry, Self::Exit];
 
-    /// Its programs: all of them or none. In the order in which they are attached.
+    /// The programs of this hook, in attach order: all or none.
     #[must_use]
     pub const fn probes(self) -> &'static [Probe] {
         match self {
             Self::Task => &[Probe::OomVictim],
             Self::Fentry => &[Probe::OomFentry],
-            // So that no pid is stored that nobody takes out.
+            // In this order, so that every stored pid is removed.
             Self::Exit => &[Probe::OomExit, Probe::OomPid],
         }
     }
 }
 
-/// The pair that tells the exact scope of a kill. Attached in this order, so that no entry is stored
-/// that nobody removes.
+/// The pair that reports the exact scope of a kill. Attached in this order, so that every stored
+/// entry is removed.
 pub const SCOPE: &[Probe] = &[Probe::ScopeLeave, Probe::ScopeEnter];
 
-/// What may be attached. What is not wanted is not even loaded.
+/// Which programs to attach. The others are not loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// The best rung that may be tried, with those below it; `None`: no kills.
+    /// The best hook to try, with the later ones as fallbacks; `None`: no kills.
     pub kills: Option<KillHook>,
-    /// The exact scope of kills. Nothing without `kills`.
+    /// The exact scope of kills. Ignored without `kills`.
     pub scope: bool,
     /// The number of pids.
     pub pids: bool,
-    /// Latency of disks.
+    /// Disk latency.
     pub disks: bool,
 }
 
 impl Wanted {
-    /// All there is.
+    /// All programs.
     pub const ALL: Self = Self {
         kills: Some(KillHook::Task),
         scope: true,
@@ -56,7 +55,7 @@ impl Wanted {
         disks: true,
     };
 
-    /// Nothing: a start for those who want one thing.
+    /// No programs, as a base for struct updates.
     pub const NOTHING: Self = Self {
         kills: None,
         scope: false,

@@ -1,4 +1,4 @@
-//! What a connection does with the bytes that it receives, for the fuzz targets.
+//! How a connection handles received bytes, for the fuzz targets.
 
 #![forbid(unsafe_code)]
 
@@ -11,18 +11,18 @@ use super::session::Session;
 use super::wire::{FIXED, parse, size};
 use super::{PowerMessage, listen};
 
-/// A message as it is read.
+/// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Of the whole message, in bytes.
+    /// Length of the whole message in bytes.
     pub len: usize,
-    /// Empty if there is none, as the other two texts.
+    /// Empty if missing, like the other two texts.
     pub sender: String,
     /// Of the signal.
     pub interface: String,
     /// Of the signal.
     pub member: String,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: Vec<u8>,
     /// The body as a boolean, if it is one.
     pub boolean: Option<bool>,
@@ -44,11 +44,14 @@ pub fn message(bytes: &[u8]) -> Option<Read> {
     })
 }
 
-/// A connection to the bus from its beginning to its end.
+/// Handles a connection to the bus until its end.
 ///
 /// # Errors
 ///
-/// Why it ended, unless nobody receives the words any more.
-pub async fn connection(stream: UnixStream, words: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
-    listen(Session::open(stream).await?, words).await
+/// Why it ended, unless the receiver was dropped.
+pub async fn connection(
+    stream: UnixStream,
+    messages: &mpsc::Sender<PowerMessage>,
+) -> io::Result<()> {
+    listen(Session::open(stream).await?, messages).await
 }

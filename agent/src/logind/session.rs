@@ -11,20 +11,20 @@ use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 
 use super::Lock;
-use super::wire::{Call, FIXED, Kind, MOST, Message, parse, size};
+use super::wire::{Call, FIXED, Kind, MAX_BYTES, Message, parse, size};
 
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const LOGIND: &str = "org.freedesktop.login1";
 const DBUS: &str = "org.freedesktop.DBus";
 
-/// Longest that the bus or logind may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of the bus and logind.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Messages that come while an answer is waited for; more than these are a fault of the bus.
-const AHEAD: usize = 64;
+/// Messages that may arrive before an answer; more are an error of the bus.
+const MAX_AHEAD: usize = 64;
 
-/// Most descriptors that Linux passes with one write (`SCM_MAX_FD`).
-const MOST_DESCRIPTORS: usize = 253;
+/// Maximum number of descriptors that Linux passes with one write (`SCM_MAX_FD`).
+const MAX_DESCRIPTORS: usize = 253;
 
 /// A message with the descriptors that came with it.
 struct Received {
@@ -32,31 +32,32 @@ struct Received {
     descriptors: Vec<OwnedFd>,
 }
 
-/// What of all that comes matters.
+/// A message that matters to the agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BusEvent {
     /// `PrepareForShutdown`.
     Prepare(bool),
-    /// logind was started anew.
+    /// logind was restarted.
     NewManager,
 }
 
-/// A connection that has said who it is and what it wants to hear.
+/// An authenticated connection with subscriptions.
 pub(super) struct Session {
     stream: UnixStream,
     serial: u32,
-    /// Bytes that were read and not yet used.
+    /// Bytes that are not parsed yet.
     bytes: Vec<u8>,
-    /// Descriptors of the messages in `bytes`, in their order. A bus that sends more than those of
-    /// two messages is left.
+    /// Descriptors of the messages in `bytes`, in order. The connection is closed if there are more
+    /// than those of two messages.
     descriptors: VecDeque<OwnedFd>,
     ahead: VecDeque<Message>,
-    /// logind's name on this bus. Anybody may send us a signal, but only logind has this name.
+    /// logind's unique name on this bus. Every program may send signals, but only logind has this
+    /// name.
     manager: String,
 }
 
 impl Session {
-    /// Says on a connection who we are, and subscribes.
+    /// Authenticates a connection, and subscribes.
     pub(super) async fn open(stream: UnixStream) -> io::Result<Self> {
         let opening = async {
             let mut session = Self {
@@ -68,7 +69,7 @@ impl Session {
                 manager: String::new(),
             };
             session.authenticate().await?;
-            session.ask_bus("Hello", &[]).await?;
+            session.call_bus("Hello", &[]).await?;
             let shutdown = format!(
                 "type='signal',sender='{LOGIND}',interface='{MANAGER}',member='PrepareForShutdown'"
             );
@@ -76,16 +77,16 @@ impl Session {
                 "type='signal',sender='{DBUS}',interface='{DBUS}',member='NameOwnerChanged',\
                  arg0='{LOGIND}'"
             );
-            session.ask_bus("AddMatch", &[&shutdown]).await?;
-            session.ask_bus("AddMatch", &[&owner]).await?;
+            session.call_bus("AddMatch", &[&shutdown]).await?;
+            session.call_bus("AddMatch", &[&owner]).await?;
             Ok(session)
         };
-        tokio::time::timeout(PATIENCE, opening).await?
+        tokio::time::timeout(TIMEOUT, opening).await?
     }
 
     async fn authenticate(&mut self) -> io::Result<()> {
         let uid = nix::unistd::geteuid().to_string();
-        // Digits, each as the number of its character.
+        // Digits, each as its character code.
         let hex = uid
             .chars()
             .fold(String::new(), |hex, digit| hex + "3" + &digit.to_string());
@@ -96,13 +97,13 @@ impl Session {
         self.stream.write_all(b"BEGIN\r\n").await
     }
 
-    /// Sends a line and takes one that begins as expected.
+    /// Sends a line and waits for one that begins as expected.
     async fn line(&mut self, line: String, expected: &str) -> io::Result<()> {
         self.stream.write_all(line.as_bytes()).await?;
         loop {
             if let Some(end) = self.bytes.windows(2).position(|two| two == b"\r\n") {
                 let answer: Vec<u8> = self.bytes.drain(..end + 2).collect();
-                let refused = || io::Error::other("the bus does not let us in");
+                let refused = || io::Error::other("the bus refused the connection");
                 return answer
                     .starts_with(expected.as_bytes())
                     .then_some(())
@@ -119,9 +120,14 @@ impl Session {
             path: "/org/freedesktop/login1",
             interface: MANAGER,
             member: "Inhibit",
-            arguments: &["shutdown", "nodepulse", "Tells the cluster first", "delay"],
+            arguments: &[
+                "shutdown",
+                "nodepulse",
+                "Reports the shutdown to the cluster",
+                "delay",
+            ],
         };
-        let answer = tokio::time::timeout(PATIENCE, self.call(&call)).await??;
+        let answer = tokio::time::timeout(TIMEOUT, self.call(&call)).await??;
         self.manager = answer.message.sender;
         let lock = answer.descriptors.into_iter().next();
         Ok(lock.map(|descriptor| Lock {
@@ -129,10 +135,10 @@ impl Session {
         }))
     }
 
-    /// The next thing that matters.
+    /// The next event.
     pub(super) async fn next(&mut self) -> io::Result<BusEvent> {
         loop {
-            // Any program on the bus may send signals with descriptors; those are closed here.
+            // Every program on the bus may send signals with descriptors; those are closed here.
             let message = match self.ahead.pop_front() {
                 Some(message) => message,
                 None => self.message().await?.message,
@@ -144,8 +150,10 @@ impl Session {
                 (MANAGER, "PrepareForShutdown") if message.sender == self.manager => {
                     return Ok(BusEvent::Prepare(message.boolean()?));
                 }
-                // Without a new owner logind is gone, and another signal tells when it is back.
-                (DBUS, "NameOwnerChanged") if message.sender == DBUS && owned(&message)? => {
+                // Without a new owner logind has ended, and another signal follows when it is back.
+                (DBUS, "NameOwnerChanged")
+                    if message.sender == DBUS && has_new_owner(&message)? =>
+                {
                     return Ok(BusEvent::NewManager);
                 }
                 _ => {}
@@ -153,7 +161,7 @@ impl Session {
         }
     }
 
-    async fn ask_bus(&mut self, member: &str, arguments: &[&str]) -> io::Result<()> {
+    async fn call_bus(&mut self, member: &str, arguments: &[&str]) -> io::Result<()> {
         let call = Call {
             destination: DBUS,
             path: "/org/freedesktop/DBus",
@@ -174,13 +182,15 @@ impl Session {
             match message.kind {
                 Kind::Return if message.reply_to == serial => return Ok(received),
                 Kind::Error if message.reply_to == serial => {
-                    let why = message.text().unwrap_or_default();
-                    let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
-                    return Err(io::Error::other(format!("{}: {why}", call.member)));
+                    let text = message.text().unwrap_or_default();
+                    let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+                    return Err(io::Error::other(format!("{}: {text}", call.member)));
                 }
                 Kind::Return | Kind::Error | Kind::Signal | Kind::Other => {
-                    if self.ahead.len() == AHEAD {
-                        return Err(io::Error::other("the bus sends more than was asked for"));
+                    if self.ahead.len() == MAX_AHEAD {
+                        return Err(io::Error::other(
+                            "the bus sends too many unexpected messages",
+                        ));
                     }
                     self.ahead.push_back(received.message);
                 }
@@ -215,26 +225,24 @@ impl Session {
         }
     }
 
-    /// Some more bytes, and the descriptors that come with them.
+    /// Reads more bytes, with their descriptors.
     async fn read(&mut self) -> io::Result<()> {
-        if self.bytes.len() > MOST {
-            return Err(io::Error::other("the bus sends no end of a line"));
+        if self.bytes.len() > MAX_BYTES {
+            return Err(io::Error::other("the bus sends a line that is too long"));
         }
-        if self.descriptors.len() > 2 * MOST_DESCRIPTORS {
-            return Err(io::Error::other(
-                "the bus sends more descriptors than messages",
-            ));
+        if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+            return Err(io::Error::other("the bus sends too many descriptors"));
         }
         let (stream, bytes, descriptors) = (&self.stream, &mut self.bytes, &mut self.descriptors);
         let read = || {
             let mut buf = [0; 4096];
             let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-            let mut beside = RecvAncillaryBuffer::new(&mut space);
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut into = [IoSliceMut::new(&mut buf)];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let got = recvmsg(stream, &mut into, &mut beside, flags)?;
-            for message in beside.drain() {
+            let got = recvmsg(stream, &mut into, &mut control, flags)?;
+            for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(got) = message {
                     descriptors.extend(got);
                 }
@@ -249,9 +257,9 @@ impl Session {
     }
 }
 
-/// Whether a `NameOwnerChanged` names a new owner: the last of its three texts.
-fn owned(message: &Message) -> io::Result<bool> {
-    // An empty text ends a body with four bytes of length and its end.
+/// Whether a `NameOwnerChanged` contains a new owner: the last of its three texts.
+fn has_new_owner(message: &Message) -> io::Result<bool> {
+    // A body that ends with an empty text ends with five zero bytes: the length and the terminator.
     message
         .text()
         .map(|_| !message.body.ends_with(&[0, 0, 0, 0, 0]))

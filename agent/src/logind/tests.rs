@@ -1,4 +1,4 @@
-//! Against a bus of few words.
+//! Tests with a minimal bus.
 
 use std::os::unix::net::UnixStream as Std;
 
@@ -12,19 +12,19 @@ use super::*;
 /// logind's name on the bus.
 const NAME: &str = ":1.3";
 
-/// One that has been let in, subscribed, and holds a lock, whose other end is given too.
+/// Accepts a connection, its subscriptions and its lock, and returns the other end of the lock.
 async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
     let (mut bus, _) = listener.accept().await.unwrap();
-    let mut said = [0; 4096];
+    let mut buf = [0; 4096];
     for reply in ["OK 1234\r\n", "AGREE_UNIX_FD\r\n"] {
-        let _line = bus.read(&mut said).await.unwrap();
+        let _line = bus.read(&mut buf).await.unwrap();
         bus.write_all(reply.as_bytes()).await.unwrap();
     }
     let mut begin = [0; 7];
     bus.read_exact(&mut begin).await.unwrap();
     assert_eq!(&begin, b"BEGIN\r\n");
     for serial in 1..=3 {
-        let _call = bus.read(&mut said).await.unwrap();
+        let _call = bus.read(&mut buf).await.unwrap();
         bus.write_all(&answer("org.freedesktop.DBus", serial))
             .await
             .unwrap();
@@ -35,40 +35,40 @@ async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
 
 /// Answers call `serial`, which takes a lock.
 async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
-    lock_asked_for(bus).await;
+    lock_requested(bus).await;
     with_descriptor(bus, &answer_with_descriptor(NAME, serial)).await
 }
 
-async fn lock_asked_for(bus: &mut UnixStream) {
-    let mut said = [0; 4096];
-    let len = bus.read(&mut said).await.unwrap();
-    let call = String::from_utf8_lossy(&said[..len]).into_owned();
+async fn lock_requested(bus: &mut UnixStream) {
+    let mut buf = [0; 4096];
+    let len = bus.read(&mut buf).await.unwrap();
+    let call = String::from_utf8_lossy(&buf[..len]).into_owned();
     for word in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
         assert!(call.contains(word), "{call:?}");
     }
 }
 
-/// Sends a message, and with it a descriptor whose other end is given.
+/// Sends a message with a descriptor, and returns its other end.
 async fn with_descriptor(bus: &UnixStream, message: &[u8]) -> Std {
     sent_with_descriptor(bus, message).await.unwrap()
 }
 
 async fn sent_with_descriptor(bus: &UnixStream, message: &[u8]) -> io::Result<Std> {
-    let (ours, theirs) = Std::pair().unwrap();
+    let (near, far) = Std::pair().unwrap();
     bus.async_io(Interest::WRITABLE, || {
-        let theirs = [std::os::fd::AsFd::as_fd(&theirs)];
+        let far = [std::os::fd::AsFd::as_fd(&far)];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        assert!(beside.push(SendAncillaryMessage::ScmRights(&theirs)));
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&far)));
         let bytes = [std::io::IoSlice::new(message)];
-        Ok(sendmsg(&*bus, &bytes, &mut beside, SendFlags::empty())?)
+        Ok(sendmsg(&*bus, &bytes, &mut control, SendFlags::empty())?)
     })
     .await?;
-    ours.set_nonblocking(true).unwrap();
-    Ok(ours)
+    near.set_nonblocking(true).unwrap();
+    Ok(near)
 }
 
-/// Whether whoever got the other end has dropped it.
+/// Whether the receiver has closed its end.
 fn is_free(lock: &Std) -> bool {
     matches!(std::io::Read::read(&mut &*lock, &mut [0]), Ok(0))
 }
@@ -80,70 +80,76 @@ fn bus(name: &str) -> (PathBuf, UnixListener) {
 }
 
 #[tokio::test]
-async fn a_shutdown_is_held_up_until_the_lock_is_dropped_and_can_be_cancelled() {
+async fn a_shutdown_is_delayed_until_the_lock_is_dropped_and_can_be_cancelled() {
     let (path, listener) = bus("logind");
-    let (send, mut words) = mpsc::channel(4);
+    let (send, mut messages) = mpsc::channel(4);
     tokio::spawn(follow(connect(&path), path.clone(), send));
     let (mut bus, lock) = subscribed(&listener).await;
-    // Anybody may send us signals. Only logind is believed.
-    let strangers = with_descriptor(&bus, &prepare(":1.99", true)).await;
+    // Every program may send signals. Only logind's count.
+    let other = with_descriptor(&bus, &prepare(":1.99", true)).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(PowerMessage::ShuttingDown(Some(held))) = words.recv().await else {
-        panic!("no word of it");
+    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
+        panic!("no message");
     };
-    assert!(is_free(&strangers), "the stranger's descriptor is closed");
+    assert!(is_free(&other), "the other program's descriptor is closed");
     assert!(!is_free(&lock));
-    drop(held);
+    drop(agents_lock);
     assert!(is_free(&lock));
 
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     let _next = inhibited(&mut bus, 5).await;
-    assert!(matches!(words.recv().await, Some(PowerMessage::Cancelled)));
-    assert!(words.is_empty(), "the stranger was not believed");
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+    assert!(messages.is_empty(), "the other program was ignored");
 
-    // A bus that comes back is found.
+    // The agent reconnects to a bus that comes back.
     drop(bus);
     let (mut bus, _lock) = subscribed(&listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
     assert!(matches!(
-        words.recv().await,
+        messages.recv().await,
         Some(PowerMessage::ShuttingDown(Some(_)))
     ));
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Any program on the bus may send us descriptors, also while we wait for logind's.
+/// Every program on the bus may send descriptors, even during a call to logind.
 #[tokio::test]
-async fn a_strangers_descriptor_is_not_taken_for_the_lock() {
+async fn a_descriptor_of_another_program_is_not_used_as_the_lock() {
     let (path, listener) = bus("stranger");
-    let (send, mut words) = mpsc::channel(4);
+    let (send, mut messages) = mpsc::channel(4);
     tokio::spawn(follow(connect(&path), path.clone(), send));
     let (mut bus, first) = subscribed(&listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
     assert!(matches!(
-        words.recv().await,
+        messages.recv().await,
         Some(PowerMessage::ShuttingDown(_))
     ));
     assert!(is_free(&first));
     bus.write_all(&prepare(NAME, false)).await.unwrap();
-    lock_asked_for(&mut bus).await;
-    let stranger = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
+    lock_requested(&mut bus).await;
+    let other = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
     let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
-    assert!(matches!(words.recv().await, Some(PowerMessage::Cancelled)));
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(PowerMessage::ShuttingDown(Some(held))) = words.recv().await else {
+    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
         panic!("no lock");
     };
-    assert!(is_free(&stranger), "the stranger's descriptor is closed");
+    assert!(is_free(&other), "the other program's descriptor is closed");
     assert!(!is_free(&lock), "the lock is kept");
-    drop(held);
+    drop(agents_lock);
     assert!(is_free(&lock));
     std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test]
-async fn a_bus_that_sends_descriptors_or_a_line_without_end_is_left() {
-    // With what the socket takes before the agent reads it.
+async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected() {
+    // Including what the socket buffers before the agent reads it.
     for (bytes, most) in [(1, 1000), (4096, 100)] {
         let (path, listener) = bus(&format!("endless-{bytes}"));
         let (send, _words) = mpsc::channel(1);
@@ -160,11 +166,11 @@ async fn a_bus_that_sends_descriptors_or_a_line_without_end_is_left() {
 }
 
 #[tokio::test]
-async fn without_a_bus_nobody_tries_again() {
+async fn without_a_bus_there_is_no_further_attempt() {
     let (path, listener) = bus("no-logind");
     drop(listener);
-    let (send, mut words) = mpsc::channel(1);
+    let (send, mut messages) = mpsc::channel(1);
     follow(connect(&path), path.clone(), send).await;
-    assert!(words.recv().await.is_none());
+    assert!(messages.recv().await.is_none());
     std::fs::remove_file(&path).unwrap();
 }

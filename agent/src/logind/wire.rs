@@ -1,13 +1,13 @@
-//! As much of the D-Bus wire format as one subscription takes: little endian, texts, and one boolean.
+//! The part of the D-Bus wire format that a subscription needs: little endian, texts, and booleans.
 //!
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html#message-protocol>
 
 use std::io;
 
-/// More than anything that we ask for is answered with. The format allows 128 MiB.
-pub(super) const MOST: usize = 64 << 10;
+/// More than any expected answer. The format allows 128 MiB.
+pub(super) const MAX_BYTES: usize = 64 << 10;
 
-/// Fixed part of a header, the length of its fields included.
+/// Fixed part of a header, including the length of its fields.
 pub(super) const FIXED: usize = 16;
 
 const METHOD_CALL: u8 = 1;
@@ -34,7 +34,7 @@ pub(super) struct Call<'a> {
     pub(super) arguments: &'a [&'a str],
 }
 
-/// What kind of message it is.
+/// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Return,
@@ -43,13 +43,13 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A message as far as anybody here looks at it; texts that are absent are empty.
+/// The relevant parts of a message; missing texts are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
-    /// Of the call that it answers; 0: of none.
+    /// The call to which it is the answer; 0: none.
     pub(super) reply_to: u32,
-    /// How many descriptors come with it.
+    /// Number of descriptors that come with it.
     pub(super) descriptors: usize,
     pub(super) sender: String,
     pub(super) interface: String,
@@ -58,7 +58,7 @@ pub(super) struct Message {
 }
 
 impl Call<'_> {
-    /// As bytes. `serial` is not 0.
+    /// The encoded call. `serial` is not 0.
     pub(super) fn bytes(&self, serial: u32) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         for argument in self.arguments {
@@ -95,7 +95,7 @@ impl Call<'_> {
     }
 }
 
-/// How long the message is that begins with these bytes.
+/// Length of the message that begins with these bytes.
 pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
     if fixed.first() != Some(&b'l') {
         return Err(malformed());
@@ -103,14 +103,14 @@ pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
     let fields = number(fixed, 12)?;
     let header = FIXED.saturating_add(fields).next_multiple_of(8);
     let size = header.saturating_add(number(fixed, 4)?);
-    if size > MOST {
+    if size > MAX_BYTES {
         Err(malformed())
     } else {
         Ok(size)
     }
 }
 
-/// A whole message of [`size`].
+/// Parses a whole message of [`size`].
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
     let mut message = Message {
         kind: match bytes.get(1) {
@@ -166,7 +166,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
 }
 
 impl Message {
-    /// The body, if it is one boolean.
+    /// The body, if it is a boolean.
     pub(super) fn boolean(&self) -> io::Result<bool> {
         match number(&self.body, 0)? {
             0 => Ok(false),
@@ -181,7 +181,7 @@ impl Message {
     }
 }
 
-/// Code and type of the field at `at`. All that a bus sends have a type of one letter.
+/// Code and type of the field at `at`. All fields of a bus have a type of one letter.
 fn field(bytes: &[u8], at: usize) -> io::Result<(u8, u8)> {
     match bytes.get(at..at + 4) {
         Some([code, 1, kind, 0]) => Ok((*code, *kind)),
@@ -220,17 +220,14 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
 }
 
 fn malformed() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "not a D-Bus message that we know",
-    )
+    io::Error::new(io::ErrorKind::InvalidData, "not a known D-Bus message")
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// As a bus would send it.
+    /// As a bus sends it.
     pub fn message(kind: u8, fields: &[(u8, &str)], numbers: &[(u8, u32)], body: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         for (code, number) in numbers {
@@ -274,14 +271,14 @@ pub(super) mod tests {
         message(METHOD_RETURN, &[(SENDER, sender)], &numbers, &[])
     }
 
-    /// A signal of a program that sends a descriptor to whom it likes.
+    /// A signal with a descriptor, from any program.
     pub fn signal_with_descriptor(sender: &str) -> Vec<u8> {
         let fields = [(SENDER, sender), (INTERFACE, "a.b"), (MEMBER, "C")];
         message(SIGNAL, &fields, &[(UNIX_FDS, 1)], &[])
     }
 
     #[test]
-    fn a_call_is_written_as_the_specification_has_it() {
+    fn a_call_is_encoded_as_specified() {
         let call = Call {
             destination: "a.b",
             path: "/a",
@@ -305,7 +302,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_message_is_read_back_and_no_torn_one_is() {
+    fn a_message_is_parsed_and_a_truncated_one_is_rejected() {
         let whole = prepare(":1.3", true);
         let read = parse(&whole).unwrap();
         assert_eq!((read.kind, read.sender.as_str()), (Kind::Signal, ":1.3"));
@@ -317,7 +314,7 @@ pub(super) mod tests {
         for len in 0..whole.len() - 4 {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
         }
-        // Whatever the bytes are, reading them ends.
+        // Parsing ends for any bytes.
         for place in 0..whole.len() {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut other = whole.clone();

@@ -1,24 +1,24 @@
-//! `/etc/resolv.conf` and `/etc/hosts`, read as the C library of the release build (musl) reads them.
+//! `/etc/resolv.conf` and `/etc/hosts`, parsed as by the C library of the release build (musl).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
 
-/// Name servers that are asked; further ones are ignored.
-const MOST_SERVERS: usize = 3;
-/// Domains that are tried; the C library has a limit in bytes.
-const MOST_DOMAINS: usize = 32;
+/// Maximum number of name servers; further ones are ignored.
+const MAX_SERVERS: usize = 3;
+/// Maximum number of search domains; the C library has a limit in bytes.
+const MAX_DOMAINS: usize = 32;
 
-/// How names are looked up.
+/// Configuration of the resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conf {
-    /// All are asked at once.
+    /// All are queried at once.
     pub(super) servers: Vec<SocketAddr>,
     pub(super) search: Vec<String>,
-    /// A name with fewer dots is tried in each domain first.
+    /// A name with fewer dots is tried in each search domain first.
     pub(super) ndots: usize,
-    /// For all tries of one name together.
+    /// For all attempts of one name.
     pub(super) timeout: Duration,
     pub(super) attempts: u32,
 }
@@ -40,13 +40,13 @@ impl Conf {
                     conf.servers.extend(server);
                 }
                 Some("search" | "domain") => {
-                    conf.search = words.take(MOST_DOMAINS).map(str::to_owned).collect();
+                    conf.search = words.take(MAX_DOMAINS).map(str::to_owned).collect();
                 }
                 Some("options") => words.for_each(|option| conf.set(option)),
                 Some(_) | None => {}
             }
         }
-        conf.servers.truncate(MOST_SERVERS);
+        conf.servers.truncate(MAX_SERVERS);
         if conf.servers.is_empty() {
             conf.servers.push((Ipv4Addr::LOCALHOST, port).into());
         }
@@ -68,7 +68,7 @@ impl Conf {
         }
     }
 
-    /// Under what names `name` may be known, in the order in which they are tried.
+    /// The names to try for `name`, in order.
     pub(super) fn candidates(&self, name: &str) -> Vec<String> {
         let bare = name.strip_suffix('.').unwrap_or(name);
         let dots = bare.matches('.').count();
@@ -83,7 +83,7 @@ impl Conf {
     }
 }
 
-/// An address, of which one that is only good on one link names that.
+/// An address; a link-local one includes its link.
 fn server(word: &str, port: u16) -> Option<SocketAddr> {
     let Some((ip, link)) = word.split_once('%') else {
         return Some((word.parse::<IpAddr>().ok()?, port).into());
@@ -92,7 +92,7 @@ fn server(word: &str, port: u16) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip.parse().ok()?, port, 0, index).into())
 }
 
-/// The addresses that `/etc/hosts` gives to a name.
+/// The addresses of a name in `/etc/hosts`.
 pub(super) fn hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut found = Vec::new();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_resolv_conf_is_read_whole() {
+    fn the_resolv_conf_of_a_pod_is_parsed() {
         let conf = parse(
             "nameserver 10.96.0.10\nsearch default.svc.cluster.local svc.cluster.local\n\
              options ndots:5 timeout:30 attempts:4 edns0\n",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_too_much_leave_what_is_sensible() {
+    fn invalid_and_excessive_options_are_replaced_by_valid_ones() {
         assert_eq!(parse("").servers, ["127.0.0.1:53".parse().unwrap()]);
         let conf = parse(
             "nameserver none\nnameserver ::1\nnameserver fe80::1%lo\nnameserver 192.0.2.1\n\
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_gives_every_address_of_a_name() {
+    fn hosts_contains_every_address_of_a_name() {
         let text = "127.0.0.1 localhost\n# 192.0.2.9 api\n192.0.2.1\tAPI api.example # x\n\
                     nonsense api\n2001:db8::1 api\n192.0.2.1 api\n";
         let ips: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];

@@ -8,15 +8,15 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::host::scratch::Scratch;
 
-/// What a made-up server knows; the same by UDP and TCP.
-type Knows = fn(&str, Rtype, bool) -> (Rcode, Vec<&'static str>);
+/// The records of a simulated server, the same by UDP and TCP.
+type Records = fn(&str, Rtype, bool) -> (Rcode, Vec<&'static str>);
 
 /// Answers of one server.
-fn reply(query: &[u8], knows: Knows, tcp: bool) -> Vec<u8> {
+fn reply(query: &[u8], records_of: Records, tcp: bool) -> Vec<u8> {
     let query = Message::from_octets(query).unwrap();
     let question = query.sole_question().unwrap();
     let name = question.qname().to_name::<Vec<u8>>();
-    let (rcode, records) = knows(&name.to_string(), question.qtype(), tcp);
+    let (rcode, records) = records_of(&name.to_string(), question.qtype(), tcp);
     let mut answer = MessageBuilder::new_vec();
     if records == ["cut"] {
         answer.header_mut().set_tc(true);
@@ -50,14 +50,14 @@ struct Server {
 }
 
 impl Server {
-    async fn start(resolv_conf: &str, knows: Knows) -> Self {
+    async fn start(resolv_conf: &str, records_of: Records) -> Self {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let at = tcp.local_addr().unwrap();
         let udp = UdpSocket::bind(at).await.unwrap();
         tokio::spawn(async move {
             let mut query = [0; DATAGRAM];
             while let Ok((len, from)) = udp.recv_from(&mut query).await {
-                let answer = reply(&query[..len], knows, false);
+                let answer = reply(&query[..len], records_of, false);
                 udp.send_to(&answer, from).await.unwrap();
             }
         });
@@ -66,7 +66,7 @@ impl Server {
                 let len = stream.read_u16().await.unwrap();
                 let mut query = vec![0; len.into()];
                 stream.read_exact(&mut query).await.unwrap();
-                let answer = reply(&query, knows, true);
+                let answer = reply(&query, records_of, true);
                 let len = u16::try_from(answer.len()).unwrap();
                 stream.write_u16(len).await.unwrap();
                 stream.write_all(&answer).await.unwrap();
@@ -83,7 +83,7 @@ impl Server {
             format!("nameserver 127.0.0.1\n{resolv_conf}"),
         );
         Self {
-            names: Names::by(dir.path(), port),
+            names: Names::with(dir.path(), port),
             dir,
         }
     }
@@ -95,7 +95,7 @@ impl Server {
     }
 }
 
-fn knows(name: &str, kind: Rtype, tcp: bool) -> (Rcode, Vec<&'static str>) {
+fn records_of(name: &str, kind: Rtype, tcp: bool) -> (Rcode, Vec<&'static str>) {
     let ok = |records: &[&'static str]| (Rcode::NOERROR, records.to_vec());
     match (name, kind) {
         ("both", Rtype::A) => ok(&["192.0.2.1", "192.0.2.2", "192.0.2.1"]),
@@ -112,8 +112,8 @@ fn knows(name: &str, kind: Rtype, tcp: bool) -> (Rcode, Vec<&'static str>) {
 }
 
 #[tokio::test]
-async fn names_are_found_where_the_c_library_finds_them() {
-    let server = Server::start("search a.test svc.test\noptions ndots:1", knows).await;
+async fn names_are_resolved_as_by_the_c_library() {
+    let server = Server::start("search a.test svc.test\noptions ndots:1", records_of).await;
     let rows: [(&str, &[&str], &str); 7] = [
         ("192.0.2.7", &["192.0.2.7"], "an address"),
         ("2001:db8::7", &["2001:db8::7"], "of the other version"),
@@ -125,7 +125,7 @@ async fn names_are_found_where_the_c_library_finds_them() {
         ),
         ("api", &["192.0.2.3"], "by the second domain"),
         ("named.", &["192.0.2.4"], "an alias"),
-        ("long.", &["192.0.2.5"], "by TCP, since UDP cuts it"),
+        ("long.", &["192.0.2.5"], "by TCP, because UDP truncates it"),
     ];
     for (name, expected, why) in rows {
         assert_eq!(server.found(name).await, expected, "{why}");
@@ -133,8 +133,8 @@ async fn names_are_found_where_the_c_library_finds_them() {
 }
 
 #[tokio::test]
-async fn what_has_no_address_says_why() {
-    let server = Server::start("options timeout:1 attempts:1", knows).await;
+async fn a_failed_lookup_reports_the_reason() {
+    let server = Server::start("options timeout:1 attempts:1", records_of).await;
     let rows = [
         ("nobody.test", "no such name"),
         ("not a name", "not a host name"),
@@ -146,13 +146,13 @@ async fn what_has_no_address_says_why() {
         let err = server.names.resolve(name).await.unwrap_err().to_string();
         assert!(err.contains(expected), "{name:?}: {err}");
     }
-    // Half an answer is one.
+    // The answer for one family suffices.
     assert_eq!(server.found("v4-only.test").await, ["192.0.2.6"]);
 }
 
 #[tokio::test]
-async fn answers_to_other_questions_and_garbage_are_no_answers() {
-    let knows: Knows = |name, kind, tcp| {
+async fn answers_to_other_queries_and_invalid_datagrams_are_ignored() {
+    let records_of: Records = |name, kind, tcp| {
         let (_, _) = (kind, tcp);
         assert_eq!(name, "x.test");
         (Rcode::NOERROR, vec!["192.0.2.1"])
@@ -165,7 +165,7 @@ async fn answers_to_other_questions_and_garbage_are_no_answers() {
     tokio::spawn(async move {
         let mut query = [0; DATAGRAM];
         while let Ok((len, from)) = udp.recv_from(&mut query).await {
-            let good = reply(&query[..len], knows, false);
+            let good = reply(&query[..len], records_of, false);
             let mut other_id = good.clone();
             other_id[0] ^= 0xff;
             for wrong in [&b""[..], b"\xff", &[0xff; DATAGRAM], &good[..14], &other_id] {
@@ -178,7 +178,7 @@ async fn answers_to_other_questions_and_garbage_are_no_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_costs_no_thread_and_no_more_than_the_limit() {
+async fn a_server_that_never_answers_needs_no_thread_and_at_most_the_limit() {
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = silent.local_addr().unwrap().port();
     let server = Server::with("options timeout:30 attempts:5", port);
@@ -196,14 +196,14 @@ async fn a_server_that_never_answers_costs_no_thread_and_no_more_than_the_limit(
             .contains("no answer from 127.0.0.1 within 3.5s"),
         "{err}"
     );
-    // Other tests come and go meanwhile, but not by the dozen.
+    // Other tests run at the same time, but not dozens.
     assert!(threads() < before + 25, "{} after {before}", threads());
     assert!(!server.names.lane().is_blocked());
 }
 
 #[tokio::test]
 async fn the_files_are_read_at_each_lookup() {
-    let server = Server::start("", knows).await;
+    let server = Server::start("", records_of).await;
     assert!(server.names.resolve("api").await.is_err());
     let conf = fs::read_to_string(server.dir.path().join("resolv.conf")).unwrap();
     server

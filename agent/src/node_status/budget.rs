@@ -1,21 +1,21 @@
-//! How many syncs the edges of conditions may cause beside the regular ones.
+//! How many syncs the transitions of conditions may cause in addition to the regular ones.
 //!
-//! Each status write goes to every watcher of Nodes, so a condition that flutters must not become a
-//! stream of writes: the first edge goes at once, then at most one a second, from a bucket of five
-//! that gets one back every ten seconds. What waits is sent together.
+//! Each status write goes to every watcher of Nodes, so a flapping condition must not cause a
+//! stream of writes: the first transition is sent at once, then at most one a second, from a bucket
+//! of five that is refilled by one every ten seconds. Transitions that wait are sent together.
 
 use std::time::Duration;
 
 use crate::clock::BootNanos;
 
-/// Syncs that can follow each other before the bucket is empty.
+/// Capacity of the bucket.
 const TOKENS: u32 = 5;
-/// One token comes back after this time.
+/// Time after which one token is refilled.
 const REFILL: Duration = Duration::from_secs(10);
-/// Least distance between two syncs.
+/// Minimum interval between two syncs.
 const SPACING: Duration = Duration::from_secs(1);
 
-/// What to do with an edge.
+/// What to do with a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Sync now; the token is taken.
@@ -28,7 +28,7 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy)]
 pub struct EdgeBudget {
     tokens: u32,
-    /// Since when the missing tokens have been growing back.
+    /// Start of the current refill.
     refilled: BootNanos,
     last: Option<BootNanos>,
 }
@@ -44,7 +44,7 @@ impl EdgeBudget {
         }
     }
 
-    /// Whether an edge may cause a sync at `now`.
+    /// Whether a transition may cause a sync at `now`.
     pub fn admit(&mut self, now: BootNanos) -> Admission {
         while self.tokens < TOKENS && self.refilled.plus(REFILL) <= now {
             self.tokens += 1;
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_edge_goes_at_once_and_the_rest_by_the_second_and_the_bucket() {
+    fn the_first_transition_is_sent_at_once_and_the_others_within_the_budget() {
         use Admission::{At, Now};
 
         let mut budget = EdgeBudget::new(at(0));
@@ -92,9 +92,9 @@ mod tests {
                 "until ten seconds after the first was taken",
             ),
             (10_099, At(at(10_100)), "one millisecond short"),
-            (10_100, Now, "the one that came back"),
+            (10_100, Now, "the refilled one"),
             (11_100, At(at(20_100)), "empty again"),
-            (90_000, Now, "after a long calm"),
+            (90_000, Now, "after a long pause"),
             (91_000, Now, "from a full bucket"),
         ];
         for (millis, expected, why) in script {

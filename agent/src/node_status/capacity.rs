@@ -1,4 +1,4 @@
-//! What there is, and what of it is handed out to pods.
+//! The capacity of the node, and the part of it that pods can use.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::reading::{HugePages, Machine};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
-/// `status.capacity`, our keys.
+/// `status.capacity`, the keys that nodepulse writes.
 ///
 /// `ephemeral-storage` is absent while its file system cannot be read.
 #[must_use]
@@ -34,14 +34,13 @@ pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
     capacity
 }
 
-/// `status.allocatable`, our keys and those of extended resources.
+/// `status.allocatable`: the keys that nodepulse writes, and extended resources.
 ///
-/// Less than the capacity by what is reserved: for the system, for the agents, and for the moment
-/// before the hard eviction thresholds are met. Memory is less by all huge pages too, since they are
-/// set aside whether used or not.
+/// The capacity less what is reserved for the system, for the agents, and by the hard eviction
+/// thresholds. Memory is also reduced by all huge pages, used or not.
 ///
-/// `stored` is the stored capacity: whoever adds an extended resource to a Node writes its capacity
-/// only, and relies on the node to hand it out.
+/// `stored` is the stored capacity: a component that adds an extended resource writes only its
+/// capacity, and relies on the node to make it allocatable.
 #[must_use]
 pub fn allocatable(
     facts: &Facts,
@@ -72,8 +71,8 @@ fn pods(allocation: &Allocation, cpus: u32) -> u64 {
     }
 }
 
-/// A resource of which more is reserved than there is: key, what is reserved, what there is. A
-/// kubelet does not start with that. Storage is left out, since its size may take long to read.
+/// A resource with more reserved than available: key, reserved, available. A kubelet does not start
+/// then. Storage is not checked, because reading its size may take long.
 #[must_use]
 pub fn overdrawn(
     allocation: &Allocation,
@@ -87,7 +86,7 @@ pub fn overdrawn(
         ("cpu", of("cpu", Quantity::from_count(0)), cpus),
         ("memory", of("memory", threshold), memory),
     ];
-    // None at all: nobody could tell how many.
+    // None at all: the amount is unknown.
     let over = |(_, reserved, there): &(_, Quantity, Quantity)| {
         !there.is_zero() && !reserved.less(*there).is_zero()
     };
@@ -126,7 +125,7 @@ const fn size(pool: &HugePages) -> Bytes {
     Bytes::from_pages(pool.pages, pool.page_size.get())
 }
 
-/// Whether a resource is of some vendor, as in `example.com/dongle`.
+/// Whether a resource is a vendor's, as in `example.com/dongle`.
 fn is_extended(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_less_by_reservations_threshold_and_huge_pages() {
+    fn memory_is_reduced_by_reservations_threshold_and_huge_pages() {
         let all = 16 * 1024 * MI;
         let rows = [
             (None, 0, vec![], all, "nothing reserved"),
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_is_less_by_the_nodefs_threshold_and_cpu_by_its_reservation_alone() {
+    fn storage_is_reduced_by_the_nodefs_threshold_and_cpu_by_its_reservation_only() {
         let mut facts = facts();
         facts.allocation.nodefs_threshold = Some(ThresholdValue::Share(0.5));
         facts.allocation.memory_threshold = None;
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_resources_are_handed_out_whole_and_no_other_stored_key_is() {
+    fn extended_resources_are_allocatable_in_full_and_other_stored_keys_are_not() {
         let stored: BTreeMap<_, _> = [
             ("example.com/dongle", 4),
             ("memory", 1),

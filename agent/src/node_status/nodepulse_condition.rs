@@ -1,9 +1,9 @@
-//! The conditions that are ours alone: companion mode writes no others, and `cleanup` removes no
-//! others.
+//! The conditions that only nodepulse writes: companion mode writes no others, and `cleanup`
+//! removes no others.
 
 use crate::reading::{Resource, Stall, StallKind, StallOf};
 
-/// A condition that no kubelet writes. True means problem.
+/// A condition that no kubelet writes. True means that there is a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodepulseCondition {
     /// `MemoryLow`.
@@ -27,7 +27,7 @@ pub enum NodepulseCondition {
 }
 
 impl NodepulseCondition {
-    /// Every one, in the order in which companion mode writes them.
+    /// All conditions, in the order in which companion mode writes them.
     pub const ALL: [Self; 9] = [
         Self::MemoryLow,
         Self::PidsLow,
@@ -56,7 +56,7 @@ impl NodepulseCondition {
         }
     }
 
-    /// Key of its taint where none is configured.
+    /// Default key of its taint.
     #[must_use]
     pub const fn taint_key(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl NodepulseCondition {
         }
     }
 
-    /// The resource that it is about. Of all pods' tasks `PIDsLow` tells too.
+    /// The resource that it is about. `PIDsLow` is also about all pods' tasks.
     #[must_use]
     pub const fn resource(self) -> Option<Resource> {
         match self {

@@ -1,7 +1,7 @@
-//! Whether a status is worth a request now, and if not, when it will be.
+//! Whether to send a status now, and if not, when.
 //!
-//! The status is computed often and sent rarely: on a change, and every few minutes without one. A
-//! patch goes to every watcher of Nodes, which is why the Lease carries the proof of life.
+//! The status is computed often and sent rarely: after a change, and every few minutes without one.
+//! A patch goes to every watcher of Nodes, which is why the Lease is the heartbeat.
 
 use std::time::Duration;
 
@@ -35,14 +35,14 @@ impl SendReason {
 pub enum ReportDue {
     /// Send it.
     Now(SendReason),
-    /// Only if the patch says more than that we are alive.
+    /// Only if more than the heartbeat times changed.
     IfChanged,
 }
 
-/// Remembers what was sent when.
+/// When a status was last sent.
 ///
 /// ```text
-///          sent(First)                    sent(Changed): draws anew
+///          sent(First)                    sent(Changed): draws again
 /// Never ───────────────► drawn period ◄──────────────────────────┐
 ///                             │                                  │
 ///                             └── sent(Heartbeat) ──► plain period ──► sent(Heartbeat) …
@@ -57,7 +57,7 @@ pub struct ReportSchedule {
 enum Due {
     /// Nothing has been sent yet.
     Never,
-    /// An unchanged status is sent then.
+    /// Time at which an unchanged status is sent.
     At(BootNanos),
 }
 
@@ -93,8 +93,8 @@ impl ReportSchedule {
     /// A status was sent and accepted at `now`.
     ///
     /// `fraction` is a random number from 0 to 1. After a first or a changed status it places the
-    /// next report between half a period and one and a half, once: so thousands of nodes that
-    /// started together do not go on reporting together.
+    /// next report once between half a period and one and a half, so that thousands of nodes that
+    /// started together do not report together.
     pub fn sent(&mut self, now: BootNanos, why: SendReason, fraction: f64) {
         let period = match why {
             SendReason::First | SendReason::Changed => {
@@ -150,7 +150,7 @@ mod tests {
             );
 
             reporter.sent(at(third), SendReason::Changed, fraction);
-            let why = "a change draws anew";
+            let why = "a change draws again";
             assert_eq!(
                 reporter.decide(at(third + second - 1)),
                 ReportDue::IfChanged,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonsense_fraction_is_no_offset() {
+    fn an_invalid_fraction_causes_no_offset() {
         for fraction in [f64::NAN, f64::INFINITY, -2.0] {
             let mut reporter = ReportSchedule::new(PERIOD);
             reporter.sent(at(0), SendReason::First, fraction);

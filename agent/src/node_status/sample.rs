@@ -1,4 +1,4 @@
-//! A made-up node, calm and ready, from which the tests of this room depart.
+//! A ready node without pressure, on which the tests of this module are based.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub fn on(interface: &str, ip: &str) -> InterfaceAddress {
     }
 }
 
-/// As a resolver or a flag gives them.
+/// Addresses as in a resolver's answer or a flag.
 pub fn ips(of: &[&str]) -> Vec<IpAddr> {
     of.iter().map(|ip| ip.parse().unwrap()).collect()
 }

@@ -1,14 +1,15 @@
-//! What should be true of this node, part by part.
+//! Computation of the status, part by part.
 //!
-//! A setter looks at the facts and at what the API server has, and writes its own part of a fresh
-//! [`NodeStatus`]: the whole of it, never a difference. It may not read what a later setter writes.
-//! One that fails leaves its part as it is, which means "keep what is stored"; the others still run,
-//! and the caller logs the error.
+//! A setter reads the facts and what the API server has, and writes its part of a new
+//! [`NodeStatus`]: the whole part, never a difference. It may not read what a later setter writes.
+//! If it fails, its part keeps the stored value; the other setters still run, and the caller logs
+//! the error.
 //!
-//! To add one: a file under `setters/` with a function of type [`Setter`], and a line in
-//! [`SETTERS`], or in [`COMPANION`] for a condition of our own; `examples/own_condition.rs` does it from
-//! outside. The order is the kubelet's, in which a new Node gets its conditions: `Ready` stays
-//! the last of them, since control planes have relied on that, and needs the capacity.
+//! To add a setter, add a function of type [`Setter`] in a file under `setters/`, and a line in
+//! [`SETTERS`], or in [`COMPANION`] for one of nodepulse's conditions; `examples/custom_condition.rs`
+//! does so in an external crate. The order is the kubelet's, in which a new Node gets its
+//! conditions: `Ready` is the last of them, because control planes have relied on that, and needs
+//! the capacity.
 
 use std::net::IpAddr;
 
@@ -28,7 +29,7 @@ pub mod ready;
 pub mod version;
 pub mod volumes;
 
-/// What every setter may look at.
+/// What a setter can read.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// What was observed and configured.
@@ -40,7 +41,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The state of one resource; unread where nothing was said of it.
+    /// The state of one resource; unknown if there is none.
     fn pressure(&self, resource: Resource) -> Pressure {
         let pressures = &self.facts.pressures;
         pressures
@@ -49,8 +50,8 @@ impl Context<'_> {
             .unwrap_or(Pressure::Unknown)
     }
 
-    /// The signals for want of which nothing can be said of a resource, none where it was never
-    /// looked at; `None` where it can be judged.
+    /// The lost signals because of which a resource is unknown, empty if it was never sampled;
+    /// `None` if its state is known.
     fn lost(&self, resource: Resource) -> Option<&[Signal]> {
         let lost = self.facts.lost.get(&resource).map(Vec::as_slice);
         lost.or_else(|| (self.pressure(resource) == Pressure::Unknown).then_some(&[]))
@@ -63,16 +64,16 @@ pub type Setter = fn(&Context<'_>, &mut NodeStatus) -> Result<(), SetterError>;
 /// Why a part could not be computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetterError {
-    /// An address given by `--node-ip` cannot be this node's.
+    /// An address given by `--node-ip` cannot be this node's address.
     #[error("node IP {ip} {why}; set --node-ip to an address of one of this node's interfaces")]
     NodeIp {
-        /// As given.
+        /// As configured.
         ip: IpAddr,
         /// What is wrong with it.
         why: address::Unusable,
     },
 
-    /// Neither the name, nor DNS, nor the routes lead to an address.
+    /// Neither the name, nor DNS, nor the routes provide an address.
     #[error(
         "can't get ip address of node {node}. error: {why}; set --node-ip to an address of one of \
          this node's interfaces"
@@ -80,12 +81,13 @@ pub enum SetterError {
     NoAddress {
         /// The node's name.
         node: String,
-        /// Where the search ended.
+        /// Why the search failed.
         why: address::NotFound,
     },
 }
 
-/// The resource that a condition of ours is about; `None` for Ready and for those of others.
+/// The resource of one of node mode's conditions; `None` for Ready and for conditions of other
+/// writers.
 #[must_use]
 pub fn resource(type_: &str) -> Option<Resource> {
     Resource::ALL
@@ -93,7 +95,7 @@ pub fn resource(type_: &str) -> Option<Resource> {
         .find(|resource| condition_type(*resource) == Some(type_))
 }
 
-/// The condition of node mode that is about a resource; `None`: there is none.
+/// Node mode's condition about a resource, if there is one.
 #[must_use]
 pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     match resource {
@@ -105,11 +107,11 @@ pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     }
 }
 
-/// Setters with their names, in the order in which they run. Whoever embeds the agent hands it a list
-/// of their own: [`crate::app::Outside::setters`].
+/// Setters with their names, in order. A program that embeds the agent can pass its own list:
+/// [`crate::app::Outside::setters`].
 pub type Setters = &'static [(&'static str, Setter)];
 
-/// Every setter of ours.
+/// Node mode's setters.
 pub const SETTERS: Setters = &[
     ("NodeAddress", address::set),
     ("MachineInfo", machine::set),
@@ -125,7 +127,7 @@ pub const SETTERS: Setters = &[
     ("VolumesInUse", volumes::in_use),
 ];
 
-/// Those of companion mode: conditions of our own, and nothing else.
+/// Companion mode's setters: nodepulse's conditions only.
 pub const COMPANION: Setters = &[
     ("MemoryLow", nodepulse::memory),
     ("PIDsLow", nodepulse::pids),
@@ -138,7 +140,7 @@ pub const COMPANION: Setters = &[
     ("PodsDiskStallPressure", nodepulse::pods_disk_stall),
 ];
 
-/// The status that should be true at `now` by these setters, and those of them that failed.
+/// The status at `now`, and the setters that failed.
 #[must_use]
 pub fn compute(
     setters: Setters,
@@ -162,7 +164,7 @@ mod tests {
     use crate::node_status::{Address, Status};
 
     #[test]
-    fn a_calm_node_says_all_of_this() {
+    fn a_node_without_problems_has_this_status() {
         let (status, failed) = compute(SETTERS, &facts(), &StoredNode::default(), now());
 
         assert_eq!(failed, []);
@@ -203,7 +205,7 @@ mod tests {
                     "DiskIOPressure",
                     Status::False,
                     "DisksResponsive",
-                    "every disk answers in time"
+                    "all disks respond in time"
                 ),
                 (
                     "Ready",
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(
             status.conditions.len(),
             5,
-            "those of others are not ours to write"
+            "conditions of other writers are not included"
         );
         for condition in &status.conditions {
             assert_eq!(
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_keeps_its_part_and_stops_no_other() {
+    fn a_failed_setter_keeps_its_part_and_does_not_stop_the_others() {
         let mut facts = facts();
         facts.node_ips = ips(&["198.51.100.1"]);
         let (status, failed) = compute(SETTERS, &facts, &StoredNode::default(), now());

@@ -1,4 +1,4 @@
-//! When the times of a condition move, and which changes are worth an Event.
+//! When the times of a condition change, and which changes are recorded as Events.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use super::{Condition, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
 use crate::reading::Resource;
 
-/// What a setter found, before it has times.
+/// A condition as a setter computes it, without times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComputedCondition<'a> {
     /// `type`.
@@ -21,38 +21,38 @@ pub struct ComputedCondition<'a> {
     pub message: &'a str,
 }
 
-/// What becomes of the stored words while the status is as stored.
+/// What happens to the stored reason and message if the status is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameStatus {
-    /// Reason and message stay, whoever wrote them. The kubelet's pressure conditions.
+    /// The stored ones stay, even those of another writer. For the kubelet's pressure conditions.
     KeepsText,
-    /// Reason and message are those of the verdict. Where they say more than the status does.
+    /// The computed ones replace them, because they are more specific than the status.
     ReplacesText,
 }
 
-/// The condition to report for `verdict`, given what the API server has.
+/// The condition to report, given what the API server has.
 ///
-/// `last_transition_time` moves only when `status` does. A new message or reason is no transition:
-/// controllers measure from this time, and a moving one would make every wait start anew.
+/// `last_transition_time` changes only with `status`, not with a new message or reason: controllers
+/// measure from this time, and a change would restart every wait.
 #[must_use]
 pub fn stamp(
-    verdict: ComputedCondition<'_>,
+    computed: ComputedCondition<'_>,
     same: SameStatus,
     stored: &StoredNode,
     now: Now,
 ) -> Condition {
     let at = whole_seconds(now.wall);
     let fresh = Condition {
-        type_: verdict.type_.to_owned(),
-        status: verdict.status,
-        reason: verdict.reason.to_owned(),
-        message: verdict.message.to_owned(),
+        type_: computed.type_.to_owned(),
+        status: computed.status,
+        reason: computed.reason.to_owned(),
+        message: computed.message.to_owned(),
         last_transition_time: at,
         last_heartbeat_time: at,
     };
     let unchanged = stored
-        .condition(verdict.type_)
-        .filter(|stored| stored.status == verdict.status);
+        .condition(computed.type_)
+        .filter(|stored| stored.status == computed.status);
     match (unchanged, same) {
         (None, _) => fresh,
         (Some(stored), SameStatus::KeepsText) => Condition {
@@ -67,8 +67,8 @@ pub fn stamp(
     }
 }
 
-/// Since when a condition is as it is stored. One that does not say is so from `now` on: whoever
-/// waits for it to have lasted must not find that it has for decades.
+/// When the stored condition changed to its status. Without that time it is `now`: a controller
+/// that waits for a duration must not find that decades have passed.
 fn since(stored: &Condition, now: SystemTime) -> SystemTime {
     if stored.last_transition_time <= SystemTime::UNIX_EPOCH {
         now
@@ -77,7 +77,8 @@ fn since(stored: &Condition, now: SystemTime) -> SystemTime {
     }
 }
 
-/// The resolution of times in the API. A finer one would differ from what is read back.
+/// Times in the API have a resolution of one second. A finer time would differ from what is read
+/// back.
 fn whole_seconds(at: SystemTime) -> SystemTime {
     let since_epoch = at
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -90,7 +91,7 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 pub enum EventType {
     /// For information.
     Normal,
-    /// For someone to look at.
+    /// Requires attention.
     Warning,
 }
 
@@ -105,21 +106,21 @@ impl EventType {
     }
 }
 
-/// A change that becomes an Event on the Node, once the patch that tells of it has succeeded.
+/// A change that is recorded as an Event on the Node after its patch has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
     /// The agent has started.
     Started,
-    /// One of the kubelet's, in its words.
+    /// A change that the kubelet records, with the kubelet's text.
     Kubelet {
         /// `reason`.
         reason: &'static str,
-        /// Whose condition; `None` for Ready, and for what is no condition.
+        /// Resource of the condition; `None` for Ready, and for changes that are no condition.
         resource: Option<Resource>,
     },
-    /// A condition of our own changed its status.
+    /// One of nodepulse's conditions changed its status.
     Nodepulse {
-        /// Whose condition.
+        /// Resource of the condition.
         resource: Option<Resource>,
         /// The new status.
         status: Status,
@@ -128,9 +129,9 @@ pub enum Edge {
         /// `message` of the condition.
         message: String,
     },
-    /// The stored boot id is that of an earlier boot.
+    /// The stored boot id is from an earlier boot.
     Rebooted {
-        /// Of this boot.
+        /// The current boot id.
         boot_id: String,
     },
 }
@@ -191,28 +192,28 @@ impl Edge {
 }
 
 impl StoredNode {
-    /// Whether this is what `edge` led to: somebody has written what told of it.
+    /// Whether the stored Node reflects `edge`: the change was already written.
     #[must_use]
-    pub fn shows(&self, edge: &Edge) -> bool {
+    pub fn reflects(&self, edge: &Edge) -> bool {
         match edge {
             Edge::Started => true,
             Edge::Rebooted { boot_id } => self.boot_id == *boot_id,
             Edge::Kubelet { .. } | Edge::Nodepulse { .. } => {
-                let led_here = |c: &Condition| edge_to(c) == *edge;
-                self.conditions.iter().any(led_here)
+                let is_result = |c: &Condition| edge_to(c) == *edge;
+                self.conditions.iter().any(is_result)
             }
         }
     }
 }
 
-/// What is new in `status`, in the order in which it is to be recorded.
+/// The changes in `status`, in the order in which they are recorded.
 ///
-/// `stored` must be what the patch was computed against: then an edge shows up once, with the patch
-/// that carries it.
+/// `stored` must be what the patch was computed against: then each change is found once, with the
+/// patch that contains it.
 #[must_use]
 pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
     let boot_id = &status.node_info.boot_id;
-    // A new Node has no boot id to compare with, and a machine without one has none to tell.
+    // A new Node has no boot id to compare with, and some machines have none.
     let known = !stored.boot_id.is_empty() && !boot_id.is_empty();
     let rebooted = (known && stored.boot_id != *boot_id).then(|| Edge::Rebooted {
         boot_id: boot_id.clone(),
@@ -225,17 +226,17 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
     let before = stored.condition(&condition.type_).map(|c| c.status);
     let is_edge = match before {
         Some(before) => before != condition.status,
-        // The first Ready of a Node is no edge.
+        // The first Ready of a Node is no transition.
         None if condition.type_ == ready::TYPE => false,
-        // The kubelet's start from Unknown, so the first True or False is one.
+        // The kubelet's conditions start as Unknown, so the first True or False is a transition.
         None if pressure::texts(&condition.type_).is_some() => condition.status != Status::Unknown,
-        // Ours start from False: that all is well where nobody said anything before is no news.
+        // nodepulse's conditions start as False, so a first False is no transition.
         None => condition.status == Status::True,
     };
     is_edge.then(|| edge_to(condition))
 }
 
-/// What led to a condition, if it is an edge.
+/// The edge that results in this condition.
 fn edge_to(condition: &Condition) -> Edge {
     if condition.type_ == ready::TYPE {
         return Edge::Kubelet {
@@ -243,26 +244,27 @@ fn edge_to(condition: &Condition) -> Edge {
             resource: None,
         };
     }
-    let words = pressure::texts(&condition.type_);
-    if let Some(row) = words.and_then(|words| words.row(condition.status)) {
+    let texts = pressure::texts(&condition.type_);
+    if let Some(text) = texts.and_then(|texts| texts.of(condition.status)) {
         return Edge::Kubelet {
-            reason: row.event,
+            reason: text.event,
             resource: resource(&condition.type_),
         };
     }
-    // Also the kubelet's where they are Unknown, for which it has no words.
-    let own = NodepulseCondition::parse(&condition.type_).and_then(NodepulseCondition::resource);
+    // This includes the kubelet's conditions if they are Unknown, for which it has no text.
+    let nodepulse =
+        NodepulseCondition::parse(&condition.type_).and_then(NodepulseCondition::resource);
     Edge::Nodepulse {
-        resource: own.or_else(|| resource(&condition.type_)),
+        resource: nodepulse.or_else(|| resource(&condition.type_)),
         status: condition.status,
         reason: condition.reason.clone(),
         message: condition.message.clone(),
     }
 }
 
-/// The edge of `spec.unschedulable` between two looks at the Node.
+/// The edge of `spec.unschedulable` between two states of the Node.
 ///
-/// Before the first look a Node counts as schedulable: `StoredNode::default()`.
+/// The initial state is schedulable: `StoredNode::default()`.
 #[must_use]
 pub fn schedulable_edge(before: &StoredNode, after: &StoredNode) -> Option<Edge> {
     let reason = match (before.unschedulable, after.unschedulable) {
@@ -284,7 +286,7 @@ mod tests {
     use crate::node_status::sample::{now, stored, wall};
 
     #[test]
-    fn a_stored_condition_that_does_not_say_since_when_is_so_from_now_on() {
+    fn a_stored_condition_without_a_transition_time_gets_the_current_time() {
         let never = SystemTime::UNIX_EPOCH;
         for (same, at) in [
             (SameStatus::KeepsText, never),
@@ -295,25 +297,25 @@ mod tests {
                 never - Duration::from_hours(17_259_888),
             ),
         ] {
-            let verdict = ComputedCondition {
+            let computed = ComputedCondition {
                 type_: "MemoryLow",
                 status: Status::True,
                 reason: "LowMemory",
                 message: "",
             };
-            let fresh = stamp(verdict, same, &StoredNode::default(), now());
+            let fresh = stamp(computed, same, &StoredNode::default(), now());
             let mut before = fresh.clone();
             before.last_transition_time = at;
             let stored = StoredNode {
                 conditions: vec![before],
                 ..StoredNode::default()
             };
-            assert_eq!(stamp(verdict, same, &stored, now()), fresh, "{same:?}");
+            assert_eq!(stamp(computed, same, &stored, now()), fresh, "{same:?}");
         }
     }
 
     #[test]
-    fn a_time_is_cut_to_the_second() {
+    fn a_time_is_truncated_to_the_second() {
         let rows = [
             (wall(7), 7, "whole already"),
             (wall(7) + Duration::from_nanos(1), 7, "just after"),
@@ -330,11 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stamp_keeps() {
+    fn the_text_and_the_transition_time_depend_on_the_stored_status() {
         use SameStatus::{KeepsText, ReplacesText};
         use Status::{False, True};
 
-        let verdict = |status| ComputedCondition {
+        let computed = |status| ComputedCondition {
             type_: "T",
             status,
             reason: "New",
@@ -354,7 +356,7 @@ mod tests {
                 ReplacesText,
                 "New",
                 then,
-                "no transition, new words",
+                "no transition, new text",
             ),
         ];
         for (before, same, reason, time, why) in rows {
@@ -362,7 +364,7 @@ mod tests {
                 conditions: before.into_iter().collect(),
                 ..StoredNode::default()
             };
-            let c = stamp(verdict(True), same, &stored, now());
+            let c = stamp(computed(True), same, &stored, now());
             assert_eq!(
                 (&*c.type_, c.status, &*c.reason, c.last_transition_time),
                 ("T", True, reason, time),
@@ -384,7 +386,7 @@ mod tests {
             (140, Status::False, 140),
         ];
         for (at, status, expected) in script {
-            let verdict = ComputedCondition {
+            let computed = ComputedCondition {
                 type_: "T",
                 status,
                 reason: "R",
@@ -394,7 +396,7 @@ mod tests {
                 boot: BootNanos(0),
                 wall: wall(at),
             };
-            let c = stamp(verdict, SameStatus::KeepsText, &server, now);
+            let c = stamp(computed, SameStatus::KeepsText, &server, now);
             assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
             assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
             server.conditions = vec![c];
@@ -410,13 +412,16 @@ mod tests {
             ..StoredNode::default()
         };
         let status = NodeStatus {
-            conditions: vec![stored(type_, after, "SlowDisk", "answering late: sda")],
+            conditions: vec![stored(type_, after, "SlowDisk", "slow disk: sda")],
             ..NodeStatus::default()
         };
         edges(&node, &status)
             .iter()
             .map(|edge| {
-                assert!(edge.message("w").contains(edge.reason()), "the form");
+                assert!(
+                    edge.message("w").contains(edge.reason()),
+                    "the message contains the reason"
+                );
                 format!("{} {}", edge.type_().as_str(), edge.message("w"))
             })
             .collect()
@@ -440,7 +445,7 @@ mod tests {
                 "MemoryPressure",
                 False,
                 &["Normal Node w status is now: NodeHasSufficientMemory"],
-                "creation counts",
+                "creation is a transition",
             ),
             (
                 Some(False),
@@ -449,7 +454,7 @@ mod tests {
                 &["Normal Node w status is now: NodeHasInsufficientMemory"],
                 "up",
             ),
-            (Some(True), "MemoryPressure", True, &[], "held"),
+            (Some(True), "MemoryPressure", True, &[], "unchanged"),
             (
                 Some(True),
                 "DiskPressure",
@@ -464,7 +469,7 @@ mod tests {
                 &["Normal Node w status is now: NodeHasSufficientPID"],
                 "the controller's Unknown undone",
             ),
-            (None, "Ready", True, &[], "the first Ready is no edge"),
+            (None, "Ready", True, &[], "the first Ready is no transition"),
             (None, "Ready", False, &[], "nor is the first that is False"),
             (
                 Some(False),
@@ -495,71 +500,59 @@ mod tests {
     }
 
     #[test]
-    fn which_changes_of_our_own_are_recorded() {
+    fn which_changes_of_nodepulses_conditions_are_recorded() {
         use Status::{False, True, Unknown};
         let rows: [Change; 9] = [
             (
                 Some(False),
                 "DiskIOPressure",
                 True,
-                &["Warning Node w status is now: SlowDisk (answering late: sda)"],
-                "our own: up is a warning, and names the disks",
+                &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
+                "True is a warning, and names the disks",
             ),
             (
                 Some(True),
                 "DiskIOPressure",
                 False,
-                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
-                "our own: down",
+                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
+                "False",
             ),
             (
                 Some(True),
                 "DiskIOPressure",
                 True,
                 &[],
-                "our own: other disks are no edge",
+                "other disks are no transition",
             ),
-            (
-                None,
-                "DiskIOPressure",
-                Unknown,
-                &[],
-                "our own: created blind",
-            ),
-            (
-                None,
-                "DiskIOPressure",
-                False,
-                &[],
-                "our own: that all is well is no news where nobody said anything before",
-            ),
+            (None, "DiskIOPressure", Unknown, &[], "created as Unknown"),
+            (None, "DiskIOPressure", False, &[], "created as False"),
             (
                 None,
                 "MemoryLow",
                 True,
-                &["Warning Node w status is now: SlowDisk (answering late: sda)"],
-                "our own: created True",
+                &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
+                "created as True",
             ),
             (
                 Some(True),
                 "MemoryLow",
                 Unknown,
-                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
-                "our own: blind from now on",
+                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
+                "Unknown from now on",
             ),
             (
                 Some(False),
                 "DiskPressure",
                 Unknown,
-                &["Normal Node w status is now: SlowDisk (answering late: sda)"],
-                "the kubelet's: it has no words for what it never says",
+                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
+                "the kubelet's: it has no text for Unknown",
             ),
             (
                 None,
                 "DiskPressure",
                 Unknown,
                 &[],
-                "the kubelet's: created blind",
+                "the kubelet's: created as Unknown",
             ),
         ];
         for (before, type_, after, expected, why) in rows {
@@ -568,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reboot_is_recorded_where_two_boots_are_known() {
+    fn a_reboot_is_recorded_if_both_boot_ids_are_known() {
         let rows: [(&str, &str, &[&str], &str); 4] = [
             (
                 "a",

@@ -1,7 +1,7 @@
-//! The path of a cgroup by its id, in constant time.
+//! Resolves a cgroup id to its path in constant time.
 //!
-//! On 64-bit kernels a cgroup's id is the file handle of its directory, so that it can be opened
-//! without a search. Needs `CAP_DAC_READ_SEARCH` in the initial user namespace.
+//! On 64-bit kernels a cgroup id is the file handle of its directory. Opening it requires
+//! `CAP_DAC_READ_SEARCH` in the initial user namespace.
 
 use std::ffi::c_int;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 
 use crate::units::CgroupId;
 
-/// `FILEID_KERNFS` of `include/linux/exportfs.h`.
+/// `FILEID_KERNFS` (`include/linux/exportfs.h`).
 const FILEID_KERNFS: c_int = 0xfe;
 
 /// `struct file_handle` with room for a cgroup id.
@@ -37,8 +37,8 @@ impl CgroupMount {
     ///
     /// # Errors
     ///
-    /// Where it cannot be opened, and [`io::ErrorKind::Unsupported`] where it is no cgroup file
-    /// system: there an id is no file handle, and every one would look like that of a cgroup gone.
+    /// If it cannot be opened; [`io::ErrorKind::Unsupported`] if it is not a cgroup file system, on
+    /// which every id would appear to be that of a removed cgroup.
     pub fn open(mount: &Path) -> io::Result<Self> {
         let dir = File::open(mount)?;
         let kind = fstatfs(&dir)?.filesystem_type();
@@ -51,18 +51,18 @@ impl CgroupMount {
         })
     }
 
-    /// The path of cgroup `id` below the mount, beginning with `/`.
+    /// The path of cgroup `id` below the mount, with a leading `/`.
     ///
     /// # Errors
     ///
-    /// `ESTALE` when the cgroup is gone, `EPERM` without the capability.
+    /// `ESTALE` if the cgroup is removed, `EPERM` without the capability.
     pub fn path(&self, id: CgroupId) -> io::Result<String> {
         let mut handle = FileHandle {
             bytes: 8,
             kind: FILEID_KERNFS,
             id: id.0,
         };
-        // SAFETY: `handle` is a file_handle with `bytes` bytes of payload behind its head, alive
+        // SAFETY: `handle` is a file_handle with `bytes` bytes of payload after its header, valid
         // for the call; the descriptor of the mount is open as long as `self`.
         let fd = unsafe {
             libc::syscall(
@@ -76,7 +76,7 @@ impl CgroupMount {
             .ok()
             .filter(|fd| *fd >= 0)
             .ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the call above returned this descriptor to us alone.
+        // SAFETY: the call above returned this descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let full = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         let below = full

@@ -1,8 +1,9 @@
-//! Cgroups that come, go or meet a limit: inotify on their directories and event files.
+//! Cgroups that are created, removed or reach a limit: inotify on their directories and event
+//! files.
 //!
-//! kernfs tells of a directory made or removed like any file system, and of `pids.events` by
-//! `kernfs_notify`. Version 1 since Linux 6.11 does not tell of the latter (tried on 6.18). A
-//! directory that is removed takes no watch with it: they are removed here, by comparison.
+//! kernfs notifies of created and removed directories, and of changes of `pids.events` through
+//! `kernfs_notify`; version 1 since Linux 6.11 does not notify of the latter (tested on 6.18).
+//! Removing a directory does not remove its watch; [`Watches::renew`] does.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -21,33 +22,32 @@ use crate::clock::Clock;
 use crate::fd;
 use crate::record::{Received, Record};
 
-/// After news the next are waited for: whoever makes a thousand cgroups a second wakes us once.
+/// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);
-/// Watches at most; each keeps an inode in memory, about 1 KiB. Eight a pod on a node of 500 pods.
-/// Cgroups nearer to the top come first, so that one tenant's many cannot hide the pods of others.
+/// Maximum number of watches: eight per pod on a node of 500 pods. Each pins an inode of about 1
+/// KiB. Upper levels are watched first, so that many cgroups of one tenant cannot exclude other
+/// pods.
 const MOST_WATCHES: usize = 4096;
-/// Reads of one drain. The kernel queues 16,384 events, of which one read takes at least 15.
+/// Reads per drain. The kernel queues 16,384 events, and one read returns at least 15.
 const MOST_READS: usize = 2048;
 
-/// What to watch.
+/// A cgroup subtree to watch.
 #[derive(Debug, Clone)]
 pub struct WatchedTree {
-    /// The directory; where it is not there yet, its coming is waited for.
+    /// The top directory; it may not exist yet.
     pub top: PathBuf,
-    /// Levels below it that are watched.
+    /// Levels below the top that are watched.
     pub depth: usize,
-    /// The file that the kernel changes where a limit is met: the first of these that a directory
-    /// has.
+    /// The file that the kernel changes when a limit is reached: the first of these that exists.
     pub files: &'static [&'static str],
 }
 
-/// Sends one record whenever something in `trees` has changed, at most one a second, until the
-/// receiver is gone. The first one comes once the watches are there, so that nothing which happens
-/// in between is missed.
+/// Sends a record after changes in `trees`, at most one per second, until the receiver is dropped.
+/// The first record is sent once the watches exist, so that no change is missed.
 ///
 /// # Errors
 ///
-/// Where the kernel gives no inotify instance, or it cannot be waited for.
+/// If an inotify instance cannot be created or polled.
 pub async fn read(
     trees: Vec<WatchedTree>,
     clock: Clock,
@@ -67,10 +67,10 @@ pub async fn read(
         loop {
             let mut ready = watch.readable_mut().await?;
             let drained = drain(&ready.get_inner().0)?;
-            if drained != Drained::Partly {
+            if drained != Changes::More {
                 ready.clear_ready();
             }
-            if drained != Drained::Nothing {
+            if drained != Changes::None {
                 break;
             }
         }
@@ -78,22 +78,22 @@ pub async fn read(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Drained {
-    Nothing,
-    News,
-    /// There is more.
-    Partly,
+enum Changes {
+    None,
+    Some,
+    /// The queue is not empty yet.
+    More,
 }
 
-/// Takes what there is. That a watch of ours is gone is no news.
-fn drain(inotify: &Inotify) -> io::Result<Drained> {
-    let mut drained = Drained::Nothing;
+/// Reads all queued events. The removal of a watch is not a change.
+fn drain(inotify: &Inotify) -> io::Result<Changes> {
+    let mut drained = Changes::None;
     for _ in 0..MOST_READS {
         match inotify.read_events() {
             Ok(events) => {
-                let news = |mask: AddWatchFlags| !mask.contains(AddWatchFlags::IN_IGNORED);
-                if events.iter().any(|event| news(event.mask)) {
-                    drained = Drained::News;
+                let is_change = |mask: AddWatchFlags| !mask.contains(AddWatchFlags::IN_IGNORED);
+                if events.iter().any(|event| is_change(event.mask)) {
+                    drained = Changes::Some;
                 }
             }
             Err(Errno::EAGAIN) => return Ok(drained),
@@ -101,22 +101,22 @@ fn drain(inotify: &Inotify) -> io::Result<Drained> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(Drained::Partly)
+    Ok(Changes::More)
 }
 
-/// What is watched, by path.
+/// Watches by path.
 #[derive(Debug)]
 struct Watches {
     room: usize,
     known: HashMap<PathBuf, Watch>,
     round: u64,
-    told: bool,
+    warned: bool,
 }
 
 #[derive(Debug)]
 struct Watch {
     descriptor: WatchDescriptor,
-    /// Inode of the directory: a path can be used again.
+    /// Inode of the directory, because a path can be reused.
     directory: u64,
     round: u64,
 }
@@ -127,11 +127,11 @@ impl Watches {
             room,
             known: HashMap::new(),
             round: 0,
-            told: false,
+            warned: false,
         }
     }
 
-    /// Watches what is there now, and what is gone no longer.
+    /// Adds watches for new cgroups, and removes those of removed ones.
     fn renew(&mut self, inotify: &Inotify, trees: &[WatchedTree]) {
         self.round += 1;
         for tree in trees {
@@ -139,21 +139,21 @@ impl Watches {
         }
         let round = self.round;
         self.known.retain(|_, watch| {
-            let stays = watch.round == round;
-            if !stays {
-                // EINVAL: the kernel was quicker.
-                let _gone = inotify.rm_watch(watch.descriptor);
+            let exists = watch.round == round;
+            if !exists {
+                // EINVAL: the kernel has removed it already.
+                let _removed = inotify.rm_watch(watch.descriptor);
             }
-            stays
+            exists
         });
     }
 
-    /// A directory is watched before it is listed: what comes in between is in the queue.
+    /// Watches a directory before listing it, so that no new entry is missed.
     fn tree(&mut self, inotify: &Inotify, tree: &WatchedTree) {
         const DIRECTORY: AddWatchFlags = AddWatchFlags::IN_CREATE
             .union(AddWatchFlags::IN_DELETE)
             .union(AddWatchFlags::IN_ONLYDIR);
-        // The one above tells of the top itself, or is what is there of the way to it.
+        // The nearest existing ancestor, to learn of the creation of the top.
         let above = tree.top.ancestors().skip(1).find(|dir| dir.is_dir());
         if let Some((dir, inode)) = above.and_then(|dir| Some((dir, inode(dir)?))) {
             self.watch(inotify, dir, inode, DIRECTORY);
@@ -174,7 +174,7 @@ impl Watches {
         }
     }
 
-    /// `false` where it is not there, or there is no room for it.
+    /// Returns `false` if it does not exist, or the limit of watches is reached.
     fn watch(
         &mut self,
         inotify: &Inotify,
@@ -189,7 +189,7 @@ impl Watches {
             return true;
         }
         if self.known.len() >= self.room {
-            self.tell("as many cgroups are watched as can be");
+            self.warn_once("the limit of watches is reached");
             return false;
         }
         match inotify.add_watch(path, mask) {
@@ -201,25 +201,24 @@ impl Watches {
                     round,
                 };
                 if let Some(old) = self.known.insert(path.to_owned(), watch) {
-                    let _gone = inotify.rm_watch(old.descriptor);
+                    let _removed = inotify.rm_watch(old.descriptor);
                 }
                 true
             }
             Err(Errno::ENOSPC) => {
-                self.tell("raise fs.inotify.max_user_watches");
+                self.warn_once("raise fs.inotify.max_user_watches");
                 false
             }
             Err(_) => false,
         }
     }
 
-    /// Once.
-    fn tell(&mut self, what: &'static str) {
-        if !self.told {
-            self.told = true;
+    fn warn_once(&mut self, reason: &'static str) {
+        if !self.warned {
+            self.warned = true;
             warn!(
                 watches = self.known.len(),
-                "some cgroups are not watched: {what}"
+                "some cgroups are not watched: {reason}"
             );
         }
     }
@@ -239,105 +238,87 @@ fn children(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::scratch::Scratch;
 
     const ROOM: usize = 50;
-
-    /// A directory of ours, removed on drop. Any file system tells of directories as kernfs does.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("nodepulse-{name}-{}", std::process::id()));
-            fs::create_dir(&dir).unwrap();
-            Self(dir)
-        }
-
-        fn mkdir(&self, rel: &str) {
-            fs::create_dir_all(self.0.join(rel)).unwrap();
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            drop(fs::remove_dir_all(&self.0));
-        }
-    }
 
     fn inotify() -> Inotify {
         Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap()
     }
 
     #[test]
-    fn each_change_is_news_from_the_top_that_is_not_there_yet_to_the_last_level() {
-        let dir = Scratch::new("watch");
+    fn changes_are_reported_from_the_missing_top_to_the_last_level() {
+        let dir = Scratch::new();
         dir.mkdir("mount");
         let trees = [WatchedTree {
-            top: dir.0.join("mount/a/pods"),
+            top: dir.path().join("mount/a/pods"),
             depth: 2,
             files: &["local", "events"],
         }];
-        let file = |rel: &str| fs::write(dir.0.join("mount/a/pods").join(rel), "max 1").unwrap();
-        let rmdir = |rel: &str| fs::remove_dir_all(dir.0.join("mount/a/pods").join(rel)).unwrap();
+        let file =
+            |rel: &str| fs::write(dir.path().join("mount/a/pods").join(rel), "max 1").unwrap();
+        let rmdir =
+            |rel: &str| fs::remove_dir_all(dir.path().join("mount/a/pods").join(rel)).unwrap();
         let pods = |rel: &str| dir.mkdir(&format!("mount/a/pods/{rel}"));
         let (inotify, mut watches) = (inotify(), Watches::with_room(ROOM));
-        let script: [(&dyn Fn(), Drained, &str); 11] = [
-            (&|| (), Drained::Nothing, "nothing yet"),
+        let script: [(&dyn Fn(), Changes, &str); 11] = [
+            (&|| (), Changes::None, "no change yet"),
             (
                 &|| dir.mkdir("mount/a"),
-                Drained::News,
-                "the one above the top",
+                Changes::Some,
+                "the parent of the top",
             ),
-            (&|| pods(""), Drained::News, "the top"),
-            (&|| pods("pod"), Drained::News, "a pod"),
-            (&|| pods("pod/container"), Drained::News, "a container"),
+            (&|| pods(""), Changes::Some, "the top"),
+            (&|| pods("pod"), Changes::Some, "a pod"),
+            (&|| pods("pod/container"), Changes::Some, "a container"),
             (
                 &|| file("pod/container/events"),
-                Drained::Nothing,
+                Changes::None,
                 "a file not watched yet",
             ),
-            (&|| file("pod/container/events"), Drained::News, "a limit"),
+            (&|| file("pod/container/events"), Changes::Some, "a limit"),
             (
                 &|| pods("pod/container/x"),
-                Drained::Nothing,
+                Changes::None,
                 "below the last level",
             ),
             (
                 &|| rmdir("pod/container"),
-                Drained::News,
-                "a container goes",
+                Changes::Some,
+                "a container is removed",
             ),
-            (&|| rmdir("pod"), Drained::News, "a pod goes"),
-            (&|| (), Drained::Nothing, "only watches of what is gone"),
+            (&|| rmdir("pod"), Changes::Some, "a pod is removed"),
+            (&|| (), Changes::None, "only removed watches"),
         ];
         for (change, expected, why) in script {
             watches.renew(&inotify, &trees);
-            while drain(&inotify).unwrap() != Drained::Nothing {}
+            while drain(&inotify).unwrap() != Changes::None {}
             change();
             assert_eq!(drain(&inotify).unwrap(), expected, "{why}");
         }
         let left: Vec<_> = watches.known.keys().collect();
-        assert_eq!(left.len(), 2, "the top and the one above it: {left:?}");
+        assert_eq!(left.len(), 2, "the top and its parent: {left:?}");
     }
 
     #[test]
-    fn watches_are_bounded_and_the_upper_levels_come_first() {
-        let dir = Scratch::new("bound");
+    fn watches_are_bounded_and_upper_levels_are_watched_first() {
+        let dir = Scratch::new();
         for n in 0..ROOM + 10 {
             dir.mkdir(&format!("pods/hostile/{n}"));
         }
         dir.mkdir("pods/zzz");
         let trees = [WatchedTree {
-            top: dir.0.join("pods"),
+            top: dir.path().join("pods"),
             depth: 4,
             files: &[],
         }];
         let (inotify, mut watches) = (inotify(), Watches::with_room(ROOM));
         watches.renew(&inotify, &trees);
         assert_eq!(watches.known.len(), ROOM);
-        assert!(watches.known.contains_key(&dir.0.join("pods/zzz")));
+        assert!(watches.known.contains_key(&dir.path().join("pods/zzz")));
 
-        fs::remove_dir_all(dir.0.join("pods/hostile")).unwrap();
+        fs::remove_dir_all(dir.path().join("pods/hostile")).unwrap();
         watches.renew(&inotify, &trees);
-        assert_eq!(watches.known.len(), 3, "the one above, the top and zzz");
+        assert_eq!(watches.known.len(), 3, "the parent, the top and zzz");
     }
 }

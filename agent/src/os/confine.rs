@@ -1,4 +1,4 @@
-//! The two system calls of the sandbox that no safe wrapper makes as we want them.
+//! The two system calls of the sandbox without a suitable safe wrapper.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use nix::libc;
 /// One instruction of a classic BPF program, in the kernel's layout.
 pub type Instruction = libc::sock_filter;
 
-/// Puts a system call filter on the calling thread and on every thread that it starts. It cannot be
-/// taken away. What it refuses is written to the kernel's audit log, where that is kept.
+/// Installs a system call filter for the calling thread and the threads that it starts. It cannot
+/// be removed. Refused calls are written to the audit log, if enabled.
 ///
 /// # Errors
 ///
-/// The kernel's: `EACCES` where `no_new_privs` is not set, `EINVAL` for a program that it does not
-/// take or without filters (`CONFIG_SECCOMP_FILTER`).
+/// `EACCES` if `no_new_privs` is not set, `EINVAL` for an invalid program or a kernel without
+/// `CONFIG_SECCOMP_FILTER`.
 pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog {
@@ -21,8 +21,8 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
         filter: program.as_mut_ptr(),
     };
     // SAFETY: `program` describes `len` instructions that are borrowed for the call; the kernel
-    // copies them and writes nothing.
-    let answer = unsafe {
+    // copies them and does not write to them.
+    let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
@@ -30,28 +30,27 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
             &raw const program,
         )
     };
-    if answer == 0 {
+    if result == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
 }
 
-/// Asks the kernel to load an eBPF program of no instructions, which it never does: who may not load
-/// is told so, and who may is told that there is nothing to load.
+/// Tries to load an eBPF program without instructions, which always fails.
 ///
-/// `EPERM` to whoever may not load programs, another error to whoever may.
+/// `EPERM` if this process may not load programs, otherwise another error.
 #[must_use]
 pub fn try_bpf_load() -> io::Error {
-    /// `BPF_PROG_LOAD` of `include/uapi/linux/bpf.h`.
+    /// `BPF_PROG_LOAD` (`include/uapi/linux/bpf.h`).
     const PROG_LOAD: libc::c_int = 5;
-    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`: one that is never free to all.
+    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`, which always requires privileges.
     const RAW_TRACEPOINT: u32 = 17;
 
     let mut attributes = [0_u32; 12];
     attributes[0] = RAW_TRACEPOINT;
-    // SAFETY: `attributes` is as long as the size says, the smallest that names every pointer of
-    // this command, and all of these are null.
+    // SAFETY: `attributes` has the given size, which covers every pointer of this command, and all
+    // of these are null.
     unsafe {
         libc::syscall(
             libc::SYS_bpf,

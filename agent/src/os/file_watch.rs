@@ -1,7 +1,7 @@
-//! Files of a directory that are written, replaced or removed: inotify on the directory.
+//! Files that are written, replaced or removed: inotify on their directory.
 //!
-//! A mounted `ConfigMap` is replaced by renaming the link `..data`, which everything in it goes
-//! through, so that the files themselves never change.
+//! A mounted `ConfigMap` is updated by replacing the symbolic link `..data`; its files never
+//! change.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,35 +14,35 @@ use tokio::sync::mpsc;
 
 use crate::fd;
 
-/// The link that leads to the files of a mounted `ConfigMap`.
+/// The symbolic link to the files of a mounted `ConfigMap`.
 const MOUNTED: &str = "..data";
 
-/// A file that is only made is not written yet: its end is told, too.
+/// Completed changes of a file. Creation is excluded, because the close follows.
 const WRITTEN: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_MOVED_TO)
     .union(AddWatchFlags::IN_MOVED_FROM)
     .union(AddWatchFlags::IN_DELETE);
 
-/// A directory that comes later is told of where it is made.
+/// Creation, for a directory that does not exist yet.
 const MADE: AddWatchFlags = AddWatchFlags::IN_CREATE;
 
-/// What to watch.
+/// The files to watch.
 #[derive(Debug, Clone)]
 pub struct WatchedFiles {
-    /// One file; its directory must be there.
+    /// One file; its directory must exist.
     pub file: PathBuf,
-    /// A directory beside it, which may be missing.
-    pub parts: PathBuf,
-    /// How the names of the files in it end that matter: `yaml`.
-    pub end: &'static str,
+    /// A directory next to it, which may be missing.
+    pub drop_ins: PathBuf,
+    /// Extension of the files in it: `yaml`.
+    pub extension: &'static str,
 }
 
-/// Sends word whenever one of `files` may have another content, until the receiver is gone. One word
-/// waits at most: it stands for all that came until it is taken.
+/// Sends a message if one of `files` may have changed, until the receiver is dropped. At most one
+/// message is queued; it covers all changes until it is received.
 ///
 /// # Errors
 ///
-/// Where the directory is not there, or the kernel gives no inotify instance.
+/// If the directory does not exist, or an inotify instance cannot be created.
 pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<()> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let above = files
@@ -53,14 +53,13 @@ pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<
     inotify.add_watch(&above, WRITTEN | MADE)?;
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
     loop {
-        // Again each time: it may be another directory of that name by now. One that is watched
-        // already stays so.
-        let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&files.parts, WRITTEN);
+        // Repeated, because the directory may have been replaced. Watching it twice has no effect.
+        let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&files.drop_ins, WRITTEN);
         let mut ready = watch.readable_mut().await?;
         match ready.get_inner().0.read_events() {
             Ok(events) => {
                 if events.iter().any(|event| matters(event, &files)) {
-                    // Full: whoever reads has not begun yet.
+                    // Full: a message is queued already.
                     if let Err(mpsc::error::TrySendError::Closed(())) = changed.try_send(()) {
                         return Ok(());
                     }
@@ -80,12 +79,12 @@ fn matters(event: &InotifyEvent, files: &WatchedFiles) -> bool {
     let Some(name) = event.name.as_deref() else {
         return false;
     };
-    if files.parts.file_name() == Some(name) {
+    if files.drop_ins.file_name() == Some(name) {
         return true;
     }
-    let ours = files.file.file_name() == Some(name) || name == OsStr::new(MOUNTED);
-    let like = Path::new(name).extension() == Some(OsStr::new(files.end));
-    (ours || like) && event.mask.intersects(WRITTEN)
+    let is_file = files.file.file_name() == Some(name) || name == OsStr::new(MOUNTED);
+    let is_drop_in = Path::new(name).extension() == Some(OsStr::new(files.extension));
+    (is_file || is_drop_in) && event.mask.intersects(WRITTEN)
 }
 
 #[cfg(test)]
@@ -96,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_change_a_file_matters_and_other_files_do_not() {
+    fn every_change_of_a_watched_file_is_reported() {
         let dir = std::env::temp_dir().join(format!("nodepulse-files-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let at = |name: &str| dir.join(name);
         let files = WatchedFiles {
             file: at("config.yaml"),
-            parts: at("conf.d"),
-            end: "yaml",
+            drop_ins: at("conf.d"),
+            extension: "yaml",
         };
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
         inotify.add_watch(&dir, WRITTEN | MADE).unwrap();
@@ -115,7 +114,7 @@ mod tests {
             (&|| write("config.yaml"), true, "written"),
             (&|| write("other"), false, "another file"),
             (&|| rename("other", "config.yaml"), true, "replaced"),
-            (&made, false, "made, and not ours"),
+            (&made, false, "created, not watched"),
             (
                 &|| fs::create_dir(at("conf.d")).unwrap(),
                 true,
@@ -123,14 +122,14 @@ mod tests {
             ),
             (&|| write("conf.d/10.yaml"), true, "a file in it"),
             (&|| write("conf.d/10.yaml~"), false, "a copy of an editor"),
-            (&|| remove("conf.d/10.yaml"), true, "gone"),
+            (&|| remove("conf.d/10.yaml"), true, "removed"),
             (&|| symlink("v1", at("..tmp")).unwrap(), false, "a link"),
             (
                 &|| rename("..tmp", "..data"),
                 true,
-                "a mounted one is swapped",
+                "a mounted one is replaced",
             ),
-            (&|| remove("config.yaml"), true, "the file is gone"),
+            (&|| remove("config.yaml"), true, "the file is removed"),
         ];
         for (change, matter, what) in script {
             change();

@@ -1,5 +1,5 @@
-//! Kills from the kernel's log, where no program reports them: open, wait, drain, put together by
-//! [`crate::record::kmsg`], pass on.
+//! OOM kills from the kernel log, if no program reports them: opens, polls and drains `/dev/kmsg`,
+//! parses it with [`crate::record::kmsg`], and sends the kills to the loop.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -18,22 +18,21 @@ use crate::fd;
 use crate::record::kmsg::KmsgParser;
 use crate::record::{Received, Record};
 
-/// Where the log is, below the node's `/`.
+/// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";
 
-/// `CONSOLE_EXT_LOG_MAX`: the longest record, with every byte escaped. A longer one is refused by
-/// the kernel, and skipped.
+/// `CONSOLE_EXT_LOG_MAX`: the longest record, with every byte escaped.
 const RECORD: usize = 8192;
 
-/// Records read before other tasks get their turn.
+/// Records read before other tasks run.
 const BATCH: usize = 256;
 
-/// The last line of a kill follows the one before within about 50 µs (Linux 6.18), but later where a
-/// slow console prints each line first. After this it is told without its memory.
+/// How long to wait for the last line of a kill. It follows within about 50 µs (Linux 6.18), or
+/// later with a slow console. After this time the kill is reported without its memory sizes.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
-/// Opens the log behind its newest record: what was killed before is told by nobody twice. Needs
-/// `CAP_SYSLOG` where `kernel.dmesg_restrict` is 1, and only now, not for reading.
+/// Opens the log after its newest record, so that earlier kills are not reported. Requires
+/// `CAP_SYSLOG` if `kernel.dmesg_restrict` is 1, for opening but not for reading.
 ///
 /// # Errors
 ///
@@ -48,15 +47,15 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(log)
 }
 
-/// Sends every kill that is logged from now on, until the receiver is gone.
+/// Sends every kill that is logged from now on, until the receiver is dropped.
 ///
 /// # Cost
 ///
-/// One wake-up for a burst of records: a calm kernel logs nothing.
+/// One wake-up per burst of records.
 ///
 /// # Errors
 ///
-/// When the log cannot be waited for or read.
+/// If the log cannot be polled or read.
 pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
     let mut file = fd::watch(log, Interest::READABLE)?;
     let mut log = KmsgParser::default();
@@ -72,7 +71,7 @@ pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> i
         if log.is_incomplete() {
             let more = tokio::time::timeout(LAST_LINE, file.readable()).await;
             if let Ok(ready) = more {
-                // Still ready: the next turn drains it.
+                // Still ready: drained in the next iteration.
                 ready?.retain_ready();
                 continue;
             }
@@ -103,20 +102,20 @@ enum Drained {
 fn drain(file: &mut File, log: &mut KmsgParser, buf: &mut [u8]) -> io::Result<Drained> {
     for _ in 0..BATCH {
         match file.read(buf) {
-            // What is mounted in its place in some containers ends; the log itself never does.
+            // The log has no end; some containers mount another file in its place.
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => log.record(buf.get(..len).unwrap_or_default()),
             Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Drained::Empty),
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
             Err(err) => match err.raw_os_error().map(Errno::from_raw) {
-                // The kernel goes on with the oldest record that it still has.
+                // The kernel continues with the oldest record that is left.
                 Some(Errno::EPIPE) => {
-                    let times = log.lost();
-                    if times.is_power_of_two() {
-                        warn!(times, "the kernel's log was overwritten before it was read");
+                    let losses = log.lost();
+                    if losses.is_power_of_two() {
+                        warn!(losses, "the kernel log was overwritten before it was read");
                     }
                 }
-                Some(Errno::EINVAL) => warn!("a record of the kernel's log is too long; skipped"),
+                Some(Errno::EINVAL) => warn!("skipped a kernel log record that is too long"),
                 _ => return Err(err),
             },
         }

@@ -1,4 +1,4 @@
-//! Whether the kernel's clock is kept by somebody.
+//! Whether the kernel's clock is synchronised.
 
 use std::io;
 use std::mem;
@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use nix::libc;
 
-/// What the kernel says of its own clock.
+/// State of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockSync {
-    /// Somebody keeps it: it is at most so far off.
+    /// Synchronised, with this maximum error.
     Synchronised(Duration),
-    /// Nobody does, or nobody has for so long that the kernel no longer believes it.
+    /// Not synchronised, or not for a long time.
     Unsynchronised,
 }
 
-/// Asks the kernel (`adjtimex(2)`). Changes nothing, and needs no right.
+/// Reads the state with `adjtimex(2)`. Needs no capability.
 ///
 /// # Errors
 ///
-/// Where a filter refuses the call.
+/// If a system call filter refuses the call.
 pub fn clock_sync() -> io::Result<ClockSync> {
-    // SAFETY: all fields are integers, for which zero is a value; `modes` of zero asks and sets
-    // nothing.
+    // SAFETY: all fields are integers, for which zero is valid; `modes` of zero only reads.
     let mut clock: libc::timex = unsafe { mem::zeroed() };
-    // SAFETY: `clock` is as large as the kernel writes, and lives for the call.
+    // SAFETY: `clock` has the size that the kernel writes, and is valid for the call.
     let state = unsafe { libc::adjtimex(&raw mut clock) };
     if state < 0 {
         return Err(io::Error::last_os_error());

@@ -1,6 +1,6 @@
-//! Pressure stall triggers: the kernel wakes us when tasks have waited too long
-//! (`Documentation/accounting/psi.rst`). One that does not fire costs this process nothing; one that
-//! does wakes it once in two seconds.
+//! PSI triggers: the kernel notifies when tasks were stalled too long
+//! (`Documentation/accounting/psi.rst`). A trigger that fires wakes this process at most every two
+//! seconds; one that does not costs nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,33 +17,33 @@ use crate::fd;
 use crate::reading::{Stall, StallKind};
 use crate::record::{Received, Record};
 
-/// A trigger that is set. The kernel forgets it when this is dropped.
+/// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]
 pub struct Trigger {
     stall: Stall,
     file: File,
 }
 
-/// Why there is no trigger, and what to do.
+/// Why a trigger cannot be set, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
     /// No such file, or `EOPNOTSUPP`.
     #[error(
-        "there is no such pressure file, or it is off: boot a kernel with CONFIG_PSI and psi=1, and \
-         check that the cgroup exists"
+        "the pressure file does not exist or PSI is disabled; boot a kernel with CONFIG_PSI and \
+         psi=1, and check that the cgroup exists"
     )]
     Absent,
     /// `EROFS`.
-    #[error("it is mounted read-only; mount it for writing")]
+    #[error("the file system is mounted read-only; mount it for writing")]
     ReadOnly,
     /// `EACCES` or `EPERM`.
     #[error(
-        "writing is not allowed; run as root, before Linux 6.1 with CAP_SYS_RESOURCE, and with an \
-         AppArmor or SELinux profile that allows it"
+        "writing is not permitted; run as root, before Linux 6.1 with CAP_SYS_RESOURCE, and with \
+         an AppArmor or SELinux profile that allows it"
     )]
     Denied,
-    /// Something else.
-    #[error("it takes no trigger")]
+    /// Any other error.
+    #[error("the kernel refused the trigger")]
     Refused(#[source] io::Error),
 }
 
@@ -59,15 +59,15 @@ impl From<io::Error> for TriggerError {
 }
 
 impl Trigger {
-    /// What it is about.
+    /// The group and resource of the trigger.
     #[must_use]
     pub const fn stall(&self) -> Stall {
         self.stall
     }
 }
 
-/// Microseconds of waiting in a window of two seconds. Without `CAP_SYS_RESOURCE` the window must be
-/// a multiple of that, and is then looked at every two seconds instead of ten times as often.
+/// Stall in microseconds per window of two seconds. Without `CAP_SYS_RESOURCE` the window must be a
+/// multiple of two seconds, and the kernel checks it every two seconds instead of every 200 ms.
 const fn text(kind: StallKind) -> &'static [u8] {
     match kind {
         StallKind::Memory => b"some 150000 2000000\0",
@@ -77,7 +77,7 @@ const fn text(kind: StallKind) -> &'static [u8] {
 
 /// Sets a trigger on the pressure file at `path`.
 ///
-/// What it may do is decided here, and not changed by dropping privileges later.
+/// Permissions are checked here; dropping capabilities later has no effect.
 ///
 /// # Errors
 ///
@@ -95,11 +95,11 @@ pub fn open(path: &Path, stall: Stall) -> Result<Trigger, TriggerError> {
     Ok(Trigger { stall, file })
 }
 
-/// Tells of every time that it fires, until the receiver is gone.
+/// Sends a record whenever the trigger fires, until the receiver is dropped.
 ///
 /// # Errors
 ///
-/// When it cannot be waited for, or is gone together with its cgroup.
+/// If it cannot be polled, or its cgroup is removed.
 pub async fn read(
     trigger: Trigger,
     clock: Clock,
@@ -109,7 +109,7 @@ pub async fn read(
     let file = fd::watch(file, Interest::PRIORITY)?;
     loop {
         let mut ready = file.ready(Interest::PRIORITY | Interest::ERROR).await?;
-        let gone = ready.ready().is_error();
+        let removed = ready.ready().is_error();
         ready.clear_ready();
         let at = clock.now().boot;
         let received = Received {
@@ -119,9 +119,9 @@ pub async fn read(
         if records.send(received).await.is_err() {
             return Ok(());
         }
-        // Told once more first, so that the file is found missing.
-        if gone {
-            return Err(io::Error::other("the trigger is gone with its cgroup"));
+        // After one more record, so that the file is found missing.
+        if removed {
+            return Err(io::Error::other("the cgroup of the trigger was removed"));
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_has_a_cure() {
+    fn every_error_names_a_remedy() {
         let rows = [
             (Errno::ENOENT, "psi=1"),
             (Errno::EOPNOTSUPP, "psi=1"),
@@ -139,11 +139,11 @@ mod tests {
             (Errno::EROFS, "for writing"),
             (Errno::EACCES, "AppArmor"),
             (Errno::EPERM, "CAP_SYS_RESOURCE"),
-            (Errno::EINVAL, "no trigger"),
+            (Errno::EINVAL, "refused"),
         ];
-        for (errno, cure) in rows {
-            let said = TriggerError::from(io::Error::from(errno)).to_string();
-            assert!(said.contains(cure), "{errno}: {said}");
+        for (errno, remedy) in rows {
+            let text = TriggerError::from(io::Error::from(errno)).to_string();
+            assert!(text.contains(remedy), "{errno}: {text}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Hears which disks come and go: the kernel's announcements of devices, by netlink.
+//! Disks that are added and removed: kernel uevents over netlink.
 //!
-//! Needs no capability. Every device is announced, so that starting a pod with a network of its own
-//! wakes this task about ten times; only what is about disks goes any further.
+//! Needs no capability. All devices are reported, so that starting a pod with its network devices
+//! wakes this task about ten times; only changes of disks are passed on.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,24 +18,24 @@ use crate::fd;
 use crate::record::uevent::parse;
 use crate::record::{Received, Record};
 
-/// Longer than any announcement: `UEVENT_BUFFER_SIZE` is 2048, and the path stands before it.
+/// Longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
 const LONGEST: usize = 8192;
 
-/// Group of the kernel's own announcements. Those of udev are in group 2.
+/// Multicast group of the kernel. Group 2 is that of udev.
 const KERNEL_GROUP: u32 = 1;
 
-/// Announcements taken before other tasks get their turn.
+/// Uevents read before other tasks run.
 const BATCH: usize = 256;
 
-/// A socket on which the kernel announces devices.
+/// A socket that receives kernel uevents.
 #[derive(Debug)]
 pub struct UeventSocket(OwnedFd);
 
-/// Begins to listen.
+/// Opens the socket.
 ///
 /// # Errors
 ///
-/// When netlink sockets are not allowed to this process, or the kernel has no such protocol.
+/// If this process may not open netlink sockets, or the kernel lacks the protocol.
 pub fn open() -> io::Result<UeventSocket> {
     let socket = socket(
         AddressFamily::Netlink,
@@ -47,17 +47,17 @@ pub fn open() -> io::Result<UeventSocket> {
     Ok(UeventSocket(socket))
 }
 
-/// Passes on what is about disks until the receiver is gone.
+/// Sends changes of disks until the receiver is dropped.
 ///
 /// # Errors
 ///
-/// When the socket cannot be waited for or read.
+/// If the socket cannot be polled or read.
 pub async fn read(
-    announcements: UeventSocket,
+    socket: UeventSocket,
     clock: Clock,
     records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
-    let socket = fd::watch(announcements.0, Interest::READABLE)?;
+    let socket = fd::watch(socket.0, Interest::READABLE)?;
     let mut buf = vec![0; LONGEST];
     loop {
         let mut ready = socket.readable().await?;
@@ -83,10 +83,10 @@ pub async fn read(
     }
 }
 
-/// The next datagram; `None` for one that is not from the kernel, or not about a disk.
+/// Reads the next datagram; `None` if it is not from the kernel, or not about a disk.
 fn next(socket: &OwnedFd, buf: &mut [u8]) -> nix::Result<Option<Record>> {
     let (len, sender) = match recvfrom::<NetlinkAddr>(socket.as_raw_fd(), buf) {
-        // Some did not fit into the socket.
+        // The socket buffer overflowed.
         Err(Errno::ENOBUFS) => return Ok(Some(Record::DisksMissed)),
         received => received?,
     };

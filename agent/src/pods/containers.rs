@@ -1,24 +1,24 @@
-//! The containers of one pod, by the ids that their cgroups are called by.
+//! The containers of one pod, by the ids in their cgroups' names.
 
-use super::fits;
+use super::is_valid;
 
 /// Longest name of a container: a DNS label.
 const LONGEST_NAME: usize = 63;
-/// Longest id that a runtime gives.
+/// Longest id of a container runtime.
 const LONGEST_ID: usize = 128;
-/// Ids that are kept of one pod: each container has at most two, that of now and the one before.
-const MOST_IDS: usize = 256;
+/// Maximum number of ids per pod: each container has at most two, the current and the previous one.
+const MAX_IDS: usize = 256;
 
 /// One container of a pod's specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Where it stands.
+    /// The list that contains it.
     pub list: List,
-    /// Its name there.
+    /// Its name in that list.
     pub name: Box<str>,
 }
 
-/// The lists of containers that a pod's specification has.
+/// The lists of containers in a pod's specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
     /// `spec.containers`.
@@ -30,16 +30,16 @@ pub enum List {
 }
 
 impl Container {
-    /// `None` where that is no name of a container.
+    /// `None` if the name is invalid.
     #[must_use]
     pub fn new(list: List, name: &str) -> Option<Self> {
-        fits(name, LONGEST_NAME).then(|| Self {
+        is_valid(name, LONGEST_NAME).then(|| Self {
             list,
             name: name.into(),
         })
     }
 
-    /// `spec.containers{web}`: the form that a kubelet gives to `involvedObject.fieldPath`.
+    /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.
     #[must_use]
     pub fn field_path(&self) -> String {
         let list = match self.list {
@@ -51,23 +51,22 @@ impl Container {
     }
 }
 
-/// What is known of a pod's containers.
+/// The known containers of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
 }
 
 impl Containers {
-    /// A container has this id, or had it before it was started again.
+    /// A container has this id, or had it before its restart.
     pub fn add(&mut self, id: &str, container: Container) {
-        if self.by_id.len() < MOST_IDS && fits(id, LONGEST_ID) {
+        if self.by_id.len() < MAX_IDS && is_valid(id, LONGEST_ID) {
             self.by_id.push((id.into(), container));
         }
     }
 
-    /// The container of this id. One that the API server has not heard of is none of those it knows,
-    /// not even where it knows one alone: that one was started again, or it is a debugger's, or the
-    /// sandbox.
+    /// The container with this id. An unknown id belongs to none of the known containers, even if
+    /// there is only one: that container was restarted, or the id is a debugger's or the sandbox's.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Container> {
         let known = self.by_id.iter().find(|(known, _)| **known == *id);
@@ -84,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_by_its_own_id_alone() {
+    fn a_container_is_found_only_by_its_id() {
         let mut containers = Containers::default();
         containers.add("aa", container("web"));
-        assert_eq!(containers.find("cc"), None, "not the only one's either");
+        assert_eq!(containers.find("cc"), None, "not even if there is only one");
         containers.add("bb", container("proxy"));
         assert_eq!(containers.find("bb"), Some(&container("proxy")));
-        assert_eq!(containers.find("b"), None, "an id is whole");
+        assert_eq!(containers.find("b"), None, "no prefix of an id");
     }
 
     #[test]
@@ -107,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn what_no_api_server_lets_through_is_not_kept() {
+    fn an_invalid_name_or_id_is_not_stored() {
         for name in ["", "we b", "a\n", "x}", &"a".repeat(64)] {
             assert_eq!(Container::new(List::Containers, name), None, "{name:?}");
         }
         let mut containers = Containers::default();
         containers.add("a\u{1b}", container("web"));
-        for n in 0..2 * MOST_IDS {
+        for n in 0..2 * MAX_IDS {
             containers.add(&n.to_string(), container("web"));
         }
-        assert_eq!(containers.by_id.len(), MOST_IDS);
+        assert_eq!(containers.by_id.len(), MAX_IDS);
     }
 }

@@ -1,26 +1,26 @@
-//! The pods of this node by what their cgroups are called, so that what happens in a cgroup is told
-//! of a pod that people know.
+//! The pods of this node by the ids in their cgroups' names, so that events in a cgroup can be
+//! reported for a pod.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Container, Containers, PodId, fits};
+use super::{Container, Containers, PodId, is_valid};
 
-/// Pods that are kept: far more than a kubelet runs. Beyond them a new one takes the place of one that
-/// is gone, then of one that was not in the newest listings; where there is none of either, it is told
-/// of as a pod that nobody knows.
+/// Maximum number of pods: far more than a kubelet runs. Beyond it, a new pod replaces a removed
+/// one, or else one that the latest listings did not contain. If there is neither, the new pod
+/// stays unknown.
 pub const MAX_PODS: usize = 4096;
-/// Pods that are gone and still known: those that went last. A uid is never given twice, so this
-/// bounds memory and nothing else.
+/// Maximum number of removed pods, the latest ones. A uid is never reused, so this only limits
+/// memory.
 pub const MAX_REMOVED_PODS: usize = 512;
 /// Longest namespace: a DNS label.
 const LONGEST_NAMESPACE: usize = 63;
 /// Longest name of a pod: a DNS subdomain.
 const LONGEST_NAME: usize = 253;
-/// Longest uid, and longest hash of a static pod's manifest: a UUID has 36 characters.
+/// Longest uid, and longest hash of a static pod's manifest. A UUID has 36 characters.
 const LONGEST_UID: usize = 64;
 
-/// What is kept of a pod. None of it ever changes.
+/// The stored part of a pod, which never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// `metadata.namespace`.
@@ -29,23 +29,23 @@ pub struct Pod {
     pub name: Box<str>,
     /// `metadata.uid`.
     pub uid: Box<str>,
-    /// Of a mirror pod: what the cgroup of its static pod is called by.
+    /// Only for a mirror pod: the id in the name of its static pod's cgroup.
     pub config_hash: Option<Box<str>>,
 }
 
 impl Pod {
-    /// `None` where a part is missing, or is nothing that an API server lets through.
+    /// `None` if a part is missing or invalid at any API server.
     #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str, config_hash: Option<&str>) -> Option<Self> {
-        let fit = fits(namespace, LONGEST_NAMESPACE)
-            && fits(name, LONGEST_NAME)
-            && fits(uid, LONGEST_UID);
+        let fit = is_valid(namespace, LONGEST_NAMESPACE)
+            && is_valid(name, LONGEST_NAME)
+            && is_valid(uid, LONGEST_UID);
         fit.then(|| Self {
             namespace: namespace.into(),
             name: name.into(),
             uid: uid.into(),
             config_hash: config_hash
-                .filter(|hash| fits(hash, LONGEST_UID))
+                .filter(|hash| is_valid(hash, LONGEST_UID))
                 .map(Into::into),
         })
     }
@@ -54,115 +54,120 @@ impl Pod {
 #[derive(Debug, Clone)]
 struct Entry {
     pod: Pod,
-    /// As they were when somebody last asked.
+    /// As of the last request.
     containers: Option<Box<Containers>>,
-    /// The listing in which it was last seen.
+    /// The last listing that contained it.
     listing: u32,
-    /// Its turn among those that went; `None` while it is there.
-    gone: Option<u64>,
+    /// Its position among the removed pods; `None` while it exists.
+    removed: Option<u64>,
 }
 
-/// All pods that were told of.
+/// All known pods.
 #[derive(Debug, Clone, Default)]
 pub struct PodIndex {
     pods: BTreeMap<Box<str>, Entry>,
     listing: u32,
-    went: u64,
+    removals: u64,
 }
 
 impl PodIndex {
-    /// From here on all pods are told of anew.
+    /// A new listing of all pods begins.
     pub fn relist(&mut self) {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A pod is there. Gives the one that is not known any more in its stead, unless it was known to
-    /// be gone.
+    /// A pod exists. Returns the pod that it replaces, unless that one was removed before.
     pub fn put(&mut self, pod: Pod) -> Option<Pod> {
         let listing = self.listing;
         if let Some(known) = self.pods.get_mut(&pod.uid) {
             known.pod = pod;
             known.listing = listing;
-            known.gone = None;
+            known.removed = None;
             return None;
         }
-        let forgotten = (MAX_PODS <= self.pods.len())
+        let dropped = (MAX_PODS <= self.pods.len())
             .then(|| self.make_room())
             .flatten();
         if self.pods.len() < MAX_PODS {
             let entry = Entry {
                 containers: None,
                 listing,
-                gone: None,
+                removed: None,
                 pod,
             };
             self.pods.insert(entry.pod.uid.clone(), entry);
         }
-        forgotten
+        dropped
     }
 
-    /// Forgets one pod, if any may be: the first that went, else one that was not listed for longest.
+    /// Drops one pod: the one that was removed first, or else the one that was not listed for the
+    /// longest time.
     fn make_room(&mut self) -> Option<Pod> {
         let unlisted = |known: &Entry| self.listing.wrapping_sub(known.listing);
         let spare = self
             .pods
             .values()
-            .filter(|known| known.gone.is_some() || unlisted(known) > 0);
-        let first =
-            spare.min_by_key(|known| (known.gone.is_none(), known.gone, Reverse(unlisted(known))));
+            .filter(|known| known.removed.is_some() || unlisted(known) > 0);
+        let first = spare.min_by_key(|known| {
+            (
+                known.removed.is_none(),
+                known.removed,
+                Reverse(unlisted(known)),
+            )
+        });
         let uid = first?.pod.uid.clone();
-        let forgotten = self.pods.remove(&uid)?;
-        forgotten.gone.is_none().then_some(forgotten.pod)
+        let dropped = self.pods.remove(&uid)?;
+        dropped.removed.is_none().then_some(dropped.pod)
     }
 
-    /// A pod is gone. It stays known for a while: what its cgroups tell comes late.
+    /// A pod was removed. It stays known for a while, because events of its cgroups arrive late.
     pub fn remove(&mut self, uid: &str) -> Option<&Pod> {
-        self.went += 1;
-        let turn = self.went;
+        self.removals += 1;
+        let turn = self.removals;
         let known = self
             .pods
             .get_mut(uid)
-            .filter(|known| known.gone.is_none())?;
-        known.gone = Some(turn);
-        self.forget();
+            .filter(|known| known.removed.is_none())?;
+        known.removed = Some(turn);
+        self.drop_oldest();
         self.pods.get(uid).map(|known| &known.pod)
     }
 
-    /// All pods were told of since [`Self::relist`]: the others are gone. Gives those.
+    /// The listing since [`Self::relist`] is complete: returns the other pods, which are removed.
     pub fn listed(&mut self) -> Vec<Pod> {
-        let missed = |known: &&Entry| known.gone.is_none() && known.listing != self.listing;
-        let missed = self.pods.values().filter(missed);
-        let missed: Vec<Pod> = missed.map(|known| known.pod.clone()).collect();
-        for pod in &missed {
+        let missing = |known: &&Entry| known.removed.is_none() && known.listing != self.listing;
+        let missing = self.pods.values().filter(missing);
+        let missing: Vec<Pod> = missing.map(|known| known.pod.clone()).collect();
+        for pod in &missing {
             self.remove(&pod.uid);
         }
-        missed
+        missing
     }
 
-    fn forget(&mut self) {
-        let gone = self.pods.values().filter_map(|known| known.gone);
-        if gone.clone().count() > MAX_REMOVED_PODS {
-            let oldest = gone.min();
+    fn drop_oldest(&mut self) {
+        let removed = self.pods.values().filter_map(|known| known.removed);
+        if removed.clone().count() > MAX_REMOVED_PODS {
+            let oldest = removed.min();
             self.pods
-                .retain(|_, known| known.gone.is_none() || known.gone != oldest);
+                .retain(|_, known| known.removed.is_none() || known.removed != oldest);
         }
     }
 
-    /// The pod whose cgroup is called so.
+    /// The pod with this id.
     ///
-    /// Who makes a pod writes its annotations: where two that are there claim one static pod, neither
-    /// is told what happens in it.
+    /// The creator of a pod chooses its annotations: if two existing pods claim one static pod,
+    /// neither is found.
     #[must_use]
     pub fn find(&self, id: &PodId) -> Option<&Pod> {
         match id {
             PodId::Uid(uid) => self.pods.get(uid.as_str()).map(|known| &known.pod),
             PodId::ConfigHash(hash) => {
-                let mut there = self.claiming(hash).filter(|known| known.gone.is_none());
-                match (there.next(), there.next()) {
+                let mut existing = self.claiming(hash).filter(|known| known.removed.is_none());
+                match (existing.next(), existing.next()) {
                     (Some(one), None) => Some(&one.pod),
                     (Some(_), Some(_)) => None,
                     (None, _) => {
-                        let last = self.claiming(hash).max_by_key(|known| known.gone);
+                        let last = self.claiming(hash).max_by_key(|known| known.removed);
                         last.map(|known| &known.pod)
                     }
                 }
@@ -175,20 +180,22 @@ impl PodIndex {
         self.pods.values().filter(is)
     }
 
-    /// Whether the pod of this uid is there.
+    /// Whether the pod with this uid exists.
     #[must_use]
-    pub fn is_there(&self, uid: &str) -> bool {
-        self.pods.get(uid).is_some_and(|known| known.gone.is_none())
+    pub fn exists(&self, uid: &str) -> bool {
+        self.pods
+            .get(uid)
+            .is_some_and(|known| known.removed.is_none())
     }
 
-    /// The container of the pod `uid` whose cgroup is called `id`, where that was asked for before.
+    /// The container of pod `uid` with this id in its cgroup's name, if it was requested before.
     #[must_use]
     pub fn container(&self, uid: &str, id: &str) -> Option<&Container> {
         self.pods.get(uid)?.containers.as_ref()?.find(id)
     }
 
-    /// The containers of a pod, as they are now.
-    pub fn know(&mut self, uid: &str, containers: Containers) {
+    /// Stores the current containers of a pod.
+    pub fn set_containers(&mut self, uid: &str, containers: Containers) {
         if let Some(known) = self.pods.get_mut(uid) {
             known.containers = Some(Box::new(containers));
         }
@@ -215,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_gone_stays_known_until_many_more_have_gone() {
+    fn a_removed_pod_stays_known_until_many_more_are_removed() {
         let mut index = PodIndex::default();
         index.put(pod(0));
         assert_eq!(index.remove(&pod(0).uid), Some(&pod(0)));
         assert_eq!(index.remove(&pod(0).uid), None, "once");
-        assert!(!index.is_there(&pod(0).uid));
+        assert!(!index.exists(&pod(0).uid));
         for n in 1..=MAX_REMOVED_PODS {
             assert_eq!(names(&index, &[0]), [true], "after {n}");
             index.put(pod(n));
@@ -233,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_drops_what_it_does_not_name() {
+    fn a_listing_removes_pods_that_it_does_not_contain() {
         let mut index = PodIndex::default();
         index.relist();
         (0..3).for_each(|n| drop(index.put(pod(n))));
@@ -242,11 +249,11 @@ mod tests {
         index.put(pod(1));
         index.put(pod(3));
         assert_eq!(index.listed(), [pod(0), pod(2)]);
-        let there: Vec<_> = (0..4).map(|n| index.is_there(&pod(n).uid)).collect();
-        assert_eq!(there, [false, true, false, true]);
-        assert_eq!(names(&index, &[0, 2]), [true, true], "known all the same");
+        let existing: Vec<_> = (0..4).map(|n| index.exists(&pod(n).uid)).collect();
+        assert_eq!(existing, [false, true, false, true]);
+        assert_eq!(names(&index, &[0, 2]), [true, true], "still known");
         index.put(pod(0));
-        assert!(index.is_there(&pod(0).uid), "one that came back");
+        assert!(index.exists(&pod(0).uid), "created again");
     }
 
     #[test]
@@ -260,27 +267,27 @@ mod tests {
         index.put(mirror("liar", "u2", "aa"));
         assert_eq!(found(&index), None, "claimed by two");
         index.remove("u1");
-        assert_eq!(found(&index).as_deref(), Some("u2"), "one has gone");
+        assert_eq!(found(&index).as_deref(), Some("u2"), "one was removed");
         index.remove("u2");
-        assert_eq!(found(&index).as_deref(), Some("u2"), "the last that went");
+        assert_eq!(found(&index).as_deref(), Some("u2"), "the last one removed");
     }
 
     #[test]
-    fn containers_are_of_a_pod_and_go_with_it() {
+    fn containers_belong_to_a_known_pod() {
         let mut index = PodIndex::default();
         let web = Container::new(super::super::List::Containers, "web").unwrap();
         let mut containers = Containers::default();
         containers.add("c1", web.clone());
-        index.know("nobody", containers.clone());
+        index.set_containers("nobody", containers.clone());
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), None);
-        index.know(&pod(1).uid, containers);
+        index.set_containers(&pod(1).uid, containers);
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), Some(&web));
     }
 
     #[test]
-    fn what_no_api_server_lets_through_is_no_pod() {
+    fn an_invalid_pod_is_not_accepted() {
         let long = "a".repeat(254);
         for (namespace, name, uid) in [
             ("", "a", "u"),
@@ -303,7 +310,7 @@ mod tests {
         (0..500).for_each(|n| drop(index.put(pod(n))));
         let text = |known: &Entry| {
             let pod = &known.pod;
-            // The uid stands in the key too; an allocation has 16 bytes of its own at most.
+            // The uid is also in the key; an allocation has at most 16 bytes of overhead.
             2 * (pod.uid.len() + 16) + pod.name.len() + pod.namespace.len() + 32
         };
         let texts: usize = index.pods.values().map(text).sum();
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_what_is_gone_goes_and_then_what_was_not_listed_for_longest() {
+    fn a_full_index_drops_removed_pods_first_and_then_those_not_listed_for_longest() {
         let mut index = PodIndex::default();
         let new = MAX_PODS;
         for n in 0..new {
@@ -330,7 +337,7 @@ mod tests {
         index.relist();
         index.put(pod(0));
         index.remove(&pod(5).uid);
-        assert_eq!(index.put(pod(new)), None, "known to be gone already");
+        assert_eq!(index.put(pod(new)), None, "removed before");
         assert_eq!(
             index.put(pod(new + 1)),
             Some(pod(1)),
@@ -348,7 +355,7 @@ mod tests {
         assert_eq!(
             names(&index, &[2, 3]),
             [false, true],
-            "all that are kept are there"
+            "all known pods exist"
         );
     }
 }

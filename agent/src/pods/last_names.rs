@@ -1,25 +1,25 @@
-//! The place of a cgroup that is gone, from the names that the kernel still had of it.
+//! The kind of a removed cgroup, according to the names that the kernel still had.
 
 use super::names::{self, Names};
 use super::{CgroupKind, PodId, classify};
 
-/// A name of this many bytes may have been longer: the kernel's copy ends here.
+/// A name of this many bytes may have been longer: the kernel truncates its copy.
 const CUT_AT: usize = 95;
 
-/// How much is to be believed of a place that was read from names alone.
+/// How reliable a kind is that was derived from names only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByNames {
     /// The names reach the top of the hierarchy, so they are the whole path.
     Certain(CgroupKind),
-    /// So it was, unless the process sat three or more levels below its own container's cgroup. Who
-    /// may make cgroups there chooses all three names, and can choose those of another pod: good for
-    /// a person to read, never for naming a pod to the API server.
+    /// The kind, unless the process was three or more levels below its container's cgroup. A tenant
+    /// that can create cgroups there chooses all three names, and can choose those of another pod:
+    /// usable for a message to people, never for an Event on a pod.
     Claimed(CgroupKind),
-    /// The names are no pod's, or one of them was too long to be known.
+    /// The names are not those of a pod, or one of them was truncated.
     Nothing,
 }
 
-/// What the names of a cgroup, its parent and its grandparent say; empty ones lie above the top.
+/// What the names of a cgroup, its parent and its grandparent mean; empty names are above the root.
 #[must_use]
 pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     let text: Option<Vec<&str>> = last
@@ -51,7 +51,7 @@ pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     claimed.map_or(ByNames::Nothing, ByNames::Claimed)
 }
 
-/// The pod of `name`, where the name above it is that of the pods cgroup or of a class.
+/// The pod `name`, if the name above it is that of the pods cgroup or of a class.
 fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
     let known = Names::of(pods);
     let class = known.class(above);
@@ -61,7 +61,7 @@ fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
         .flatten()
 }
 
-/// The pod of `name`, whose class is not there to see.
+/// The pod `name`, whose class is unknown.
 fn pod_anywhere(name: &str, pods: &str) -> Option<PodId> {
     let known = Names::of(pods);
     let classes = names::CLASSES.into_iter().map(Some);

@@ -1,22 +1,22 @@
-//! The forms that kubelets and container runtimes give to names of cgroups.
+//! The forms of cgroup names that kubelets and container runtimes use.
 //!
 //! Kubelet: `pkg/kubelet/cm/cgroup_manager_linux.go` (`ToSystemd`, `ToCgroupfs`) and
 //! `pod_container_manager_linux.go` (`GetPodContainerName`), v1.33.
 
 use super::PodId;
 
-/// The `QoS` classes that have a cgroup of their own. Guaranteed pods stand beside these.
+/// The `QoS` classes with a separate cgroup. Guaranteed pods are next to these.
 pub(super) const CLASSES: [&str; 2] = ["burstable", "besteffort"];
-/// What runtimes put before a container id; with systemd's driver `.scope` follows it. `crio-conmon-`
-/// is not among them: that is the monitor of a container.
+/// Prefixes of a container id; with systemd's driver, the suffix is `.scope`. `crio-conmon-` is not
+/// included: it is the monitor of a container.
 const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];
-/// Longest UID that the API server gives: a UUID.
+/// Longest UID that the API server assigns: a UUID.
 const UID_LENGTH: usize = 36;
 const HASH_LENGTH: usize = 32;
 const CONTAINER_ID_LENGTH: usize = 64;
 
-/// The form of one node's names: systemd's repeats the names of all slices above, cgroupfs's does
-/// not.
+/// The form of names on a node: systemd's names repeat the names of all slices above, cgroupfs
+/// names do not.
 pub(super) enum Names<'a> {
     Cgroupfs,
     /// `prefix` is the name of the pods cgroup without `.slice`.
@@ -26,7 +26,7 @@ pub(super) enum Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// As the pods cgroup's own name has it.
+    /// Derived from the name of the pods cgroup.
     pub(super) fn of(pods: &'a str) -> Self {
         let name = pods.rsplit('/').next().unwrap_or_default();
         name.strip_suffix(".slice")
@@ -43,7 +43,7 @@ impl<'a> Names<'a> {
     }
 
     /// The pod whose cgroup has this name: `pod<uid>`, or `<prefix>[-<class>]-pod<uid>.slice` with
-    /// `_` for `-`. `class` is that of the cgroup it stands in.
+    /// `_` instead of `-`. `class` is that of the cgroup above.
     pub(super) fn pod(&self, name: &str, class: Option<&str>) -> Option<PodId> {
         match self {
             Self::Cgroupfs => pod_id(name.strip_prefix("pod")?.to_owned()),
@@ -54,7 +54,7 @@ impl<'a> Names<'a> {
                 }
                 let id = rest.strip_prefix("pod")?;
                 if id.contains('-') {
-                    return None; // A slice of a slice, which stands one level deeper.
+                    return None; // A slice of a slice, which is one level deeper.
                 }
                 pod_id(id.replace('_', "-"))
             }
@@ -62,7 +62,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What follows `prefix` and a `-`.
+/// The part after `prefix` and a `-`.
 fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)?.strip_prefix('-')
 }

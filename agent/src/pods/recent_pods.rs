@@ -1,16 +1,16 @@
-//! Paths of cgroups that were seen, so that one that is gone is still told by its path.
+//! Paths of known cgroups, so that events of a removed cgroup can be reported with its path.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::units::CgroupId;
 
-/// Cgroups remembered: eight a pod on a node of 500 pods.
-pub const MOST_PATHS: usize = 4096;
-/// A longer path is not remembered. A container's own has about 200 bytes; longer ones are made by
-/// tenants. With [`MOST_PATHS`] it bounds the memory at 2 MiB.
+/// Maximum number of cgroups: eight per pod on a node with 500 pods.
+pub const MAX_PATHS: usize = 4096;
+/// Longer paths are not stored. A container's path has about 200 bytes; longer ones are created by
+/// tenants. With [`MAX_PATHS`] this limits the memory to 2 MiB.
 pub const LONGEST_PATH: usize = 512;
 
-/// Path by id of the cgroups that were used last. An id is never given twice while the node is up.
+/// Path by id of the cgroups that were used last. An id is never reused while the node is up.
 #[derive(Debug, Clone, Default)]
 pub struct RecentPods {
     paths: HashMap<CgroupId, (u64, String)>,
@@ -19,7 +19,7 @@ pub struct RecentPods {
 }
 
 impl RecentPods {
-    /// Remembers a path, in place of the one that was not used for longest.
+    /// Stores a path, and drops the one that was not used for the longest time.
     pub fn remember(&mut self, id: CgroupId, path: &str) {
         if path.len() > LONGEST_PATH {
             return;
@@ -35,7 +35,7 @@ impl RecentPods {
             }
             None => path.to_owned(),
         };
-        if self.paths.len() >= MOST_PATHS
+        if self.paths.len() >= MAX_PATHS
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
             self.paths.remove(&oldest);
@@ -45,7 +45,7 @@ impl RecentPods {
         self.paths.insert(id, (self.turn, path));
     }
 
-    /// The path, if it is remembered. Using it keeps it.
+    /// The path, if it is stored. Using it counts as use.
     pub fn path(&mut self, id: CgroupId) -> Option<&str> {
         let (turn, _) = self.paths.get(&id)?;
         self.by_age.remove(turn);
@@ -62,34 +62,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_unused_is_forgotten_first_and_nothing_grows() {
+    fn the_least_recently_used_path_is_dropped_first_and_nothing_grows() {
         let mut recent_pods = RecentPods::default();
         let id = |n: usize| CgroupId(n as u64);
-        for n in 0..MOST_PATHS {
+        for n in 0..MAX_PATHS {
             recent_pods.remember(id(n), &format!("/a/{n}"));
         }
         assert_eq!(recent_pods.path(id(0)), Some("/a/0"));
         recent_pods.remember(id(1), "/a/1");
-        recent_pods.remember(id(MOST_PATHS), "/new");
+        recent_pods.remember(id(MAX_PATHS), "/new");
         let rows = [
-            (0, Some("/a/0"), "asked for"),
-            (1, Some("/a/1"), "seen again"),
-            (2, None, "the one not used for longest"),
+            (0, Some("/a/0"), "used"),
+            (1, Some("/a/1"), "stored again"),
+            (2, None, "the least recently used"),
             (3, Some("/a/3"), "the next"),
-            (MOST_PATHS, Some("/new"), "the new one"),
+            (MAX_PATHS, Some("/new"), "the new one"),
         ];
         for (n, expected, why) in rows {
             assert_eq!(recent_pods.path(id(n)), expected, "{why}");
         }
-        for n in 0..10 * MOST_PATHS {
-            recent_pods.remember(id(n % (2 * MOST_PATHS)), "/x");
+        for n in 0..10 * MAX_PATHS {
+            recent_pods.remember(id(n % (2 * MAX_PATHS)), "/x");
             assert_eq!(recent_pods.paths.len(), recent_pods.by_age.len());
-            assert!(recent_pods.paths.len() <= MOST_PATHS);
+            assert!(recent_pods.paths.len() <= MAX_PATHS);
         }
     }
 
     #[test]
-    fn a_path_that_only_a_tenant_would_make_is_not_kept() {
+    fn a_path_that_is_too_long_is_not_stored() {
         let mut recent_pods = RecentPods::default();
         recent_pods.remember(CgroupId(1), &"x".repeat(LONGEST_PATH));
         recent_pods.remember(CgroupId(2), &"x".repeat(LONGEST_PATH + 1));

@@ -21,12 +21,12 @@ fn container(id: Option<&str>) -> CgroupKind {
     }
 }
 
-/// Names as each project makes them: kubelet v1.33 `pkg/kubelet/cm`, containerd 2.0
+/// Names in the forms of each project: kubelet v1.33 `pkg/kubelet/cm`, containerd 2.0
 /// `internal/cri/server/helpers.go` (`getCgroupsPath`), CRI-O 1.33 `internal/config/cgmgr`,
 /// cri-dockerd with Docker 28 `daemon/oci_linux.go`, crun 1.21 `src/libcrun/cgroup-systemd.c`.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table")]
-fn every_form_of_name_is_understood() {
+fn every_form_of_name_is_recognized() {
     let id = || container(Some(ID));
     let (fs, sd) = ("/kubepods", "/kubepods.slice");
     let bu = format!("kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice");
@@ -148,7 +148,7 @@ fn every_form_of_name_is_understood() {
             fs,
             format!("/pod{UID}/init"),
             container(None),
-            "a name of its own",
+            "another name",
         ),
         (
             fs,
@@ -164,7 +164,7 @@ fn every_form_of_name_is_understood() {
 }
 
 #[test]
-fn a_tenant_cannot_pass_for_another_pod() {
+fn a_tenant_cannot_imitate_another_pod() {
     let (fs, sd) = ("/kubepods", "/kubepods.slice");
     let other = OTHER.replace('-', "_");
     let rows = [
@@ -190,7 +190,7 @@ fn a_tenant_cannot_pass_for_another_pod() {
             fs,
             format!("/kubepods2/pod{OTHER}"),
             CgroupKind::Other,
-            "begins alike",
+            "a common prefix",
         ),
         (
             fs,
@@ -204,7 +204,7 @@ fn a_tenant_cannot_pass_for_another_pod() {
                 "/system.slice/containerd.service/kubepods-pod{other}.slice:cri-containerd:{ID}"
             ),
             CgroupKind::Other,
-            "containerd and kubelet with unlike drivers: not in the pods cgroup",
+            "containerd and kubelet with different drivers: not in the pods cgroup",
         ),
         (
             fs,
@@ -241,7 +241,7 @@ fn a_tenant_cannot_pass_for_another_pod() {
             sd,
             format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"),
             CgroupKind::Other,
-            "a class that is not its own",
+            "the class of another pod",
         ),
         (
             sd,

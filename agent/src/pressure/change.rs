@@ -62,6 +62,25 @@ pub enum PressureReason {
 }
 
 impl PressureReason {
+    /// For log fields.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Threshold { .. } => "ThresholdMet",
+            Self::Unresolved { .. } => "MinimumReclaim",
+            Self::SlowDisk => "SlowDisk",
+            Self::StalledDisk => "StalledDisk",
+            Self::DiskErrors => "DiskErrors",
+            Self::OomKill(Grounds::ConfirmedGlobal) => "GlobalOOMKill",
+            Self::OomKill(Grounds::PodsLimit) => "PodsOOMKill",
+            Self::Stored => "StoredCondition",
+            Self::Restored => "StateFile",
+            Self::Below => "NotExceeded",
+            Self::Unwatched => "DiskNotMonitored",
+            Self::SourceLost => "SourceUnavailable",
+        }
+    }
+
     /// `None` if there is no pressure.
     pub(super) const fn cause(self) -> Option<Cause> {
         match self {

@@ -1,4 +1,4 @@
-//! When to look again: when a threshold could have been reached, not by a clock.
+//! When to take the next samples: at the earliest moment at which a threshold could be reached.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use crate::pressure::evaluate::Evaluator;
 use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
-/// No sooner than this, so that a value close to its threshold costs four samples a second.
+/// Minimum interval: a value close to its threshold costs four samples a second.
 pub const SHORTEST: Duration = Duration::from_millis(250);
 
-/// No later than this: a kubelet's monitoring interval.
+/// Maximum interval: the kubelet's monitoring interval.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
-/// While a condition is true. Its end is minutes away anyway.
+/// Interval while a condition is True. Its end is minutes away.
 pub const WHILE_TRUE: Duration = Duration::from_secs(5);
 
-/// Falls are measured over at least this time: two reads a few microseconds apart would make any
-/// small step look like a landslide.
+/// Falls are measured over at least this time: otherwise two reads a few microseconds apart make a
+/// small step look like a steep fall.
 const SHORTEST_FALL: Duration = Duration::from_millis(100);
 
-/// How far above the quickest fall ever seen the next one may be.
+/// By which factor the next fall may exceed the fastest one so far.
 const MARGIN: u64 = 2;
 
-/// Units a second by which a signal may fall before any fall has been seen.
+/// Units per second by which a signal may fall before any fall was observed.
 const fn floor(signal: Signal) -> u64 {
     match signal {
-        // One thread touching fresh pages on current hardware.
+        // One thread that touches new pages on current hardware.
         Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => 2 << 30,
-        // A solid-state disk written to in sequence.
+        // A solid-state disk written sequentially.
         Signal::NodefsAvailable | Signal::ImagefsAvailable => 500 << 20,
         // Unpacking an archive of small files; and creating threads, at 16.5 µs each on one CPU.
         Signal::NodefsInodesFree
@@ -40,19 +40,19 @@ const fn floor(signal: Signal) -> u64 {
     }
 }
 
-/// What is remembered of one signal.
+/// The history of one signal.
 #[derive(Debug, Clone, Copy)]
 struct Trend {
-    /// Where the fall that is being measured began.
+    /// Start of the current measurement.
     base: Reading,
     base_at: BootNanos,
-    /// The newest reading; `None` when there was nothing to read.
+    /// The newest reading; `None` if the last sample had none.
     last: Option<Reading>,
-    /// Units a second: the quickest fall ever seen.
-    quickest: u64,
+    /// The fastest fall so far, in units per second.
+    fastest_fall: u64,
 }
 
-/// Computes the next moment to take samples, one for all signals that are looked at together.
+/// Computes when to take the next samples, for all signals that are sampled together.
 #[derive(Debug, Clone)]
 pub struct Deadlines {
     signals: &'static [Signal],
@@ -62,8 +62,8 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// For `signals`, due at once. The kernel itself announces crossings of those in `announced`:
-    /// they need the safety poll only.
+    /// For `signals`, due at once. The kernel reports crossings of those in `announced`, which need
+    /// samples at the maximum interval only.
     #[must_use]
     pub const fn new(signals: &'static [Signal], announced: Vec<Signal>) -> Self {
         Self {
@@ -80,17 +80,17 @@ impl Deadlines {
         self.due
     }
 
-    /// The kernel gave reason to look at once: an OOM kill, a stall.
+    /// An event is a reason to sample at once: an OOM kill, a stall.
     pub fn hint(&mut self, now: BootNanos) {
         self.due = self.due.min(now);
     }
 
-    /// Learns from the samples of this pass, taken at `now`, and says when the next ones are due.
+    /// Learns from the samples taken at `now`, and computes when the next ones are due.
     ///
-    /// `evaluator` is asked after it has seen them.
-    pub fn next(&mut self, looks: &[Sample], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
-        for look in looks {
-            self.learn(look, now);
+    /// `evaluator` must have evaluated them already.
+    pub fn next(&mut self, samples: &[Sample], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
+        for sample in samples {
+            self.learn(sample, now);
         }
         let wait = self
             .signals
@@ -102,8 +102,8 @@ impl Deadlines {
         self.due
     }
 
-    fn learn(&mut self, look: &Sample, now: BootNanos) {
-        let reading = match look {
+    fn learn(&mut self, sample: &Sample, now: BootNanos) {
+        let reading = match sample {
             Sample::Read(reading) => *reading,
             Sample::Absent(signal) | Sample::Missing(signal) => {
                 if let Some(trend) = self.trends.get_mut(signal) {
@@ -116,26 +116,26 @@ impl Deadlines {
             base: reading,
             base_at: now,
             last: None,
-            quickest: 0,
+            fastest_fall: 0,
         });
         trend.last = Some(reading);
         let passed = now.since(trend.base_at);
-        // Another capacity is another file system, or another limit: nothing has fallen.
+        // Another capacity means another file system or limit: nothing fell.
         let comparable = trend.base.capacity == reading.capacity;
         if comparable && passed < SHORTEST_FALL {
             return;
         }
         if comparable {
             let fall = i128::from(trend.base.available) - i128::from(reading.available);
-            trend.quickest = trend.quickest.max(per_second(fall, passed));
+            trend.fastest_fall = trend.fastest_fall.max(per_second(fall, passed));
         }
         trend.base = reading;
         trend.base_at = now;
     }
 
-    /// How long one signal can be left alone.
+    /// How long a signal needs no sample.
     fn wait(&self, signal: Signal, evaluator: &Evaluator, now: BootNanos) -> Duration {
-        // One that cannot be read is lost by a look at that moment, and not by the clock.
+        // A failing signal is lost by a sample at that moment, not by the passage of time.
         if let Some(lost_at) = evaluator.lost_at(signal) {
             return lost_at.since(now).clamp(SHORTEST, LONGEST);
         }
@@ -160,13 +160,13 @@ impl Deadlines {
         let Some(nearest) = nearest else {
             return LONGEST;
         };
-        let rate = floor(signal).max(trend.quickest.saturating_mul(MARGIN));
+        let rate = floor(signal).max(trend.fastest_fall.saturating_mul(MARGIN));
         let distance = i128::from(last.available) - i128::from(nearest);
         time_to_fall(distance, rate).clamp(SHORTEST, LONGEST)
     }
 }
 
-/// Units a second; zero for a rise.
+/// Units per second; zero for a rise.
 fn per_second(fall: i128, passed: Duration) -> u64 {
     let nanos = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
     let rate = fall
@@ -176,7 +176,7 @@ fn per_second(fall: i128, passed: Duration) -> u64 {
     u64::try_from(rate.max(0)).unwrap_or(u64::MAX)
 }
 
-/// How long a fall by `distance` takes at `rate` units a second; zero where it is there already.
+/// How long a fall by `distance` takes at `rate` units per second; zero if it is already reached.
 fn time_to_fall(distance: i128, rate: u64) -> Duration {
     let nanos = distance
         .max(0)
@@ -195,10 +195,10 @@ mod tests {
     const GI: i64 = 1 << 30;
 
     fn memory(available: i64) -> Sample {
-        seen(Signal::MemoryAvailable, available, 64 << 30)
+        read(Signal::MemoryAvailable, available, 64 << 30)
     }
 
-    fn seen(signal: Signal, available: i64, capacity: u64) -> Sample {
+    fn read(signal: Signal, available: i64, capacity: u64) -> Sample {
         Sample::Read(Reading {
             signal,
             available,
@@ -225,31 +225,31 @@ mod tests {
         BootNanos(n * 1_000_000)
     }
 
-    /// The wait after one pass at `now`, in milliseconds.
+    /// The wait after one evaluation at `now`, in milliseconds.
     fn wait(
         deadlines: &mut Deadlines,
         evaluator: &mut Evaluator,
-        looks: &[Sample],
+        samples: &[Sample],
         now: u64,
     ) -> u128 {
-        evaluator.evaluate(looks, millis(now));
-        let due = deadlines.next(looks, evaluator, millis(now));
+        evaluator.evaluate(samples, millis(now));
+        let due = deadlines.next(samples, evaluator, millis(now));
         assert_eq!(due, deadlines.due());
         due.since(millis(now)).as_millis()
     }
 
     #[test]
     fn the_nearest_threshold_at_the_highest_rate_sets_the_deadline() {
-        let nodefs = |n| seen(Signal::NodefsAvailable, n, 100 << 30);
-        let inodes = |n| seen(Signal::NodefsInodesFree, n, 1_000_000);
-        let pids = |n| seen(Signal::PidAvailable, n, 1_000_000);
+        let nodefs = |n| read(Signal::NodefsAvailable, n, 100 << 30);
+        let inodes = |n| read(Signal::NodefsInodesFree, n, 1_000_000);
+        let pids = |n| read(Signal::PidAvailable, n, 1_000_000);
         let missing = Sample::Missing(Signal::MemoryAvailable);
         let rows: [(&str, Vec<Sample>, u128); 13] = [
-            ("nothing seen", vec![], 10_000),
-            ("nothing to see", vec![missing], 10_000),
+            ("no samples", vec![], 10_000),
+            ("no reading", vec![missing], 10_000),
             (
                 "no threshold",
-                vec![seen(Signal::ImagefsAvailable, 5, 10)],
+                vec![read(Signal::ImagefsAvailable, 5, 10)],
                 10_000,
             ),
             ("far away", vec![memory(60 * GI)], 10_000),
@@ -271,59 +271,59 @@ mod tests {
                 1_000,
             ),
         ];
-        for (name, looks, expected) in rows {
+        for (name, samples, expected) in rows {
             let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
-            let actual = wait(&mut deadlines, &mut evaluator(), &looks, 1_000);
+            let actual = wait(&mut deadlines, &mut evaluator(), &samples, 1_000);
             assert_eq!(actual, expected, "{name}");
         }
     }
 
     #[test]
-    fn a_signal_that_the_kernel_announces_needs_the_safety_poll_only() {
-        let looks = [seen(Signal::PidAvailable, 1001, 1_000_000)];
+    fn a_signal_that_the_kernel_announces_is_sampled_at_the_maximum_interval() {
+        let samples = [read(Signal::PidAvailable, 1001, 1_000_000)];
         let mut announced = Deadlines::new(&Signal::ALL, vec![Signal::PidAvailable]);
-        assert_eq!(wait(&mut announced, &mut evaluator(), &looks, 0), 10_000);
+        assert_eq!(wait(&mut announced, &mut evaluator(), &samples, 0), 10_000);
         let mut polled = Deadlines::new(&Signal::ALL, vec![]);
-        assert_eq!(wait(&mut polled, &mut evaluator(), &looks, 0), 250);
+        assert_eq!(wait(&mut polled, &mut evaluator(), &samples, 0), 250);
     }
 
     #[test]
-    fn twice_the_quickest_fall_ever_seen_is_expected() {
+    fn twice_the_fastest_fall_so_far_is_expected() {
         let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
         let mut at = |now, available| {
-            let looks = [memory(available)];
-            wait(&mut deadlines, &mut evaluator, &looks, now)
+            let samples = [memory(available)];
+            wait(&mut deadlines, &mut evaluator, &samples, now)
         };
         assert_eq!(at(0, 42 * GI), 10_000, "20 s at 2 GiB/s");
         assert_eq!(at(1_000, 38 * GI), 4_500, "36 GiB at twice 4 GiB/s");
-        assert_eq!(at(2_000, 42 * GI), 5_000, "a rise forgets nothing");
+        assert_eq!(at(2_000, 42 * GI), 5_000, "a rise changes nothing");
         assert_eq!(at(3_000, 41 * GI), 4_875, "nor does a slower fall");
         assert_eq!(
             at(3_099, 33 * GI),
             3_875,
-            "over less than 0.1 s it is no fall yet"
+            "within 0.1 s a fall does not count yet"
         );
         assert_eq!(at(4_000, 33 * GI), 1_937, "and then it is 8 GiB/s, no more");
     }
 
     #[test]
-    fn another_capacity_is_no_fall() {
+    fn another_capacity_is_not_a_fall() {
         let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
-        let big = [seen(Signal::NodefsAvailable, 900 * GI, 1_000 << 30)];
-        let small = [seen(Signal::NodefsAvailable, 9 * GI, 10 << 30)];
+        let big = [read(Signal::NodefsAvailable, 900 * GI, 1_000 << 30)];
+        let small = [read(Signal::NodefsAvailable, 9 * GI, 10 << 30)];
         wait(&mut deadlines, &mut evaluator, &big, 0);
         let after = wait(&mut deadlines, &mut evaluator, &small, 1_000);
         assert_eq!(after, 10_000, "8 GiB at 500 MiB/s, not at 1782 GiB/s");
     }
 
     #[test]
-    fn a_source_that_fails_is_looked_at_when_it_is_lost() {
+    fn a_failing_source_is_sampled_when_it_is_lost() {
         let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
         let missing = [Sample::Missing(Signal::MemoryAvailable)];
-        let mut at = |now, looks: &[Sample]| wait(&mut deadlines, &mut evaluator, looks, now);
+        let mut at = |now, samples: &[Sample]| wait(&mut deadlines, &mut evaluator, samples, now);
         at(0, &[memory(60 * GI)]);
         assert_eq!(at(10_000, &missing), 10_000, "lost at 30 s");
         assert_eq!(at(19_700, &missing), 10_000, "a little early");
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(
             deadlines.due(),
             BootNanos(0),
-            "the first pass is due at once"
+            "the first samples are due at once"
         );
         wait(&mut deadlines, &mut evaluator(), &[], 1_000);
         assert_eq!(deadlines.due(), millis(11_000));

@@ -1,9 +1,10 @@
-//! Which disks are not well: by what the kernel tells of the edges, where it judges disks, else by
-//! their counters; and by what is looked up while one is not well.
+//! Which disks are unhealthy: according to the kernel's transitions if the kernel evaluates the
+//! disk, otherwise according to its counters; and according to samples while a disk is unhealthy.
 //!
-//! The kernel judges when a request completes: it cannot end a state when I/O stops, nor see a hang.
-//! So while a disk is not well somebody looks every two seconds. A hang that begins on a disk that
-//! was well is seen by two looks: one when tasks are known to wait for I/O, and one a moment later.
+//! The kernel evaluates a request when it completes: it can neither end a state when I/O stops nor
+//! detect a hang. So an unhealthy disk is sampled every two seconds. A hang that begins on a
+//! healthy disk is detected by two samples: one when tasks are known to wait for I/O, and one a
+//! moment later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,53 +14,53 @@ use serde::{Deserialize, Serialize};
 use crate::clock::BootNanos;
 use crate::units::DeviceNumber;
 
-/// How often a disk is looked at while it is not well.
+/// How often an unhealthy disk is sampled.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A disk that completes nothing for so long, although requests are in flight, is stalled. Ten
+/// A disk that has requests in flight and completes none for this long is stalled. This is ten
 /// times the limit of a rotating disk, as for a single request in the kernel: a full cache that is
 /// written out takes hundreds of milliseconds.
 pub const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Fewer reads and writes than this between two looks decide nothing, as in the kernel's windows.
+/// Fewer reads and writes than this between two samples are ignored, as in the kernel's windows.
 const MIN_REQUESTS: u64 = 5;
 
-/// Good looks in a row after which a disk that is judged by its counters is quick again.
-const GOOD_LOOKS: u32 = 3;
+/// Consecutive good samples after which a disk that is evaluated by its counters is healthy again.
+const GOOD_SAMPLES: u32 = 3;
 
-/// How a disk is.
+/// The state of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
-    /// It answers in time.
+    /// It responds in time.
     Healthy,
-    /// It answers, but late.
+    /// It responds late.
     Slow,
-    /// Requests are in flight, and none completes.
+    /// It has requests in flight and completes none.
     Stalled,
-    /// It answers with errors.
+    /// It returns errors.
     Failing,
 }
 
-/// What looking at a disk shows. All but `in_flight` are counters since the disk came.
+/// One sample of a disk. All fields but `in_flight` are counters since the disk appeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskSample {
-    /// Requests of every kind that ended, also those with an error.
+    /// Completed requests of every kind, including failed ones.
     pub completed: u64,
-    /// Reads and writes among them.
+    /// Completed reads and writes.
     pub answered: u64,
-    /// For how long those waited, added up.
+    /// Total time that those waited.
     pub waited: Duration,
     /// Requests in flight now.
     pub in_flight: u64,
 }
 
-/// A disk that seems well, but for which tasks may be waiting.
+/// Whether a disk that seems healthy may hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspicion {
     None,
-    /// It is to be looked at.
-    Asked,
-    /// It had requests in flight, and is looked at once more.
+    /// A sample is requested.
+    Requested,
+    /// It had requests in flight, and is sampled once more.
     InFlight,
 }
 
@@ -69,133 +70,141 @@ struct Disk {
     limit: Duration,
     health: Health,
     last: Option<(DiskSample, BootNanos)>,
-    good_looks: u32,
+    good_samples: u32,
     suspicion: Suspicion,
-    /// The last moment at which it was not well.
-    unwell_at: Option<BootNanos>,
+    /// The last moment at which it was unhealthy.
+    unhealthy_at: Option<BootNanos>,
 }
 
-/// The watched disks.
+/// The monitored disks.
 #[derive(Debug, Clone, Default)]
 pub struct DiskBoard {
     disks: BTreeMap<DeviceNumber, Disk>,
     sample_at: Option<BootNanos>,
-    /// The last moment at which a disk that is gone was not well.
-    gone_unwell_at: Option<BootNanos>,
+    /// The last moment at which a disk that was removed since was unhealthy.
+    removed_unhealthy_at: Option<BootNanos>,
 }
 
 impl DiskBoard {
-    /// Watches a disk, quick until somebody says otherwise. Judged by its counters, it is slow when
-    /// an average request takes `limit`.
+    /// Monitors a disk, which is healthy at first. If it is evaluated by its counters, it is slow
+    /// when an average request takes `limit`.
     pub fn watch(&mut self, device: DeviceNumber, name: String, limit: Duration) {
         let disk = Disk {
             name,
             limit,
             health: Health::Healthy,
             last: None,
-            good_looks: 0,
+            good_samples: 0,
             suspicion: Suspicion::None,
-            unwell_at: None,
+            unhealthy_at: None,
         };
         self.disks.insert(device, disk);
     }
 
-    /// Watches a disk no longer, since it is gone. `true` where it was not well.
+    /// Stops monitoring a disk that was removed. `true` if it was unhealthy.
     pub fn forget(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
-        let Some(gone) = self.disks.remove(&device) else {
+        let Some(removed) = self.disks.remove(&device) else {
             return false;
         };
-        self.plan(now);
-        let unhealthy = gone.health != Health::Healthy;
-        let unwell_at = if unhealthy { Some(now) } else { gone.unwell_at };
-        self.gone_unwell_at = self.gone_unwell_at.max(unwell_at);
+        self.schedule(now);
+        let unhealthy = removed.health != Health::Healthy;
+        let unhealthy_at = if unhealthy {
+            Some(now)
+        } else {
+            removed.unhealthy_at
+        };
+        self.removed_unhealthy_at = self.removed_unhealthy_at.max(unhealthy_at);
         unhealthy
     }
 
-    /// Watches a disk no longer, though it is there: nothing measures it. `true` where it ever was not
-    /// well, which from here on says nothing.
+    /// Stops monitoring a disk that still exists but that no source measures. `true` if it was ever
+    /// unhealthy, which no longer counts.
     pub fn unwatch(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
         let unwatched = self.disks.remove(&device);
-        self.plan(now);
-        unwatched.is_some_and(|disk| disk.unwell_at.is_some())
+        self.schedule(now);
+        unwatched.is_some_and(|disk| disk.unhealthy_at.is_some())
     }
 
-    /// The last moment at which a disk was not well that is watched, or is gone.
+    /// The last moment at which a monitored or removed disk was unhealthy.
     #[must_use]
     pub fn last_unhealthy(&self, now: BootNanos) -> Option<BootNanos> {
         let unhealthy = self.unhealthy().next().map(|_| now);
-        let disks = self.disks.values().filter_map(|disk| disk.unwell_at).max();
-        unhealthy.max(disks).max(self.gone_unwell_at)
+        let disks = self
+            .disks
+            .values()
+            .filter_map(|disk| disk.unhealthy_at)
+            .max();
+        unhealthy.max(disks).max(self.removed_unhealthy_at)
     }
 
-    /// Every watched disk and its name.
+    /// The monitored disks and their names.
     pub fn watched(&self) -> impl Iterator<Item = (DeviceNumber, &str)> {
         let disks = self.disks.iter();
         disks.map(|(device, disk)| (*device, disk.name.as_str()))
     }
 
-    /// Name of a watched disk.
+    /// Name of a monitored disk.
     #[must_use]
     pub fn name(&self, device: DeviceNumber) -> Option<&str> {
         self.disks.get(&device).map(|disk| disk.name.as_str())
     }
 
-    /// How a watched disk is.
+    /// State of a monitored disk.
     #[must_use]
     pub fn health(&self, device: DeviceNumber) -> Option<Health> {
         self.disks.get(&device).map(|disk| disk.health)
     }
 
-    /// The limit of a watched disk.
+    /// Limit of a monitored disk.
     #[must_use]
     pub fn limit(&self, device: DeviceNumber) -> Option<Duration> {
         self.disks.get(&device).map(|disk| disk.limit)
     }
 
-    /// The kernel says how `device` is now. `true` where that is news.
+    /// The kernel reports the state of `device`. `true` if it changed.
     pub fn set_health(&mut self, device: DeviceNumber, health: Health, now: BootNanos) -> bool {
         let Some(disk) = self.disks.get_mut(&device) else {
             return false;
         };
-        let news = disk.health != health;
-        disk.became(health, now);
-        disk.good_looks = 0;
-        self.plan(now);
-        news
+        let changed = disk.health != health;
+        disk.set_health(health, now);
+        disk.good_samples = 0;
+        self.schedule(now);
+        changed
     }
 
-    /// Tasks wait for I/O: all disks are to be looked at, and those with requests in flight once
+    /// Tasks wait for I/O: all disks have to be sampled, and those with requests in flight once
     /// more after [`STALLED_AFTER`].
     pub fn suspect(&mut self) {
         for disk in self.disks.values_mut() {
             if disk.suspicion == Suspicion::None && disk.health == Health::Healthy {
-                disk.suspicion = Suspicion::Asked;
+                disk.suspicion = Suspicion::Requested;
             }
         }
     }
 
-    /// What a look showed, and what the kernel says of the disk; `None` where the kernel does not
-    /// judge it. Gives its new health where that changed.
+    /// Applies a sample; `kernel` is the kernel's evaluation, `None` if it does not evaluate the
+    /// disk. Returns the new state if it changed.
     pub fn apply_sample(
         &mut self,
         device: DeviceNumber,
         sample: DiskSample,
-        told: Option<Health>,
+        kernel: Option<Health>,
         now: BootNanos,
     ) -> Option<Health> {
         let disk = self.disks.get_mut(&device)?;
         let before = disk.health;
         match disk.last {
-            // Too early to say anything; what the older look saw in flight is worth more.
+            // Too early; the requests in flight in the older sample are more useful.
             Some((last, at)) if now.since(at) < STALLED_AFTER && last.in_flight > 0 => return None,
             Some((_, at)) if now.since(at) < STALLED_AFTER => {}
             last => {
-                let health = disk.judge(last.map(|(last, _)| last), &sample, told);
-                disk.became(health, now);
+                let health = disk.evaluate(last.map(|(last, _)| last), &sample, kernel);
+                disk.set_health(health, now);
             }
         }
         disk.last = Some((sample, now));
-        let suspect = disk.suspicion == Suspicion::Asked
+        let suspect = disk.suspicion == Suspicion::Requested
             && disk.health == Health::Healthy
             && sample.in_flight > 0;
         disk.suspicion = if suspect {
@@ -204,11 +213,11 @@ impl DiskBoard {
             Suspicion::None
         };
         let health = disk.health;
-        self.plan(now);
+        self.schedule(now);
         (health != before).then_some(health)
     }
 
-    /// The disks that are not well.
+    /// The unhealthy disks.
     pub fn unhealthy(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
         let disks = self
             .disks
@@ -217,7 +226,7 @@ impl DiskBoard {
         disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health))
     }
 
-    /// Names of the disks that are in a state, sorted.
+    /// Sorted names of the disks in a state.
     #[must_use]
     pub fn named(&self, health: Health) -> Vec<String> {
         let mut names: Vec<String> = self
@@ -229,87 +238,87 @@ impl DiskBoard {
         names
     }
 
-    /// When to look at the disks that are not well, or suspected; `None` while there is none.
+    /// When to sample the unhealthy and suspected disks; `None` if there are none.
     #[must_use]
     pub const fn sample_at(&self) -> Option<BootNanos> {
         self.sample_at
     }
 
-    /// Begins the look that is due: the disks to look at. The next one at those that are not well
-    /// is planned, whether this one is answered or not.
+    /// Starts the sampling that is due and returns the disks to sample. The next one is scheduled
+    /// whether or not this one is answered.
     pub fn begin_sampling(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
         let mut disks = Vec::new();
         for (device, disk) in &mut self.disks {
-            if disk.needs_a_look() {
+            if disk.needs_sampling() {
                 disks.push((*device, disk.name.clone()));
                 disk.suspicion = Suspicion::None;
             }
         }
         self.sample_at = None;
-        self.plan(now);
+        self.schedule(now);
         disks
     }
 
-    /// Never puts off a look that is planned.
-    fn plan(&mut self, now: BootNanos) {
+    /// Never postpones a scheduled sampling.
+    fn schedule(&mut self, now: BootNanos) {
         let wait = |disk: &Disk| match disk.suspicion {
             Suspicion::InFlight => Some(STALLED_AFTER),
-            _ => disk.needs_a_look().then_some(SAMPLE_INTERVAL),
+            _ => disk.needs_sampling().then_some(SAMPLE_INTERVAL),
         };
         let next = self.disks.values().filter_map(wait).min();
         self.sample_at = next.map(|wait| {
-            let planned = self.sample_at.filter(|at| *at > now);
-            planned.map_or(now.plus(wait), |at| at.min(now.plus(wait)))
+            let scheduled = self.sample_at.filter(|at| *at > now);
+            scheduled.map_or(now.plus(wait), |at| at.min(now.plus(wait)))
         });
     }
 }
 
 impl Disk {
-    fn became(&mut self, health: Health, now: BootNanos) {
+    fn set_health(&mut self, health: Health, now: BootNanos) {
         if self.health != Health::Healthy || health != Health::Healthy {
-            self.unwell_at = Some(now);
+            self.unhealthy_at = Some(now);
         }
         self.health = health;
     }
 
-    fn needs_a_look(&self) -> bool {
+    fn needs_sampling(&self) -> bool {
         self.health != Health::Healthy || self.suspicion == Suspicion::InFlight
     }
 
-    fn judge(
+    fn evaluate(
         &mut self,
         last: Option<DiskSample>,
         sample: &DiskSample,
-        told: Option<Health>,
+        kernel: Option<Health>,
     ) -> Health {
-        // Counters that went back are those of another disk.
+        // Counters that went back belong to another disk.
         let last = last.filter(|last| last.completed <= sample.completed);
         let silent = last.filter(|last| last.completed == sample.completed);
         if silent.is_some_and(|last| last.in_flight > 0 && sample.in_flight > 0) {
-            self.good_looks = 0;
+            self.good_samples = 0;
             return Health::Stalled;
         }
-        match (last, told) {
-            // I/O stopped, which the kernel cannot see.
+        match (last, kernel) {
+            // I/O stopped, which the kernel cannot detect.
             (_, Some(_)) if silent.is_some() && sample.in_flight == 0 => Health::Healthy,
-            (_, Some(told)) => told,
+            (_, Some(kernel)) => kernel,
             (None, None) => self.health,
-            (Some(last), None) => self.by_counters(&last, sample),
+            (Some(last), None) => self.evaluate_counters(&last, sample),
         }
     }
 
-    fn by_counters(&mut self, last: &DiskSample, sample: &DiskSample) -> Health {
+    fn evaluate_counters(&mut self, last: &DiskSample, sample: &DiskSample) -> Health {
         let requests = sample.answered.saturating_sub(last.answered);
         let waited = sample.waited.saturating_sub(last.waited);
         let limit = self
             .limit
             .saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
         if requests >= MIN_REQUESTS && waited >= limit {
-            self.good_looks = 0;
+            self.good_samples = 0;
             return Health::Slow;
         }
-        self.good_looks = self.good_looks.saturating_add(1);
-        if self.health == Health::Healthy || self.good_looks >= GOOD_LOOKS {
+        self.good_samples = self.good_samples.saturating_add(1);
+        if self.health == Health::Healthy || self.good_samples >= GOOD_SAMPLES {
             Health::Healthy
         } else {
             Health::Slow

@@ -1,4 +1,4 @@
-//! One pass: what was seen, held against the thresholds, gives one state per resource.
+//! Evaluation of samples against the thresholds: one state per resource.
 //!
 //! The order of the steps is the kubelet's eviction manager's:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/eviction/eviction_manager.go>.
@@ -19,51 +19,51 @@ mod availability;
 
 use availability::Availability;
 
-/// One threshold, and what the last passes made of it.
+/// One threshold and its state after the last evaluation.
 #[derive(Debug, Clone, Copy)]
 struct Tracked {
     threshold: Threshold,
-    /// When it was first met; a dip forgets it.
+    /// When it was first met; `None` as soon as it is not.
     first_seen: Option<BootNanos>,
-    /// Met in the last pass for at least its grace period. Only then its reclaim counts.
+    /// Met for at least its grace period. Only then does its minimum reclaim apply.
     fully_met: bool,
-    /// Met by the last look.
+    /// Met according to the last sample.
     met: Option<PressureReason>,
 }
 
-/// What is known of one resource.
+/// The state of one resource.
 #[derive(Debug, Clone, Copy)]
 struct State {
     pressure: Pressure,
-    /// Since when it is relieved, its hold not counted; `None` while it is not.
-    well_since: Option<BootNanos>,
-    /// What last made it, or kept it, under pressure.
+    /// Since when it is normal, the transition period not included; `None` while it is not.
+    normal_since: Option<BootNanos>,
+    /// The latest reason for which it is under pressure.
     cause: Option<PressureReason>,
-    /// The newest confirmed kill since it is under pressure.
+    /// The newest confirmed kill since it came under pressure.
     kill: Option<Grounds>,
 }
 
-/// Holds the readings against the policy, pass by pass.
+/// Evaluates samples against the policy.
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     transition_period: Duration,
     slow_disks: SlowDisks,
     tracked: Vec<Tracked>,
-    /// Of each signal that was looked at; `None` where there was nothing to observe.
+    /// State of the source of each sampled signal; `None` if there is nothing to observe.
     sources: BTreeMap<Signal, Option<Source>>,
     disks: Source,
-    /// Set while a disk is slow or stalled.
-    disks_over: Option<PressureReason>,
+    /// Set while a disk is unhealthy.
+    disks_exceeded: Option<PressureReason>,
     states: BTreeMap<Resource, State>,
 }
 
 impl Evaluator {
-    /// Every resource unread.
+    /// The state of every resource is unknown.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let unread = State {
             pressure: Pressure::Unknown,
-            well_since: None,
+            normal_since: None,
             cause: None,
             kill: None,
         };
@@ -73,13 +73,13 @@ impl Evaluator {
             tracked: policy.thresholds.into_iter().map(track).collect(),
             sources: BTreeMap::new(),
             disks: Source::NeverRead,
-            disks_over: None,
+            disks_exceeded: None,
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
     }
 
-    /// Takes another policy at once. Thresholds that stay keep what is known of them; new ones are
-    /// judged by the next look at their signal.
+    /// Replaces the policy. Unchanged thresholds keep their state; new ones apply from the next
+    /// sample of their signal on.
     pub fn set_policy(&mut self, policy: Policy) {
         let old = std::mem::take(&mut self.tracked);
         self.tracked = policy
@@ -94,7 +94,7 @@ impl Evaluator {
         self.slow_disks = policy.slow_disks;
     }
 
-    /// The thresholds in force.
+    /// The thresholds in effect.
     pub fn thresholds(&self) -> impl Iterator<Item = &Threshold> {
         self.tracked.iter().map(|tracked| &tracked.threshold)
     }
@@ -115,14 +115,14 @@ impl Evaluator {
             .collect()
     }
 
-    /// What last made a resource be under pressure; `None` where it is not.
+    /// The latest reason for which a resource is under pressure; `None` if it is not.
     #[must_use]
     pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }
 
-    /// Why each resource that is under pressure is so. A kill outlasts the thresholds that are met
-    /// around it: it says more.
+    /// Why each resource is under pressure. A kill takes precedence over thresholds, because it is
+    /// more specific.
     #[must_use]
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
         let cause = |state: &State| {
@@ -134,77 +134,76 @@ impl Evaluator {
             .collect()
     }
 
-    /// A condition that the API server has as True when we start, `now` known to us: held for a whole
-    /// transition period from when we first saw the resource well, since nobody knows when it was
-    /// last over. That of a resource which was not seen yet is held from `now`.
+    /// The API server had the condition as True when the agent started, which is known since `now`.
+    /// The time of the last excess is unknown, so the condition is kept for a transition period
+    /// that begins when the resource was first seen to be normal, or at `now` if it has not been
+    /// sampled yet.
     pub fn seed(&mut self, resource: Resource, now: BootNanos) {
         let Some(state) = self.states.get(&resource) else {
             return;
         };
         let since = match state.pressure {
-            // By what we have seen ourselves.
+            // Already known from the agent's own samples.
             Pressure::UnderPressure { .. } => return,
-            Pressure::Normal => state.well_since.unwrap_or(now),
+            Pressure::Normal => state.normal_since.unwrap_or(now),
             Pressure::Unknown => now,
         };
         if now.since(since) < self.transition_period {
-            self.hold(resource, PressureReason::Stored, since);
+            self.put_under_pressure(resource, PressureReason::Stored, since);
         }
     }
 
-    /// Before a restart it was last over at `last_exceeded`: held as if there had been none.
+    /// It was last exceeded at `last_exceeded`, before a restart: kept as without the restart.
     pub fn restore(&mut self, resource: Resource, last_exceeded: BootNanos, now: BootNanos) {
         if now.since(last_exceeded) < self.transition_period {
-            self.hold(resource, PressureReason::Restored, last_exceeded);
+            self.put_under_pressure(resource, PressureReason::Restored, last_exceeded);
         }
     }
 
-    /// When a resource was last over.
+    /// When a resource was last exceeded.
     #[must_use]
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         match self.pressure(resource) {
-            Pressure::UnderPressure { .. } if self.is_over(resource) => Exceeded::Now,
+            Pressure::UnderPressure { .. } if self.is_exceeded(resource) => Exceeded::Now,
             Pressure::UnderPressure { last_exceeded } => Exceeded::At(last_exceeded),
             Pressure::Unknown | Pressure::Normal => Exceeded::Never,
         }
     }
 
-    /// A confirmed OOM kill: pressure at once, whatever the readings say, and for the transition
-    /// period.
+    /// A confirmed OOM kill: under pressure at once, whatever the readings are, and for the
+    /// transition period.
     pub fn force(
         &mut self,
         resource: Resource,
         grounds: Grounds,
         now: BootNanos,
     ) -> Vec<PressureChange> {
-        let change = self.hold(resource, PressureReason::OomKill(grounds), now);
+        let change = self.put_under_pressure(resource, PressureReason::OomKill(grounds), now);
         if let Some(state) = self.states.get_mut(&resource) {
             state.kill = Some(grounds);
         }
         change.into_iter().collect()
     }
 
-    /// One pass over the signals that were looked at. With no looks it only ends what is due to end.
-    ///
-    /// `now` is when they were read.
-    pub fn evaluate(&mut self, looks: &[Sample], now: BootNanos) -> Vec<PressureChange> {
-        for look in looks {
-            self.judge(look, now);
+    /// Evaluates samples taken at `now`. Without samples it only ends expired transition periods.
+    pub fn evaluate(&mut self, samples: &[Sample], now: BootNanos) -> Vec<PressureChange> {
+        for sample in samples {
+            self.apply_sample(sample, now);
         }
-        let looked_at = |signal: Signal| looks.iter().any(|look| look.signal() == signal);
+        let is_sampled = |signal: Signal| samples.iter().any(|sample| sample.signal() == signal);
         let fresh: BTreeMap<Resource, PressureReason> = self
             .tracked
             .iter()
-            .rev() // The first in the policy's order has the last word.
-            .filter(|tracked| looked_at(tracked.threshold.signal))
+            .rev() // The first one in the policy's order takes precedence.
+            .filter(|tracked| is_sampled(tracked.threshold.signal))
             .filter_map(|tracked| Some((tracked.threshold.signal.resource(), tracked.met?)))
             .collect();
-        self.settle(&fresh, now)
+        self.update_all(&fresh, now)
     }
 
-    /// One look at all disks.
-    pub fn observe_disks(&mut self, look: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
-        let over = match look {
+    /// Evaluates the state of all disks.
+    pub fn observe_disks(&mut self, sample: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
+        let exceeded = match sample {
             DiskStates::Known {
                 stalled: [_, ..], ..
             } => Some(PressureReason::StalledDisk),
@@ -214,14 +213,14 @@ impl Evaluator {
             DiskStates::Known { slow: [_, ..], .. } => Some(PressureReason::SlowDisk),
             DiskStates::Known { .. } | DiskStates::Unavailable => None,
         };
-        self.disks = match look {
-            // Not a read that failed: it is certain that nothing is measured.
+        self.disks = match sample {
+            // Not a failed read: it is certain that nothing measures the disks.
             DiskStates::Unavailable => Source::Lost,
             DiskStates::Known { .. } => Source::Read,
         };
-        // We are told of the edges only: a disk that is well now was not until this moment.
-        let until_now = over.or(self.disks_over);
-        self.disks_over = over;
+        // Only changes are reported: a disk that is healthy now was unhealthy until now.
+        let until_now = exceeded.or(self.disks_exceeded);
+        self.disks_exceeded = exceeded;
 
         let mut fresh = BTreeMap::new();
         if let Some(reason) = until_now {
@@ -230,13 +229,13 @@ impl Evaluator {
                 fresh.insert(Resource::Disk, reason);
             }
         }
-        self.settle(&fresh, now)
+        self.update_all(&fresh, now)
     }
 
-    /// A disk that was not well is not watched any more, so what it raised ends: it is held from `last`
-    /// on, when one of those that are watched was last not well. The next look at the disks follows.
+    /// An unhealthy disk is no longer monitored, so what it caused ends: the transition period
+    /// starts at `last`, when a monitored disk was last unhealthy. A sample of the disks follows.
     pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<PressureChange> {
-        self.disks_over = None;
+        self.disks_exceeded = None;
         let mut changes = Vec::new();
         for resource in [Resource::DiskIo, Resource::Disk] {
             let Some(state) = self.states.get_mut(&resource) else {
@@ -264,15 +263,15 @@ impl Evaluator {
         changes
     }
 
-    /// The earliest moment at which a held state may end. `None` while none is held, and while what
-    /// holds it still is over or cannot be read at present.
+    /// The earliest moment at which a transition period may end; `None` if no resource is in one,
+    /// or if its source is exceeded or failing.
     ///
-    /// Take fresh looks then: one that is over prolongs the hold.
+    /// Take new samples then: a resource that is exceeded again extends the period.
     #[must_use]
     pub fn next_fall(&self) -> Option<BootNanos> {
         self.states
             .iter()
-            .filter(|(resource, _)| !self.is_over(**resource))
+            .filter(|(resource, _)| !self.is_exceeded(**resource))
             .filter(|(resource, _)| self.availability(**resource) != Availability::Failing)
             .filter_map(|(_, state)| match state.pressure {
                 Pressure::UnderPressure { last_exceeded } => {
@@ -284,11 +283,11 @@ impl Evaluator {
     }
 
     /// Steps 2 to 4 and 8 of a pass, for one signal.
-    fn judge(&mut self, look: &Sample, now: BootNanos) {
-        let signal = look.signal();
+    fn apply_sample(&mut self, sample: &Sample, now: BootNanos) {
+        let signal = sample.signal();
         let on_signal = |tracked: &&mut Tracked| tracked.threshold.signal == signal;
         for tracked in self.tracked.iter_mut().filter(on_signal) {
-            tracked.met = match look {
+            tracked.met = match sample {
                 Sample::Read(reading) => met(tracked, reading),
                 Sample::Absent(_) | Sample::Missing(_) => None,
             };
@@ -300,7 +299,7 @@ impl Evaluator {
             let first = *tracked.first_seen.get_or_insert(now);
             tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
         }
-        let source = match look {
+        let source = match sample {
             Sample::Read(_) => Some(Source::Read),
             Sample::Absent(_) => None,
             Sample::Missing(_) => {
@@ -314,8 +313,8 @@ impl Evaluator {
         self.sources.insert(signal, source);
     }
 
-    /// Steps 5 to 7: moves every resource on. `fresh` holds those seen over at `now`.
-    fn settle(
+    /// Steps 5 to 7: updates every resource. `fresh` contains those exceeded at `now`.
+    fn update_all(
         &mut self,
         fresh: &BTreeMap<Resource, PressureReason>,
         now: BootNanos,
@@ -323,19 +322,19 @@ impl Evaluator {
         let mut changes = Vec::new();
         for resource in Resource::ALL {
             let change = if let Some(reason) = fresh.get(&resource) {
-                self.hold(resource, *reason, now)
-            } else if self.is_over(resource) {
-                None // Not looked at this time, and over by the last look.
+                self.put_under_pressure(resource, *reason, now)
+            } else if self.is_exceeded(resource) {
+                None // Not sampled this time, and exceeded by the last sample.
             } else {
-                self.relieve(resource, now)
+                self.update_not_exceeded(resource, now)
             };
             changes.extend(change);
         }
         changes
     }
 
-    /// Puts a resource under pressure, or prolongs its hold.
-    fn hold(
+    /// Puts a resource under pressure, or extends its transition period.
+    fn put_under_pressure(
         &mut self,
         resource: Resource,
         reason: PressureReason,
@@ -343,14 +342,14 @@ impl Evaluator {
     ) -> Option<PressureChange> {
         let state = self.states.get_mut(&resource)?;
         let from = state.pressure;
-        // Records of different CPUs can be out of order; a hold never gets shorter.
+        // Records of different CPUs can be out of order; a transition period never becomes shorter.
         let now = match from {
             Pressure::UnderPressure { last_exceeded } => last_exceeded.max(now),
             Pressure::Unknown | Pressure::Normal => now,
         };
         state.pressure = from.step(Observed::Exceeded, self.transition_period, now);
         state.cause = Some(reason);
-        state.well_since = None;
+        state.normal_since = None;
         let is_new = !matches!(from, Pressure::UnderPressure { .. });
         is_new.then_some(PressureChange {
             resource,
@@ -360,15 +359,19 @@ impl Evaluator {
         })
     }
 
-    /// Lets a resource that is not over go, where its hold has ended.
-    fn relieve(&mut self, resource: Resource, now: BootNanos) -> Option<PressureChange> {
-        let sight = self.availability(resource);
+    /// Updates a resource that is not exceeded; its transition period may have ended.
+    fn update_not_exceeded(
+        &mut self,
+        resource: Resource,
+        now: BootNanos,
+    ) -> Option<PressureChange> {
+        let availability = self.availability(resource);
         let state = self.states.get_mut(&resource)?;
         let from = state.pressure;
-        // Without anything to read, only a hold can end: there is nothing to say that it is below.
+        // Without a readable source only a transition period can end: nothing shows a normal state.
         let to = match (
             from.step(Observed::NotExceeded, self.transition_period, now),
-            sight,
+            availability,
         ) {
             (to @ Pressure::UnderPressure { .. }, _) => to,
             (Pressure::Unknown | Pressure::Normal, Availability::Readable) => Pressure::Normal,
@@ -383,7 +386,7 @@ impl Evaluator {
         state.pressure = to;
         state.cause = None;
         state.kill = None;
-        state.well_since = match (to, from) {
+        state.normal_since = match (to, from) {
             (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
             (Pressure::Normal, _) => Some(now),
             (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
@@ -400,11 +403,11 @@ impl Evaluator {
         })
     }
 
-    /// Whether the last looks, new or old, have a resource over.
-    fn is_over(&self, resource: Resource) -> bool {
+    /// Whether a resource is exceeded according to its last samples.
+    fn is_exceeded(&self, resource: Resource) -> bool {
         let by_disks = match (resource, self.slow_disks) {
             (Resource::DiskIo, _) | (Resource::Disk, SlowDisks::RaiseDiskPressure) => {
-                self.disks_over.is_some()
+                self.disks_exceeded.is_some()
             }
             (Resource::Disk, SlowDisks::NodepulseConditionOnly)
             | (Resource::Memory | Resource::Pids | Resource::PodsPids, _) => false,
@@ -425,7 +428,7 @@ const fn track(threshold: Threshold) -> Tracked {
     }
 }
 
-/// Steps 2 and 3: met now, or fully met before and not yet resolved.
+/// Steps 2 and 3: met now, or met for its grace period before and its reclaim not yet available.
 fn met(tracked: &Tracked, reading: &Reading) -> Option<PressureReason> {
     let threshold = &tracked.threshold;
     if threshold.is_met(reading) {
@@ -436,8 +439,8 @@ fn met(tracked: &Tracked, reading: &Reading) -> Option<PressureReason> {
             value: threshold.value,
         });
     }
-    let kept = tracked.fully_met && threshold.is_unresolved(reading);
-    kept.then_some(PressureReason::Unresolved {
+    let unresolved = tracked.fully_met && threshold.is_unresolved(reading);
+    unresolved.then_some(PressureReason::Unresolved {
         signal: reading.signal,
         available: reading.available,
         value: threshold.value,

@@ -1,4 +1,4 @@
-//! Whether processes of pods are killed so often that it is a condition.
+//! Whether pods' processes are OOM-killed so often that it is a condition.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,34 +7,35 @@ use crate::clock::BootNanos;
 use crate::pressure::source::Source;
 use crate::pressure::{Exceeded, Pressure};
 
-/// So many kills are frequent.
+/// This many kills are frequent.
 pub const FREQUENT: usize = 5;
 
-/// Within this time.
+/// If they occur within this time.
 pub const WITHIN: Duration = Duration::from_mins(10);
 
-/// The newest kills.
+/// The most recent kills.
 ///
 /// ```text
-/// Relieved ──FREQUENT within WITHIN──► over until WITHIN after the oldest of them
-///     ▲                                             │
-///     └──────────── transition period ──────────────┘
+/// Normal ──FREQUENT within WITHIN──► exceeded until WITHIN after the oldest of them
+///   ▲                                             │
+///   └────────────── transition period ────────────┘
 /// ```
 #[derive(Debug, Clone)]
 pub struct KillWindow {
     transition_period: Duration,
-    /// Since when something tells of kills; `None`: nothing does.
+    /// Since when a source of kills is available; `None` if none is.
     available_since: Option<BootNanos>,
-    /// Whether what tells of kills can be read.
+    /// Whether the source of kills can be read.
     source: Source,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
-    /// The first moment at which fewer are within the window; past while it is only held.
+    /// The first moment at which fewer kills are within the window; in the past during the
+    /// transition period.
     exceeded_until: Option<BootNanos>,
 }
 
 impl KillWindow {
-    /// Without kills, and with nothing that tells of them.
+    /// Without kills, and without a source.
     #[must_use]
     pub const fn new(transition_period: Duration) -> Self {
         Self {
@@ -46,14 +47,14 @@ impl KillWindow {
         }
     }
 
-    /// Something tells of kills, from `now` on unless it did before.
+    /// A source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
         self.source = Source::Read;
         self.available_since.get_or_insert(now);
     }
 
-    /// Nothing tells of kills at `now`. Once that is lost (see [`Source`]), how many there are is not
-    /// known.
+    /// No source of kills is available at `now`. Once it is lost (see [`Source`]), the number of
+    /// kills is unknown.
     pub fn source_failed(&mut self, now: BootNanos) {
         self.source = self.source.failed(now);
         if self.source == Source::Lost {
@@ -61,18 +62,18 @@ impl KillWindow {
         }
     }
 
-    /// From here on.
+    /// Applies from now on.
     pub const fn set_transition_period(&mut self, transition_period: Duration) {
         self.transition_period = transition_period;
     }
 
-    /// Takes note of `count` kills at `at`. Records can come out of order, and late.
+    /// Records `count` kills at `at`. They can arrive out of order and late.
     pub fn record_kills(&mut self, at: BootNanos, count: u64, now: BootNanos) {
         let at = at.min(now);
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(FREQUENT);
-        let place = self.newest.partition_point(|known| *known <= at);
+        let index = self.newest.partition_point(|known| *known <= at);
         for _ in 0..count {
-            self.newest.insert(place, at);
+            self.newest.insert(index, at);
         }
         while self.newest.len() > FREQUENT {
             self.newest.pop_front();
@@ -81,44 +82,44 @@ impl KillWindow {
             return;
         };
         if self.newest.len() == FREQUENT && newest.since(*oldest) <= WITHIN {
-            self.hold(oldest.plus(WITHIN));
+            self.keep_until(oldest.plus(WITHIN));
             self.advance(now);
         }
     }
 
-    /// The API server has it as True when we start: held for a transition period from when we began
-    /// to be told of kills.
+    /// The API server had the condition as True when the agent started: kept for a transition
+    /// period that begins when the source became available.
     pub fn seed(&mut self, now: BootNanos) {
         if let Some(since) = self.available_since {
-            self.hold(since);
+            self.keep_until(since);
             self.advance(now);
         }
     }
 
-    /// Before a restart it was over until `until`: held as if there had been none.
+    /// Before a restart it was exceeded until `until`: kept as without the restart.
     pub fn restore(&mut self, until: BootNanos, now: BootNanos) {
-        self.hold(until);
+        self.keep_until(until);
         self.advance(now);
     }
 
-    /// Until when it is over, which may be in the future.
+    /// Until when it is exceeded, which may be in the future.
     #[must_use]
     pub fn exceeded(&self) -> Exceeded {
         self.exceeded_until.map_or(Exceeded::Never, Exceeded::At)
     }
 
-    fn hold(&mut self, until: BootNanos) {
+    fn keep_until(&mut self, until: BootNanos) {
         self.exceeded_until = self.exceeded_until.max(Some(until));
     }
 
-    /// When the condition ends, if no more are killed.
+    /// When the condition becomes False if there are no further kills.
     #[must_use]
     pub fn fall_at(&self) -> Option<BootNanos> {
         self.exceeded_until
             .map(|until| until.plus(self.transition_period))
     }
 
-    /// Time goes by.
+    /// Ends the transition period if it has expired.
     pub fn advance(&mut self, now: BootNanos) {
         if self.fall_at().is_some_and(|at| at <= now) {
             self.exceeded_until = None;
@@ -146,7 +147,7 @@ mod tests {
         BootNanos(seconds * 1_000_000_000)
     }
 
-    fn is_over(window: &KillWindow) -> bool {
+    fn is_exceeded(window: &KillWindow) -> bool {
         matches!(window.pressure(), Pressure::UnderPressure { .. })
     }
 
@@ -156,8 +157,8 @@ mod tests {
         window
     }
 
-    /// Each kill at its second, told in this order at once.
-    fn told(kills: &[u64]) -> KillWindow {
+    /// Kills at the given seconds, recorded in this order.
+    fn window_with(kills: &[u64]) -> KillWindow {
         let mut window = available_since(0);
         for kill in kills {
             window.record_kills(at(*kill), 1, at(2000));
@@ -166,32 +167,32 @@ mod tests {
     }
 
     #[test]
-    fn five_within_ten_minutes_are_frequent_in_whatever_order_they_are_told() {
+    fn five_within_ten_minutes_are_frequent_in_any_order() {
         let rows: [(&str, &[u64], bool); 7] = [
             ("four", &[1400, 1401, 1402, 1403], false),
             ("five", &[1400, 1401, 1402, 1403, 1404], true),
             ("just within", &[1400, 1401, 1402, 1403, 2000], true),
-            ("just not", &[1399, 1401, 1402, 1403, 2000], false),
+            ("just outside", &[1399, 1401, 1402, 1403, 2000], false),
             ("out of order", &[1700, 1500, 1800, 1600, 1900], true),
             (
                 "the newest five count",
                 &[1000, 1100, 1500, 1600, 1700, 1800, 1900],
                 true,
             ),
-            ("told when it is over", &[1, 2, 3, 4, 5], false),
+            ("recorded after the window", &[1, 2, 3, 4, 5], false),
         ];
         for (name, kills, expected) in rows {
-            assert_eq!(is_over(&told(kills)), expected, "{name}");
+            assert_eq!(is_exceeded(&window_with(kills)), expected, "{name}");
         }
     }
 
     #[test]
     fn it_ends_a_transition_period_after_fewer_are_within_the_window() {
-        let mut window = told(&[1600, 1650, 1700, 1750, 1800]);
+        let mut window = window_with(&[1600, 1650, 1700, 1750, 1800]);
         let end = at(1600).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
         window.advance(BootNanos(end.0 - 1));
-        assert!(is_over(&window));
+        assert!(is_exceeded(&window));
 
         // One more: the second oldest counts now.
         window.record_kills(at(2100), 1, at(2100));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_true_before_a_restart_is_held_from_when_we_are_told_and_never_shortened() {
+    fn a_condition_stored_as_true_is_kept_from_the_start_of_the_source_and_never_shortened() {
         let mut window = available_since(50);
         window.source_read(at(51));
         window.seed(at(200));
@@ -224,11 +225,15 @@ mod tests {
 
         let mut window = available_since(50);
         window.seed(at(50).plus(PERIOD));
-        assert_eq!(window.pressure(), Pressure::Normal, "well for as long");
+        assert_eq!(
+            window.pressure(),
+            Pressure::Normal,
+            "normal for the whole period"
+        );
     }
 
     #[test]
-    fn where_nothing_tells_of_kills_nothing_is_known() {
+    fn without_a_source_of_kills_the_state_is_unknown() {
         let mut window = KillWindow::new(PERIOD);
         window.seed(at(50));
         assert_eq!(
@@ -240,10 +245,17 @@ mod tests {
         window.record_kills(at(70), 5, at(70));
         window.source_failed(at(75));
         window.source_failed(at(94));
-        assert!(is_over(&window), "one look decides nothing");
+        assert!(is_exceeded(&window), "not lost yet");
         window.source_failed(at(95));
-        assert_eq!(window.pressure(), Pressure::Unknown, "no old truth");
+        assert_eq!(
+            window.pressure(),
+            Pressure::Unknown,
+            "an old state does not apply"
+        );
         window.source_read(at(96));
-        assert!(is_over(&window), "what is known is within the window yet");
+        assert!(
+            is_exceeded(&window),
+            "the kills are still within the window"
+        );
     }
 }

@@ -1,89 +1,40 @@
-//! Whether an OOM kill says something about the node, or only about one container.
+//! Whether an OOM kill is evidence of node pressure, or concerns one container only.
 //!
-//! When in doubt: the Event, not the condition. An Event misleads one reader; a condition keeps pods
-//! off the node.
+//! If there is doubt, only an Event results: it misleads one reader at most, but a condition keeps
+//! pods off the node.
 
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
+use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
 
-/// Below this share of the capacity memory counts as short, whatever the threshold is.
+/// Below this share of the capacity memory is short, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 
-/// `oom_control.order` of a kill that a person asked for by sysrq.
+/// `oom_control.order` of a kill requested by sysrq.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
 const SYSRQ_ORDER: i32 = -1;
 
-/// Whose memory ran out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// That of one cgroup: it reached its limit.
-    Memcg {
-        /// What the cgroup is for whose limit was reached; the victim's own or an ancestor of it.
-        limiting_is: LimitOwner,
-    },
-    /// The machine's; also what cpusets, memory policies and sysrq look like.
-    Global,
-}
-
-/// What a limiting cgroup is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitOwner {
-    /// One container.
-    Container,
-    /// One pod.
-    Pod,
-    /// All pods: the node's allocatable memory ran out.
-    PodsCgroup,
-    /// Anything else, such as a system service.
-    Other,
-}
-
-/// How the scope is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScopeSource {
-    /// From the usage and the limits of the victim's ancestors at the moment of the kill.
-    Inferred,
-    /// The kernel said so.
-    Exact,
-    /// The kernel's log said so. It does not tell a kill by sysrq from a global one where the line
-    /// with the order is missing.
-    Logged,
-}
-
-/// `oom_control.constraint`: what bounded the allocation that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Constraint {
-    /// Nothing but the machine's size.
-    None,
-    /// The nodes of a cpuset.
-    Cpuset,
-    /// A memory policy.
-    MemoryPolicy,
-    /// A memory cgroup.
-    Memcg,
-}
-
-/// As much of one kill as its judgement needs.
+/// The part of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
     /// Whose memory ran out.
-    pub scope: Scope,
-    /// How that is known.
+    pub scope: OomScope<LimitOwner>,
+    /// How the scope is known.
     pub source: ScopeSource,
-    /// `None`: not told. Then a global kill needs the same proof by free memory as an inferred one.
-    pub constraint: Option<Constraint>,
-    /// Order of the allocation that failed; -1 for sysrq. `None`: not told.
+    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred one.
+    pub constraint: Option<OomConstraint>,
+    /// Order of the allocation that failed; -1 for sysrq; `None`: unknown.
     pub order: Option<i32>,
 }
 
-/// Whether a counter of limit hits moved in any memory cgroup of the victim or above it: `oom` of
-/// `memory.events`. A global kill moves none.
+/// Whether the counter of limit hits (`oom` of `memory.events`) increased in the victim's memory
+/// cgroup or an ancestor. A global kill increases none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitCounters {
-    /// At least one did.
+    /// At least one increased.
     Moved,
-    /// All were read before and after, and none did.
+    /// All were read before and after, and none increased.
     Still,
     /// At least one could not be compared.
     Unknown,
@@ -92,28 +43,28 @@ pub enum LimitCounters {
 /// How much memory was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RemainingMemory {
-    /// `memory.available`; `None` where it could not be read.
+    /// `memory.available`; `None` if it could not be read.
     pub memory: Option<Reading>,
     /// The highest threshold on `memory.available`, if any.
     pub threshold: Option<ThresholdValue>,
 }
 
-/// What a kill does beside its Event.
+/// What a kill causes in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KillVerdict {
-    /// `MemoryPressure` at once, held for the transition period.
+    /// `MemoryPressure` at once, for the transition period.
     NodePressure {
-        /// On what grounds.
+        /// The evidence.
         why: Grounds,
     },
     /// Nothing.
     EventOnly {
-        /// What speaks against node pressure.
+        /// Why the kill is not node pressure.
         why: Doubt,
     },
 }
 
-/// Why a kill is the node's business.
+/// Why a kill is node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grounds {
     /// The machine is out of memory.
@@ -122,34 +73,34 @@ pub enum Grounds {
     PodsLimit,
 }
 
-/// Why a kill is not, or not surely, the node's business.
+/// Why a kill is not, or not certainly, node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// A limit that is not the node's was reached.
+    /// A limit below the node's was reached.
     LocalLimit(LimitOwner),
-    /// Only the nodes of one cpuset were full.
+    /// Only the memory nodes of one cpuset were full.
     Cpuset,
-    /// Only what one memory policy allows was full.
+    /// Only the memory nodes that a memory policy allows were full.
     MemoryPolicy,
-    /// Somebody asked for it.
+    /// A person requested it.
     Sysrq,
-    /// The kernel says that a cgroup bounded it, so its scope cannot be global.
+    /// The scope is global, but the kernel reports the constraint of a cgroup.
     Contradictory,
-    /// The scope is inferred, and some cgroup counted a limit hit.
+    /// The scope is inferred, and a cgroup counted a limit hit.
     LimitCounterMoved,
     /// The scope is inferred, and the cgroups' counters could not be compared.
     LimitCountersUnknown,
-    /// The kernel's log tells of a limit, and no cgroup counted a hit.
+    /// The kernel log reports a limit, but no cgroup counted a hit.
     LimitCountersStill,
     /// Memory is not short.
     MemoryLeft,
-    /// Nobody knows whether memory is short.
+    /// It is unknown whether memory is short.
     MemoryUnread,
 }
 
-/// Judges one kill. What has to be read for it, the counters of the victim's cgroup and its ancestors
-/// and the memory that is left, is asked for where it has a say, and only there: a kill is told in
-/// less time than that takes.
+/// The verdict on one kill. The counters of the victim's cgroups and the memory that is left are
+/// read only if the verdict depends on them, because reading them takes longer than reporting a
+/// kill.
 #[must_use]
 pub fn judge(
     kill: &Kill,
@@ -157,8 +108,8 @@ pub fn judge(
     left: impl FnOnce() -> RemainingMemory,
 ) -> KillVerdict {
     let verdict = match kill.scope {
-        Scope::Memcg { limiting_is } => judge_memcg(kill, limiting_is, counters, left),
-        Scope::Global => judge_global(kill, counters, left),
+        OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, counters, left),
+        OomScope::Global | OomScope::Unknown => verdict_on_global(kill, counters, left),
     };
     match verdict {
         Ok(why) => KillVerdict::NodePressure { why },
@@ -166,7 +117,7 @@ pub fn judge(
     }
 }
 
-fn judge_memcg(
+fn verdict_on_memcg(
     kill: &Kill,
     owner: LimitOwner,
     counters: impl FnOnce() -> LimitCounters,
@@ -175,8 +126,8 @@ fn judge_memcg(
     if kill.order == Some(SYSRQ_ORDER) {
         return Err(Doubt::Sysrq);
     }
-    // A victim that sat at its own limit when the machine ran out: the inference is wrong, and the
-    // counters say so.
+    // The victim was at a limit of its own cgroup when the machine ran out of memory: the inference
+    // is wrong, as the counters show.
     if kill.source != ScopeSource::Exact && counters() == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
             return Err(Doubt::LimitCountersStill);
@@ -193,7 +144,7 @@ fn judge_memcg(
     }
 }
 
-fn judge_global(
+fn verdict_on_global(
     kill: &Kill,
     counters: impl FnOnce() -> LimitCounters,
     left: impl FnOnce() -> RemainingMemory,
@@ -202,11 +153,11 @@ fn judge_global(
         return Err(Doubt::Sysrq);
     }
     match kill.constraint {
-        Some(Constraint::Cpuset) => return Err(Doubt::Cpuset),
-        Some(Constraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
-        Some(Constraint::Memcg) => return Err(Doubt::Contradictory),
-        Some(Constraint::None) if is_told(kill) => return Ok(Grounds::ConfirmedGlobal),
-        Some(Constraint::None) | None => {}
+        Some(OomConstraint::Cpuset) => return Err(Doubt::Cpuset),
+        Some(OomConstraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
+        Some(OomConstraint::Memcg) => return Err(Doubt::Contradictory),
+        Some(OomConstraint::None) if is_conclusive(kill) => return Ok(Grounds::ConfirmedGlobal),
+        Some(OomConstraint::None) | None => {}
     }
     if kill.source != ScopeSource::Exact {
         match counters() {
@@ -218,8 +169,8 @@ fn judge_global(
     memory_is_short(left()).map(|()| Grounds::ConfirmedGlobal)
 }
 
-/// Whether the kernel said enough to tell a kill for want of memory from all others.
-fn is_told(kill: &Kill) -> bool {
+/// Whether the kernel reported enough to distinguish a kill for lack of memory from all others.
+fn is_conclusive(kill: &Kill) -> bool {
     match kill.source {
         ScopeSource::Exact => true,
         ScopeSource::Logged => kill.order.is_some(),
@@ -247,11 +198,7 @@ mod tests {
 
     const CAPACITY: u64 = 1_000_000;
 
-    fn memcg(limiting_is: LimitOwner) -> Scope {
-        Scope::Memcg { limiting_is }
-    }
-
-    fn kill(scope: Scope, source: ScopeSource) -> Kill {
+    fn kill(scope: OomScope<LimitOwner>, source: ScopeSource) -> Kill {
         Kill {
             scope,
             source,
@@ -276,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_surely_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
+    fn only_a_confirmed_global_kill_and_one_at_the_pods_limit_are_node_pressure() {
         use LimitCounters::{Moved, Still, Unknown};
         use LimitOwner::{Container, Other, Pod, PodsCgroup};
         use ScopeSource::{Exact, Inferred, Logged};
@@ -291,38 +238,38 @@ mod tests {
         let short = 10_000;
         let constrained = |constraint, source| Kill {
             constraint: Some(constraint),
-            ..kill(Scope::Global, source)
+            ..kill(OomScope::Global, source)
         };
         let sysrq = |scope| Kill {
             order: Some(-1),
             ..kill(scope, Exact)
         };
-        let inferred = kill(Scope::Global, Inferred);
+        let inferred = kill(OomScope::Global, Inferred);
         let orderless = Kill {
             order: None,
-            ..constrained(Constraint::None, Logged)
+            ..constrained(OomConstraint::None, Logged)
         };
         let asked_for = Kill {
             order: Some(-1),
-            ..constrained(Constraint::None, Logged)
+            ..constrained(OomConstraint::None, Logged)
         };
-        let at = |owner, source| kill(memcg(owner), source);
+        let at = |owner, source| kill(OomScope::Memcg(owner), source);
         let limit = |owner| event(Doubt::LocalLimit(owner));
         #[rustfmt::skip]
         let rows = [
             ("exact, unconstrained: memory does not matter",
-                constrained(Constraint::None, Exact), evidence(Unknown, plenty), global),
-            ("exact, constraint not told, memory short", kill(Scope::Global, Exact), evidence(Moved, short), global),
-            ("exact, constraint not told, memory left",
-                kill(Scope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+                constrained(OomConstraint::None, Exact), evidence(Unknown, plenty), global),
+            ("exact, constraint unknown, memory short", kill(OomScope::Global, Exact), evidence(Moved, short), global),
+            ("exact, constraint unknown, memory left",
+                kill(OomScope::Global, Exact), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("exact, in a cpuset",
-                constrained(Constraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
+                constrained(OomConstraint::Cpuset, Exact), evidence(Still, short), event(Doubt::Cpuset)),
             ("exact, under a memory policy",
-                constrained(Constraint::MemoryPolicy, Exact), evidence(Still, short), event(Doubt::MemoryPolicy)),
+                constrained(OomConstraint::MemoryPolicy, Exact), evidence(Still, short), event(Doubt::MemoryPolicy)),
             ("global, yet bounded by a cgroup",
-                constrained(Constraint::Memcg, Exact), evidence(Still, short), event(Doubt::Contradictory)),
-            ("sysrq", sysrq(Scope::Global), evidence(Still, short), event(Doubt::Sysrq)),
-            ("sysrq, at the pods cgroup", sysrq(memcg(PodsCgroup)), evidence(Still, short), event(Doubt::Sysrq)),
+                constrained(OomConstraint::Memcg, Exact), evidence(Still, short), event(Doubt::Contradictory)),
+            ("sysrq", sysrq(OomScope::Global), evidence(Still, short), event(Doubt::Sysrq)),
+            ("sysrq, at the pods cgroup", sysrq(OomScope::Memcg(PodsCgroup)), evidence(Still, short), event(Doubt::Sysrq)),
             ("inferred, counters still, memory short", inferred, evidence(Still, short), global),
             ("inferred, counters still, memory left",
                 inferred, evidence(Still, plenty), event(Doubt::MemoryLeft)),
@@ -330,7 +277,7 @@ mod tests {
             ("inferred, counters unknown",
                 inferred, evidence(Unknown, short), event(Doubt::LimitCountersUnknown)),
             ("inferred, constraint known to be none, memory left",
-                constrained(Constraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
+                constrained(OomConstraint::None, Inferred), evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("inferred, memory unread",
                 inferred, (Still, RemainingMemory { memory: None, ..left(0) }), event(Doubt::MemoryUnread)),
             ("at the pods limit, exact", at(PodsCgroup, Exact), evidence(Unknown, plenty), pods),
@@ -339,16 +286,16 @@ mod tests {
                 at(PodsCgroup, Inferred), evidence(Unknown, plenty), pods),
             ("at the pods limit, inferred, but it counted no hit",
                 at(PodsCgroup, Inferred), evidence(Still, plenty), limit(PodsCgroup)),
-            ("logged, global", constrained(Constraint::None, Logged), evidence(Still, plenty), global),
+            ("logged, global", constrained(OomConstraint::None, Logged), evidence(Still, plenty), global),
             ("logged, by sysrq", asked_for, evidence(Still, short), event(Doubt::Sysrq)),
             ("logged, may be by sysrq", orderless, evidence(Still, plenty), event(Doubt::MemoryLeft)),
             ("logged, may be by sysrq, memory short", orderless, evidence(Still, short), global),
             ("logged, in a cpuset",
-                constrained(Constraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
+                constrained(OomConstraint::Cpuset, Logged), evidence(Still, short), event(Doubt::Cpuset)),
             ("logged, under a memory policy",
-                constrained(Constraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
-            ("logged, not told what ran out",
-                kill(Scope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
+                constrained(OomConstraint::MemoryPolicy, Logged), evidence(Still, short), event(Doubt::MemoryPolicy)),
+            ("logged, constraint unknown",
+                kill(OomScope::Global, Logged), evidence(Moved, short), event(Doubt::LimitCounterMoved)),
             ("logged, at the pods limit", at(PodsCgroup, Logged), evidence(Moved, plenty), pods),
             ("logged, at the pods limit, counters unknown", at(PodsCgroup, Logged), evidence(Unknown, plenty), pods),
             ("logged, at the pods limit, not counted",

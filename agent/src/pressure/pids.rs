@@ -1,30 +1,30 @@
-//! The levels at which the kernel wakes us: `pid.available` turned round into a count of pids.
+//! Levels at which the kernel wakes the agent: `pid.available` converted to a count of pids.
 
 use serde::{Deserialize, Serialize};
 
 use crate::pressure::threshold::Threshold;
 use crate::reading::Signal;
 
-/// Counts of pids at which something happens.
+/// Counts of pids at which the kernel sends a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidLevels {
-    /// At or over this many a threshold is met.
+    /// At this count or above, a threshold is met.
     pub high: u32,
-    /// At or under this many it is over, with room enough that the count cannot flutter.
+    /// At this count or below, it no longer is. The gap prevents flapping.
     pub low: u32,
-    /// A change by this many is worth a record.
+    /// A change by this many is recorded.
     pub trend_step: u32,
 }
 
-/// Least distance between the levels.
-const LEAST_GAP: u64 = 64;
-/// Part of the capacity that lies between the levels on a large machine.
+/// Minimum distance between the levels.
+const MIN_GAP: u64 = 64;
+/// Fraction of the capacity between the levels on a large machine.
 const GAP_PART: u64 = 50;
-/// Part of the capacity that makes a step.
+/// Fraction of the capacity that makes a step.
 const STEP_PART: u64 = 64;
 
-/// The levels for a machine that can hold `capacity` pids. `None` where no threshold is set on
-/// `pid.available`, or it asks for more than there can be.
+/// The levels for a machine with `capacity` pids. `None` if `pid.available` has no threshold, or if
+/// the threshold exceeds the capacity.
 #[must_use]
 pub fn pid_levels<'a>(
     thresholds: impl Iterator<Item = &'a Threshold>,
@@ -34,9 +34,9 @@ pub fn pid_levels<'a>(
         .filter(|threshold| threshold.signal == Signal::PidAvailable)
         .map(|threshold| threshold.value.amount(capacity))
         .max()?;
-    // Met when less than `amount` is left: strictly, so one pid later than the bare difference.
+    // Met when less than `amount` is left, hence one pid later than the difference.
     let high = capacity.checked_sub(amount)?.checked_add(1)?;
-    let low = high.saturating_sub(LEAST_GAP.max(capacity / GAP_PART));
+    let low = high.saturating_sub(MIN_GAP.max(capacity / GAP_PART));
     Some(PidLevels {
         high: u32::try_from(high).ok()?,
         low: u32::try_from(low).ok()?,
@@ -45,7 +45,7 @@ pub fn pid_levels<'a>(
 }
 
 impl PidLevels {
-    /// The levels in the kernel's count, which is `excess` higher than the number of tasks.
+    /// The levels in the kernel's count of ids, which is `excess` higher than the number of tasks.
     #[must_use]
     pub const fn raised(self, excess: u32) -> Self {
         Self {
@@ -56,17 +56,17 @@ impl PidLevels {
     }
 }
 
-/// By how much the kernel's count of ids is higher than the number of tasks: ids live on as process
-/// group and session after their task has ended.
+/// By how much the kernel's count of ids exceeds the number of tasks: an id stays in use as process
+/// group or session after its task has ended.
 ///
-/// Thresholds are about tasks, and the fork probe sees ids. Both are known together only when a
-/// record has just been read, and tasks that ended in between make the excess look too large. So it
-/// may fall at any time, and rises only where a crossing turned out to be none.
+/// Thresholds are about tasks, but the fork probe counts ids. Both are known together only just
+/// after a record, and tasks that ended in between make the excess look too large. So it may fall
+/// at any time, and rises only if a crossing turned out to be false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Excess(Option<u32>);
 
 impl Excess {
-    /// The excess to go by.
+    /// The excess to apply.
     #[must_use]
     pub const fn get(self) -> u32 {
         match self.0 {
@@ -75,14 +75,14 @@ impl Excess {
         }
     }
 
-    /// A record said `ids`, and there were `tasks` just after it.
+    /// A record reported `ids`, and there were `tasks` just after it.
     #[must_use]
-    pub fn seen(self, ids: u32, tasks: u64) -> Self {
+    pub fn observed(self, ids: u32, tasks: u64) -> Self {
         let now = excess(ids, tasks);
         Self(Some(self.0.map_or(now, |known| known.min(now))))
     }
 
-    /// A record said that `ids` are over the level, and `tasks` are not.
+    /// A record reported that `ids` exceed the level, but `tasks` do not.
     #[must_use]
     pub fn refuted(ids: u32, tasks: u64) -> Self {
         Self(Some(excess(ids, tasks)))
@@ -115,10 +115,10 @@ mod tests {
                 "10%",
                 100_000,
                 Some((90_001, 88_001, 1_562)),
-                "a share, in the kubelet's floats",
+                "a percentage, in the kubelet's floats",
             ),
             ("32768", 32_768, Some((1, 0, 512)), "everything"),
-            ("32769", 32_768, None, "more than there can be"),
+            ("32769", 32_768, None, "more than the capacity"),
             ("0%", 32_768, None, "turned off"),
         ];
         for (value, capacity, expected, why) in rows {
@@ -153,12 +153,16 @@ mod tests {
     #[test]
     fn the_excess_falls_at_any_time_and_rises_only_when_refuted() {
         let excess = Excess::default();
-        assert_eq!(excess.get(), 0, "before anything was seen");
-        let excess = excess.seen(130, 100);
-        assert_eq!(excess.get(), 30, "the first look counts");
-        assert_eq!(excess.seen(1000, 400).get(), 30, "tasks ended in between");
-        assert_eq!(excess.seen(1000, 990).get(), 10, "ids were freed");
-        assert_eq!(excess.seen(90, 100).get(), 0, "tasks began in between");
+        assert_eq!(excess.get(), 0, "before the first record");
+        let excess = excess.observed(130, 100);
+        assert_eq!(excess.get(), 30, "the first value applies");
+        assert_eq!(
+            excess.observed(1000, 400).get(),
+            30,
+            "tasks ended in between"
+        );
+        assert_eq!(excess.observed(1000, 990).get(), 10, "ids were freed");
+        assert_eq!(excess.observed(90, 100).get(), 0, "tasks began in between");
         assert_eq!(Excess::refuted(500, 440).get(), 60);
         let levels = PidLevels {
             high: 500,

@@ -1,4 +1,4 @@
-//! Forks that were refused at limits of cgroups: which are news, and when to say so.
+//! Forks refused at cgroup limits: which of them are new, and when to report them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::clock::BootNanos;
 use crate::units::CgroupId;
 
-/// One cgroup is told of so often, with all that was refused since.
-const AGAIN: Duration = Duration::from_mins(1);
+/// Interval between reports about one cgroup.
+const INTERVAL: Duration = Duration::from_mins(1);
 
-/// What is known of one cgroup.
+/// The state of one cgroup.
 #[derive(Debug, Clone)]
 struct Known {
     path: String,
-    /// Refused since it was made, as last counted.
+    /// Refused forks since its creation, as last counted.
     count: u64,
-    untold: u64,
-    told: Option<BootNanos>,
+    unreported: u64,
+    last_reported: Option<BootNanos>,
 }
 
-/// Forks refused and not told of yet.
+/// Refused forks that were not reported before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Path of the cgroup that counted them.
@@ -28,14 +28,14 @@ pub struct Refused {
     pub forks: u64,
 }
 
-/// The counters of many cgroups, as last counted: holds no more cgroups than one count had, and
-/// those gone with something untold until that is told.
+/// The counters of many cgroups, as last counted. It contains the cgroups of one count, and removed
+/// cgroups until their refused forks are reported.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals(Option<BTreeMap<CgroupId, Known>>);
 
 impl Refusals {
-    /// All cgroups were counted: id, path, refused forks. The first count is the past, and no news;
-    /// a cgroup that is new later began at zero.
+    /// New counts of all cgroups: id, path, refused forks. The first count is the baseline; a
+    /// cgroup that appears later began at zero.
     pub fn apply_counts(&mut self, counts: impl IntoIterator<Item = (CgroupId, String, u64)>) {
         let past = self.0.is_none();
         let mut old = self.0.take().unwrap_or_default();
@@ -44,32 +44,35 @@ impl Refusals {
             let before = old.remove(&id);
             let known = before.as_ref();
             let base = known.map_or(if past { count } else { 0 }, |known| known.count);
-            let untold = known.map_or(0, |known| known.untold);
-            let told = known.and_then(|known| known.told);
-            let untold = untold.saturating_add(count.saturating_sub(base));
+            let unreported = known.map_or(0, |known| known.unreported);
+            let last_reported = known.and_then(|known| known.last_reported);
+            let unreported = unreported.saturating_add(count.saturating_sub(base));
             let known = Known {
                 path,
                 count,
-                untold,
-                told,
+                unreported,
+                last_reported,
             };
             new.insert(id, known);
         }
-        new.extend(old.into_iter().filter(|(_, gone)| gone.untold > 0));
+        new.extend(
+            old.into_iter()
+                .filter(|(_, removed)| removed.unreported > 0),
+        );
         self.0 = Some(new);
     }
 
-    /// What to tell now.
+    /// The refused forks to report now.
     pub fn due(&mut self, now: BootNanos) -> Vec<Refused> {
-        let again = |told: BootNanos| AGAIN <= now.since(told);
+        let is_due = |last_reported: BootNanos| INTERVAL <= now.since(last_reported);
         let known = self.0.iter_mut().flat_map(BTreeMap::values_mut);
         known
-            .filter(|known| known.untold > 0 && known.told.is_none_or(again))
+            .filter(|known| known.unreported > 0 && known.last_reported.is_none_or(is_due))
             .map(|known| {
-                known.told = Some(now);
+                known.last_reported = Some(now);
                 Refused {
                     path: known.path.clone(),
-                    forks: std::mem::take(&mut known.untold),
+                    forks: std::mem::take(&mut known.unreported),
                 }
             })
             .collect()
@@ -84,40 +87,40 @@ mod tests {
     type Forks = &'static [(u64, u64)];
 
     #[test]
-    fn differences_are_told_at_once_and_then_once_a_minute_and_none_is_lost() {
+    fn new_refusals_are_reported_at_once_then_once_a_minute_and_none_is_lost() {
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
-        //  at s, counts, told, why
+        // at s, counts, reported, why
         let script: [(u64, Forks, Forks, &str); 9] = [
-            (0, &[(1, 7), (2, 0)], &[], "the past"),
+            (0, &[(1, 7), (2, 0)], &[], "the baseline"),
             (1, &[(1, 7), (2, 3)], &[(2, 3)], "the first"),
             (
                 2,
                 &[(1, 9), (2, 8)],
                 &[(1, 2)],
-                "another cgroup is told of at once",
+                "another cgroup is reported at once",
             ),
-            (59, &[(1, 9), (2, 9)], &[], "within the minute"),
+            (59, &[(1, 9), (2, 9)], &[], "within the interval"),
             (61, &[(1, 9), (2, 9)], &[(2, 6)], "all since"),
             (
                 62,
                 &[(1, 9), (3, 4)],
                 &[(3, 4)],
-                "made since, so it began at zero",
+                "created since, so it began at zero",
             ),
             (
                 63,
                 &[(1, 10), (3, 4)],
                 &[(1, 1)],
-                "a minute after it was told of",
+                "a minute after its last report",
             ),
-            (64, &[(3, 5)], &[], "one untold"),
-            (200, &[], &[(3, 1)], "gone, with one untold"),
+            (64, &[(3, 5)], &[], "one not reported yet"),
+            (200, &[], &[(3, 1)], "removed, with one not reported yet"),
         ];
         let mut refusals = Refusals::default();
-        for (seconds, counts, told, why) in script {
+        for (seconds, counts, last_reported, why) in script {
             let counts = counts.iter();
             refusals.apply_counts(counts.map(|(id, n)| (CgroupId(*id), format!("/{id}"), *n)));
-            let expected: Vec<Refused> = told
+            let expected: Vec<Refused> = last_reported
                 .iter()
                 .map(|(id, forks)| Refused {
                     path: format!("/{id}"),
@@ -129,7 +132,7 @@ mod tests {
         refusals.apply_counts([]);
         assert!(
             refusals.0.unwrap().is_empty(),
-            "what is gone and told is forgotten"
+            "a removed cgroup is dropped once it is reported"
         );
     }
 }

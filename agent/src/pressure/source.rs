@@ -1,40 +1,40 @@
-//! Whether a source of readings can be read. One failed read decides nothing; a source that fails for
-//! two sampling periods, or that never gave anything, is lost.
+//! Whether a source of readings is available. One failed read changes nothing; a source that fails
+//! for two sampling periods, or that was never readable, is lost.
 
 use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::deadline::LONGEST;
 
-/// A source whose reads have failed for so long is lost: two sampling periods.
+/// A source that fails for this long is lost: two sampling periods.
 pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);
 
-/// What the reads of one source gave so far.
+/// The state of one source.
 ///
 /// ```text
-/// Unread ──read──► Read ──failed──► Failing ──failed, LOST_AFTER after the first failure──► Lost
-///    │              ▲                  │                                                     │
-///    │              └──────read────────┴───────────────────────read──────────────────────────┤
-///    └──failed───────────────────────────────────────────────────────────────────────────────┘
+/// NeverRead ─read─► Read ──failed──► Failing ──failed, LOST_AFTER after the first failure──► Lost
+///    │               ▲                  │                                                     │
+///    │               └──────read────────┴───────────────────────read──────────────────────────┤
+///    └──failed────────────────────────────────────────────────────────────────────────────────┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
-    /// Nobody has tried to read it.
+    /// No read was attempted yet.
     #[default]
     NeverRead,
-    /// The last read succeeded, also where it showed that there is nothing to observe.
+    /// The last read succeeded, even if it showed that there is nothing to observe.
     Read,
-    /// It was readable, and is not at present. What was read last still counts.
+    /// It was readable before. The last value still applies.
     Failing {
-        /// When the first of these reads failed.
+        /// Time of the first failed read.
         since: BootNanos,
     },
-    /// It cannot be read. Nothing that was read before counts any more.
+    /// It cannot be read. Earlier values no longer apply.
     Lost,
 }
 
 impl Source {
-    /// After a read that failed.
+    /// The state after a failed read.
     #[must_use]
     pub fn failed(self, now: BootNanos) -> Self {
         match self {
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// When it is lost, if no read succeeds until then; `None` unless it fails at present.
+    /// When it will be lost if no read succeeds before; `None` unless it is failing.
     #[must_use]
     pub fn lost_at(self) -> Option<BootNanos> {
         match self {
@@ -65,8 +65,8 @@ mod tests {
         let failing = |seconds| Failing { since: at(seconds) };
         let rows = [
             (NeverRead, 5, Lost, "never read"),
-            (Read, 5, failing(5), "the first failure decides nothing"),
-            (failing(5), 24, failing(5), "a second short"),
+            (Read, 5, failing(5), "the first failure changes nothing"),
+            (failing(5), 24, failing(5), "one second short"),
             (failing(5), 25, Lost, "two periods"),
             (Lost, 26, Lost, "until it can be read"),
         ];

@@ -1,7 +1,8 @@
-//! When tasks wait for memory or disks so much that it is a condition: the rule of KEP-5394.
+//! Whether tasks wait so long for memory or disks that it is a condition: the rule of KEP-5394.
 //!
-//! A trigger wakes us when a stall begins; from then on the file is read every ten seconds until it
-//! is calm again. Without a trigger it is read as often, when somebody is awake anyway.
+//! A trigger wakes the agent when a stall begins; then the file is read every ten seconds until the
+//! stall is over. Without a trigger it is read at the same interval, when the agent is awake
+//! anyway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::pressure::source::Source;
 use crate::pressure::{Exceeded, Observed, Pressure};
 use crate::reading::Stall;
 
-/// How often a pressure file is read while it is not calm.
+/// How often a pressure file is read during a stall.
 pub const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `some` of a pressure file, in percent of the time.
@@ -25,35 +26,35 @@ pub struct StallSample {
     pub avg60: f32,
 }
 
-/// A stall's state became another one. A longer hold alone is no change.
+/// The state of a stall changed. An extension of its transition period is not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallChange {
-    /// Which.
+    /// The stall.
     pub stall: Stall,
-    /// Before.
+    /// The previous state.
     pub from: Pressure,
-    /// Now.
+    /// The new state.
     pub to: Pressure,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
     pressure: Pressure,
-    /// Since when it is relieved, its hold not counted; `None` while it is not.
-    well_since: Option<BootNanos>,
+    /// Since when it is normal, the transition period not included; `None` while it is not.
+    normal_since: Option<BootNanos>,
     source: Source,
-    /// When it was last over, as long as that holds it.
+    /// When it was last exceeded, during its transition period.
     last_exceeded: Option<BootNanos>,
-    /// By the last look.
-    over: bool,
+    /// According to the last sample.
+    exceeded: bool,
     /// When to read the file.
     due: Option<BootNanos>,
     has_trigger: bool,
-    /// It is worth waking up for it.
+    /// Worth a wake-up.
     active: bool,
 }
 
-/// The stalls that are watched.
+/// The monitored stalls.
 #[derive(Debug, Clone)]
 pub struct StallBoard {
     threshold: f32,
@@ -62,8 +63,8 @@ pub struct StallBoard {
 }
 
 impl StallBoard {
-    /// `threshold` is in percent. Each of `stalls` says whether a trigger wakes us for it. All are
-    /// due at once.
+    /// `threshold` is in percent. Each stall comes with whether it has a trigger. All files are due
+    /// at once.
     pub fn new(
         threshold: f32,
         transition_period: Duration,
@@ -72,10 +73,10 @@ impl StallBoard {
         let unread = |(stall, has_trigger)| {
             let state = State {
                 pressure: Pressure::Unknown,
-                well_since: None,
+                normal_since: None,
                 source: Source::NeverRead,
                 last_exceeded: None,
-                over: false,
+                exceeded: false,
                 due: Some(BootNanos(0)),
                 has_trigger,
                 active: false,
@@ -89,7 +90,7 @@ impl StallBoard {
         }
     }
 
-    /// Takes another transition period, from the next look on.
+    /// Applies from the next sample on.
     pub const fn set_transition_period(&mut self, period: Duration) {
         self.transition_period = period;
     }
@@ -101,36 +102,37 @@ impl StallBoard {
         all.map(|(stall, state)| (*stall, state.pressure)).collect()
     }
 
-    /// The API server has it as True when we start, `now` known to us: held for a transition period
-    /// from when we first saw it calm, and looked at. What cannot be read stays unknown.
+    /// The API server had the condition as True when the agent started, which is known since `now`:
+    /// kept for a transition period that begins when the stall was first seen to be over, and
+    /// sampled. A stall that cannot be read stays unknown.
     pub fn seed(&mut self, stall: Stall, now: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall)
-            && let Some(since) = state.well_since
+            && let Some(since) = state.normal_since
             && now.since(since) < self.transition_period
         {
             state.pressure = Pressure::UnderPressure {
                 last_exceeded: since,
             };
             state.last_exceeded = Some(since);
-            state.well_since = None;
+            state.normal_since = None;
             state.active = true;
             state.due = Some(now.plus(READ_INTERVAL));
         }
     }
 
-    /// Before a restart it was last over at `last_exceeded`: held from the first look on that gives
-    /// something, as if there had been none.
+    /// It was last exceeded at `last_exceeded`, before a restart: kept as without the restart, from
+    /// the first successful sample on.
     pub fn restore(&mut self, stall: Stall, last_exceeded: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall) {
             state.last_exceeded = state.last_exceeded.max(Some(last_exceeded));
         }
     }
 
-    /// When a stall was last over. What cannot be read at present is not forgotten.
+    /// When a stall was last exceeded, even if it cannot be read at present.
     #[must_use]
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
-            Some(state) if state.over => Exceeded::Now,
+            Some(state) if state.exceeded => Exceeded::Now,
             Some(State {
                 last_exceeded: Some(last_exceeded),
                 ..
@@ -139,22 +141,22 @@ impl StallBoard {
         }
     }
 
-    /// When to wake up to read a file; `None` while all are calm.
+    /// When to wake up to read a file; `None` if there is no stall.
     #[must_use]
     pub fn wake_at(&self) -> Option<BootNanos> {
         let active = self.states.values().filter(|state| state.active);
         active.filter_map(|state| state.due).min()
     }
 
-    /// The files that are to be read by `now`.
+    /// The files that are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
         let due = move |state: &State| state.due.is_some_and(|due| due <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));
         states.map(|(stall, _)| *stall)
     }
 
-    /// One look at one file; `None` where it cannot be read. The state stays until the file is lost
-    /// (see [`Source`]), and is unknown from then on.
+    /// Applies a sample of one file; `None` if it cannot be read. The state stays until the file is
+    /// lost (see [`Source`]), and is unknown from then on.
     pub fn apply_sample(
         &mut self,
         stall: Stall,
@@ -164,7 +166,7 @@ impl StallBoard {
         let state = self.states.get_mut(&stall)?;
         let from = state.pressure;
         let high = |percent: f32| percent >= self.threshold;
-        state.over = sample.is_some_and(|s| high(s.avg60) && (state.over || high(s.avg10)));
+        state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
         state.source = match sample {
             Some(_) => Source::Read,
             None => state.source.failed(now),
@@ -174,39 +176,38 @@ impl StallBoard {
             Source::Failing { .. } => from,
             Source::Lost | Source::NeverRead => Pressure::Unknown,
         };
-        state.well_since = match (state.pressure, from) {
-            (Pressure::Normal, Pressure::Normal) => state.well_since,
+        state.normal_since = match (state.pressure, from) {
+            (Pressure::Normal, Pressure::Normal) => state.normal_since,
             (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
             (Pressure::Normal, Pressure::Unknown) => Some(now),
             (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
         };
         let under = matches!(state.pressure, Pressure::UnderPressure { .. });
         state.active = under || sample.is_some_and(|s| high(s.avg10));
-        // A cgroup that is gone took its trigger along; the next one of its name has none.
+        // A removed cgroup took its trigger along; the next cgroup of that name has none.
         state.has_trigger &= sample.is_some();
         let again = state.active || !state.has_trigger;
         state.due = again.then(|| now.plus(READ_INTERVAL));
         let to = state.pressure;
-        let moved = std::mem::discriminant(&from) != std::mem::discriminant(&to);
-        moved.then_some(StallChange { stall, from, to })
+        let changed = std::mem::discriminant(&from) != std::mem::discriminant(&to);
+        changed.then_some(StallChange { stall, from, to })
     }
 }
 
 impl State {
-    /// The state after a look that gave something. What was over before the file was lost still
-    /// holds it.
+    /// The state after a successful sample. A transition period continues after the file was lost.
     fn step(&mut self, transition_period: Duration, now: BootNanos) -> Pressure {
-        let held =
+        let kept =
             self.last_exceeded
                 .map_or(self.pressure, |last_exceeded| Pressure::UnderPressure {
                     last_exceeded,
                 });
-        let observed = if self.over {
+        let observed = if self.exceeded {
             Observed::Exceeded
         } else {
             Observed::NotExceeded
         };
-        let to = held.step(observed, transition_period, now);
+        let to = kept.step(observed, transition_period, now);
         self.last_exceeded = match to {
             Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
             Pressure::Unknown | Pressure::Normal => None,
@@ -233,21 +234,63 @@ mod tests {
 
     #[test]
     fn both_averages_begin_a_stall_and_the_longer_one_ends_it() {
-        let over = |seconds| Pressure::UnderPressure {
+        let exceeded = |seconds| Pressure::UnderPressure {
             last_exceeded: at(seconds),
         };
-        let calm = Pressure::Normal;
+        let normal = Pressure::Normal;
         //  at s, avg10, avg60, then, woken at s, why
         let script = [
-            (0, 0.0, 0.0, calm, None, "calm: the trigger wakes us"),
-            (5, 39.9, 90.0, calm, None, "the last ten seconds were calm"),
-            (10, 80.0, 39.9, calm, Some(20), "not for a minute yet"),
-            (20, 40.0, 40.0, over(20), Some(30), "both, exactly"),
-            (30, 5.0, 40.0, over(30), Some(40), "avg60 alone keeps it"),
-            (40, 5.0, 39.0, over(30), Some(50), "ended, but held"),
-            (50, 5.0, 60.0, over(30), Some(60), "avg60 begins nothing"),
-            (59, 5.0, 30.0, over(30), Some(69), "a second short"),
-            (60, 5.0, 30.0, calm, None, "over for the whole period"),
+            (
+                0,
+                0.0,
+                0.0,
+                normal,
+                None,
+                "no stall: the trigger wakes the agent",
+            ),
+            (
+                5,
+                39.9,
+                90.0,
+                normal,
+                None,
+                "no stall in the last ten seconds",
+            ),
+            (10, 80.0, 39.9, normal, Some(20), "not for a minute yet"),
+            (20, 40.0, 40.0, exceeded(20), Some(30), "both, exactly"),
+            (
+                30,
+                5.0,
+                40.0,
+                exceeded(30),
+                Some(40),
+                "avg60 alone keeps it",
+            ),
+            (
+                40,
+                5.0,
+                39.0,
+                exceeded(30),
+                Some(50),
+                "ended, but kept True",
+            ),
+            (
+                50,
+                5.0,
+                60.0,
+                exceeded(30),
+                Some(60),
+                "avg60 alone starts nothing",
+            ),
+            (59, 5.0, 30.0, exceeded(30), Some(69), "one second short"),
+            (
+                60,
+                5.0,
+                30.0,
+                normal,
+                None,
+                "not exceeded for the whole period",
+            ),
         ];
         let mut board = board(true);
         for (seconds, avg10, avg60, expected, wake, why) in script {
@@ -258,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_for_two_periods_is_unknown() {
+    fn a_stall_that_cannot_be_read_for_two_periods_is_unknown() {
         let mut board = board(true);
         assert_eq!(board.due(at(0)).collect::<Vec<_>>(), [IO]);
         let high = StallSample {
@@ -269,62 +312,65 @@ mod tests {
         assert_eq!(change.from, Pressure::Unknown);
         assert!(
             board.apply_sample(IO, Some(high), at(2)).is_none(),
-            "still so"
+            "unchanged"
         );
-        assert!(board.apply_sample(IO, None, at(3)).is_none(), "one look");
+        assert!(board.apply_sample(IO, None, at(3)).is_none(), "one failure");
         assert!(
             board.apply_sample(IO, None, at(22)).is_none(),
-            "a second short"
+            "one second short"
         );
         let change = board.apply_sample(IO, None, at(23)).unwrap();
         assert_eq!(change.to, Pressure::Unknown);
-        assert_eq!(board.wake_at(), None, "nobody wakes up for it");
-        assert_eq!(board.due(at(99)).count(), 1, "its trigger went with it");
+        assert_eq!(board.wake_at(), None, "not worth a wake-up");
+        assert_eq!(board.due(at(99)).count(), 1, "it lost its trigger");
 
-        // What held it before holds it still, and no longer than that.
-        let calm = StallSample {
+        // The transition period continues, and is not longer than before.
+        let normal = StallSample {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.apply_sample(IO, Some(calm), at(24));
-        let held = Pressure::UnderPressure {
+        board.apply_sample(IO, Some(normal), at(24));
+        let kept = Pressure::UnderPressure {
             last_exceeded: at(2),
         };
-        assert_eq!(board.pressures()[&IO], held);
-        board.apply_sample(IO, Some(calm), at(2 + 30));
+        assert_eq!(board.pressures()[&IO], kept);
+        board.apply_sample(IO, Some(normal), at(2 + 30));
         assert_eq!(board.pressures()[&IO], Pressure::Normal);
     }
 
     #[test]
-    fn what_was_true_before_a_restart_is_held_and_looked_at() {
-        let calm = StallSample {
+    fn a_condition_stored_as_true_is_kept_and_sampled() {
+        let normal = StallSample {
             avg10: 0.0,
             avg60: 0.0,
         };
         let mut board = board(true);
         board.seed(IO, at(1));
-        assert_eq!(board.pressures()[&IO], Pressure::Unknown, "nobody can see");
-        board.apply_sample(IO, Some(calm), at(2));
-        board.apply_sample(IO, Some(calm), at(3));
+        assert_eq!(board.pressures()[&IO], Pressure::Unknown, "not sampled yet");
+        board.apply_sample(IO, Some(normal), at(2));
+        board.apply_sample(IO, Some(normal), at(3));
         board.seed(IO, at(12));
         assert_eq!(board.wake_at(), Some(at(22)));
-        assert!(board.apply_sample(IO, Some(calm), at(22)).is_none(), "held");
-        let change = board.apply_sample(IO, Some(calm), at(32)).unwrap();
-        assert_eq!(change.to, Pressure::Normal, "30 s after the first look");
+        assert!(
+            board.apply_sample(IO, Some(normal), at(22)).is_none(),
+            "kept"
+        );
+        let change = board.apply_sample(IO, Some(normal), at(32)).unwrap();
+        assert_eq!(change.to, Pressure::Normal, "30 s after the first sample");
         assert_eq!(board.wake_at(), None);
         board.seed(IO, at(33));
-        assert_eq!(board.pressures()[&IO], Pressure::Normal, "well for long");
+        assert_eq!(board.pressures()[&IO], Pressure::Normal, "normal for long");
     }
 
     #[test]
-    fn without_a_trigger_it_is_read_in_passing() {
+    fn without_a_trigger_it_is_read_when_the_agent_is_awake() {
         let mut board = board(false);
-        let calm = StallSample {
+        let normal = StallSample {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.apply_sample(IO, Some(calm), at(0));
-        assert_eq!(board.wake_at(), None, "nobody wakes up for it");
+        board.apply_sample(IO, Some(normal), at(0));
+        assert_eq!(board.wake_at(), None, "not worth a wake-up");
         assert_eq!(board.due(at(9)).count(), 0);
         assert_eq!(board.due(at(10)).count(), 1);
         board.apply_sample(IO, None, at(10));

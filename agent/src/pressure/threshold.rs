@@ -18,35 +18,36 @@ pub enum ThresholdValue {
     Share(f32),
 }
 
-/// Whether a threshold reserves what it guards.
+/// Whether a threshold reserves its amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
-    /// `evictionHard`: no grace period, and `memory.available` and `nodefs.available` are taken off
-    /// what is allocatable.
+    /// `evictionHard`: no grace period; `memory.available` and `nodefs.available` reduce the
+    /// allocatable resources.
     Hard,
     /// `evictionSoft`: with a grace period, which delays a kubelet's eviction but not the condition.
     Soft,
 }
 
-/// A level of one signal below which its resource is under pressure.
+/// A level of a signal below which its resource is under pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// What it is set on.
+    /// The signal that it applies to.
     pub signal: Signal,
     /// Met when less than this is available; equality is not met.
     pub value: ThresholdValue,
     /// `evictionSoftGracePeriod`; zero for hard thresholds.
     pub grace_period: Duration,
-    /// `evictionMinimumReclaim`: once fully met, it stays met until so much more is available.
+    /// `evictionMinimumReclaim`: once met for its grace period, the threshold stays met until this
+    /// much more is available.
     pub min_reclaim: Option<ThresholdValue>,
     /// Hard or soft.
     pub strength: Strength,
 }
 
-/// Why a text is no threshold.
+/// Why a text is not a valid threshold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
-    /// The kubelet's words.
+    /// The kubelet's text.
     #[error("unsupported eviction signal {0:?}")]
     Signal(String),
     /// Neither digits with a percent sign nor a quantity.
@@ -55,7 +56,7 @@ pub enum ThresholdError {
     /// Less than 0 % or more than 100 %.
     #[error("is not between 0% and 100%")]
     OutOfRange,
-    /// Not the grammar of quantities.
+    /// Not a valid quantity.
     #[error("{0}")]
     Quantity(#[from] QuantityError),
     /// Zero, or less.
@@ -65,15 +66,15 @@ pub enum ThresholdError {
     #[error("must not be negative")]
     Negative,
     /// A part of a list lacks its separator.
-    #[error("has a part {part:?} without {separator:?}")]
+    #[error("has a part {part:?} without '{separator}'")]
     Separator {
-        /// That part.
+        /// The part.
         part: String,
         /// `<` or `=`.
         separator: char,
     },
     /// A list names one signal twice.
-    #[error("names {0:?} twice")]
+    #[error("contains {0:?} twice")]
     Duplicate(String),
 }
 
@@ -120,8 +121,8 @@ impl ThresholdValue {
         }
     }
 
-    /// The value in the signal's unit, rounded as the kubelet rounds: a share of 10 % as a 32-bit
-    /// float lies a little above a tenth, and 10 % of 1,000,000,000 is 100,000,001.
+    /// The value in the signal's unit, rounded like the kubelet's: 10 % as a 32-bit float is
+    /// slightly more than a tenth, so 10 % of 1,000,000,000 is 100,000,001.
     #[must_use]
     #[expect(
         clippy::as_conversions,
@@ -140,11 +141,11 @@ impl ThresholdValue {
 }
 
 impl fmt::Display for ThresholdValue {
-    /// In the grammar, though not always as it was written: `100Mi`, `5%`.
+    /// In the grammar, but not always as configured: `100Mi`, `5%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantity(n) => Quantity::from_bytes(Bytes::from_bytes(*n)).fmt(f),
-            // Four digits are more than anybody writes, and hide how a share is stored.
+            // Four digits suffice, and hide the binary representation.
             Self::Share(share) => {
                 let percent = (f64::from(*share) * 1e6).round() / 1e4;
                 write!(f, "{percent}%")
@@ -156,8 +157,8 @@ impl fmt::Display for ThresholdValue {
 impl Threshold {
     /// A hard threshold, as in `evictionHard`: no grace period, nothing to reclaim.
     ///
-    /// `None` where the signal is to be ignored: `0%`, `100%`, and `containerfs.*`, which a kubelet
-    /// accepts and overwrites with the values of the file system that holds the containers.
+    /// `None` if the signal is to be ignored: `0%`, `100%`, and `containerfs.*`, which a kubelet
+    /// accepts and overwrites with the values of the file system of the containers.
     pub fn parse(signal: &str, value: &str) -> Result<Option<Self>, ThresholdError> {
         let signal = parse_signal(signal)?;
         let value = ThresholdValue::parse(value)?;
@@ -186,8 +187,8 @@ impl Threshold {
         i128::from(reading.available) < i128::from(self.value.amount(reading.capacity))
     }
 
-    /// Whether the threshold, once fully met, still is: less than it and what it wants reclaimed is
-    /// available.
+    /// Whether the threshold, once met for its grace period, still is: less than the threshold and
+    /// its minimum reclaim is available.
     #[must_use]
     pub fn is_unresolved(&self, reading: &Reading) -> bool {
         let reclaim = self
@@ -198,9 +199,11 @@ impl Threshold {
     }
 }
 
-/// A signal that a user may name. `None` for those of `containerfs`, which are accepted and ignored.
+/// A signal that a user can configure. `None` for those of `containerfs`, which are accepted and
+/// ignored.
 ///
-/// `allocatableMemory.available` and `allocatablePid.available` are refused: they follow others.
+/// `allocatableMemory.available` and `allocatablePid.available` are rejected: they are derived from
+/// others.
 pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
     if name == "containerfs.available" || name == "containerfs.inodesFree" {
         return Ok(None);
@@ -213,13 +216,13 @@ pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
         .ok_or_else(|| ThresholdError::Signal(name.to_owned()))
 }
 
-/// Splits the flag form, `memory.available<100Mi,nodefs.available<10%`, into its pairs; grace periods
-/// and reclaims stand with `=` for `<`. Blanks around the parts are dropped.
+/// Splits the form of the flags, `memory.available<100Mi,nodefs.available<10%`, into pairs. Grace
+/// periods and reclaims use `=` instead of `<`. Blanks around the parts are removed.
 pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, ThresholdError> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         if part.is_empty() {
-            continue; // The flag given as `""`: no threshold at all.
+            continue; // The flag is `""`: no threshold.
         }
         let (name, value) =
             part.split_once(separator)
@@ -236,9 +239,9 @@ pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, Thre
     Ok(pairs)
 }
 
-/// Adds what the kubelet adds where `enforceNodeAllocatable` names `pods`: each hard
-/// `memory.available` holds for the pods cgroup too, with the same value and reclaim. And what it
-/// does not add: so does each hard `pid.available`.
+/// Adds what the kubelet adds if `enforceNodeAllocatable` contains `pods`: each hard
+/// `memory.available` applies to the pods cgroup too, with the same value and reclaim. Unlike the
+/// kubelet, also does so for each hard `pid.available`.
 #[must_use]
 pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
     let derived = |signal| match signal {
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_shown_as_people_write_it() {
+    fn a_value_is_printed_as_people_write_it() {
         for text in ["100Mi", "1", "5%", "15%", "0.5%", "99.99%", "33.3%", "8%"] {
             let value = ThresholdValue::parse(text).unwrap().unwrap();
             assert_eq!(value.to_string(), text);
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_is_not_met_and_one_less_is() {
+    fn a_threshold_is_met_by_one_less_than_its_value() {
         let threshold = Threshold::parse("memory.available", "100")
             .unwrap()
             .unwrap();

@@ -9,34 +9,34 @@ use agent_common::settings::{DISK_FAILING, device_numbers};
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
+use super::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
-/// A record that cannot be what it says it is.
+/// A record that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It ends before the fields that we know.
-    #[error("record of {got} bytes where {need} are needed")]
+    /// It is shorter than its kind requires.
+    #[error("record has {got} bytes, expected at least {need}")]
     Short {
-        /// Bytes there are.
+        /// Length of the record.
         got: usize,
-        /// Bytes that its kind needs.
+        /// Length that its kind requires.
         need: usize,
     },
-    /// It was written by an object of another build.
-    #[error("record of ABI {got}, but this agent speaks {ABI_VERSION}; build both from one tree")]
+    /// An eBPF object of another ABI wrote it.
+    #[error("record has ABI {got}, expected {ABI_VERSION}; build agent and object from one tree")]
     Version {
-        /// What it says.
+        /// ABI version of the record.
         got: u16,
     },
 }
 
-/// Reads one record. A record longer than we know is read as far as we know it.
+/// Decodes one record. Unknown trailing bytes are ignored.
 ///
 /// # Errors
 ///
-/// See [`DecodeError`]. Never panics, whatever the bytes.
+/// See [`DecodeError`]. Never panics.
 pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
     let header: Header = prefix(record)?;
     if header.version != ABI_VERSION {
@@ -70,7 +70,7 @@ pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
     })
 }
 
-/// The record's first bytes as a `T`, as far as the record and its own word on its size reach.
+/// The first bytes of the record as a `T`.
 fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(record)
         .map(|(body, _)| body)
@@ -117,12 +117,12 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
         ],
         scope: match body.scope {
             SCOPE_GLOBAL => OomScope::Global,
-            SCOPE_MEMCG => OomScope::Memcg {
+            SCOPE_MEMCG => OomScope::Memcg(MemcgLimit {
                 limiting: CgroupId(body.cg_limiting),
                 usage_pages: body.limit_usage_pages,
                 max_pages: body.limit_max_pages,
                 tied: (body.cg_tied != 0).then_some(CgroupId(body.cg_tied)),
-            },
+            }),
             _ => OomScope::Unknown,
         },
         source: if body.scope_source == SOURCE_EXACT {
@@ -192,31 +192,28 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_keeps_hostile_names_as_they_are() {
+    fn names_of_a_kill_are_not_escaped() {
         let Record::OomKill(decoded) = decode(kill().as_bytes()).unwrap() else {
             panic!("not a kill");
         };
         assert_eq!(decoded.victim, Pid(42));
-        assert_eq!(
-            decoded.comm, b"a\nb\xff",
-            "escaping is for whoever shows it"
-        );
+        assert_eq!(decoded.comm, b"a\nb\xff", "escaped at display");
         assert_eq!(
             decoded.names[0], [b'x'; 96],
             "a name without a NUL ends with its field"
         );
         assert!(matches!(
             decoded.scope,
-            OomScope::Memcg {
+            OomScope::Memcg(MemcgLimit {
                 limiting: CgroupId(99),
                 ..
-            }
+            })
         ));
     }
 
     #[test]
-    fn what_the_kernel_did_not_tell_is_not_made_up() {
-        let told = |change: &dyn Fn(&mut raw::OomKill)| {
+    fn unknown_fields_of_a_kill_are_none() {
+        let fields = |change: &dyn Fn(&mut raw::OomKill)| {
             let mut kill = kill();
             change(&mut kill);
             let Record::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
@@ -225,10 +222,10 @@ mod tests {
             (kill.constraint, kill.order, kill.via)
         };
         assert_eq!(
-            told(&|_| ()),
+            fields(&|_| ()),
             (Some(OomConstraint::Memcg), Some(-1), Via::Exit)
         );
-        let unknown = told(&|kill| {
+        let unknown = fields(&|kill| {
             kill.constraint = CONSTRAINT_UNKNOWN;
             kill.order = ORDER_UNKNOWN;
             kill.via = VIA_TASK;
@@ -237,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_slow_failing_or_neither() {
+    fn a_disk_record_is_slow_failing_or_normal() {
         for (state, expected) in [
             (0, Some(Side::Under)),
             (1, Some(Side::Over)),
@@ -248,7 +245,7 @@ mod tests {
             record.header = header::<raw::DiskState>(20);
             record.dev = (8 << 20) | 16;
             record.state = state;
-            let told = match decode(record.as_bytes()).unwrap() {
+            let decoded = match decode(record.as_bytes()).unwrap() {
                 Record::DiskState { side, device, .. } => (Some(side), device),
                 Record::DiskErrors { device, .. } => (None, device),
                 other => panic!("{other:?}"),
@@ -257,12 +254,12 @@ mod tests {
                 major: 8,
                 minor: 16,
             };
-            assert_eq!(told, (expected, sdb), "{state}");
+            assert_eq!(decoded, (expected, sdb), "{state}");
         }
     }
 
     #[test]
-    fn length_version_and_kind_decide_what_a_record_is() {
+    fn length_version_and_kind_are_checked() {
         let crossing = raw::PidCrossing {
             header: header::<raw::PidCrossing>(10),
             value: 900,
@@ -283,7 +280,7 @@ mod tests {
         foreign[0] = 9;
         let rows: [(&[u8], Result<Record, DecodeError>, &str); 6] = [
             (whole, read.clone(), "as written"),
-            (&longer, read, "with fields that we do not know yet"),
+            (&longer, read, "with unknown trailing fields"),
             (
                 &whole[..47],
                 Err(DecodeError::Short { got: 47, need: 48 }),

@@ -1,31 +1,29 @@
-//! Records of `/dev/kmsg` → kills, where no program tells of them.
+//! Records of `/dev/kmsg` → OOM kills, if no program reports them.
 //!
-//! One kill is several records: who asked for memory, what ran out, who was killed. The kernel
-//! writes them under one lock, so they do not mix with those of another kill. After ten kills in
-//! 5 s it holds the first two back; the third it always writes.
+//! A kill is logged as several records: the trigger, the scope, the victim. The kernel writes them
+//! under one lock, so those of two kills do not interleave. After ten kills in 5 s it suppresses
+//! the first two; the third is always written.
 //!
-//! What cannot be told apart: a member of a group that is killed, and a kill elsewhere that follows
-//! with its first two records held back. And in a process name with `,task=` in it, what belongs to
-//! the name and what to the last name of the cgroup's path.
+//! Two cases are ambiguous: a later member of a killed group and an unrelated kill whose first two
+//! records were suppressed; a process name with `,task=` in it and the end of a cgroup path.
 
-use super::OomConstraint;
+use super::{OomConstraint, OomScope};
 use crate::clock::BootNanos;
 use crate::units::{Bytes, Pid};
 
 mod line;
 
-use line::{Invoked, Killed, Line, Summary, record};
+use line::{Invoked, KillLine, Killed, Summary, record};
 
-/// Kills that are kept between two looks; the reader looks far more often.
+/// Kills kept until the next [`KmsgParser::take`], which the reader calls far more often.
 const MOST: usize = 256;
 
-/// One process that the kernel killed for want of memory, as its log tells. All text is raw bytes
-/// that a tenant may have chosen.
+/// A process that the kernel OOM-killed, from the kernel log. All text is untrusted bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedKill {
-    /// When it was written.
+    /// Time of the log record.
     pub at: BootNanos,
-    /// The victim; of several threads the one that the kernel names.
+    /// The victim; the thread that the kernel names, if it has several.
     pub victim: Pid,
     /// Its name.
     pub comm: Vec<u8>,
@@ -33,58 +31,49 @@ pub struct LoggedKill {
     pub uid: Option<u32>,
     /// Path of its memory cgroup from the top of the hierarchy.
     pub cgroup: Option<Vec<u8>>,
-    /// What ran out.
-    pub scope: LoggedScope,
-    /// What bounded the allocation.
+    /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
+    pub scope: OomScope<Option<Vec<u8>>>,
+    /// Constraint on the allocation.
     pub constraint: Option<OomConstraint>,
-    /// Order of the allocation; -1 for sysrq, which the other lines do not tell from a global kill.
+    /// Order of the allocation; -1 for sysrq, otherwise indistinguishable from a global kill.
     pub order: Option<i32>,
-    /// Name of the process that asked for the memory.
+    /// Name of the process whose allocation failed.
     pub trigger: Option<Vec<u8>>,
-    /// Its resident memory: anonymous, file, shared.
+    /// Resident memory: anonymous, file, shared.
     pub resident: Option<[Bytes; 3]>,
 }
 
-/// What ran out, by the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoggedScope {
-    /// The memory of the machine, or the part of it that a cpuset or a policy allows.
-    Global,
-    /// The limit of a memory cgroup: its path, where that is known.
-    Memcg(Option<Vec<u8>>),
-}
-
-/// Puts the lines together.
+/// Assembles kills from log records.
 #[derive(Debug, Default)]
 pub struct KmsgParser {
-    now: Told,
-    /// Each with its microsecond.
+    state: Progress,
+    /// Each with its printk time in microseconds.
     kills: Vec<(u64, LoggedKill)>,
     newest: u64,
     losses: u64,
 }
 
-/// What was told last of the kill that is being told.
+/// Progress of the current kill.
 #[derive(Debug, Default)]
-enum Told {
+enum Progress {
     #[default]
-    Nothing,
-    /// Who asked for memory.
+    Idle,
+    /// The trigger is known.
     Invoked(Invoked),
-    /// What ran out, and when that was written; not yet who was killed.
-    Half(u64, Box<LoggedKill>),
-    /// The same without even a name: the line was cut.
+    /// Scope and time are known; the line with the victim is missing.
+    Summarised(u64, Box<LoggedKill>),
+    /// As above, but the line was cut before the victim.
     Unnamed(Box<LoggedKill>),
-    /// Passed on without its last line, which is still to come.
-    Early(Box<LoggedKill>),
-    /// All of it; whether a whole group goes is still to come.
-    Whole(Box<LoggedKill>),
-    /// What the members of a group that is being killed have in common.
+    /// Reported without its last line, which may still follow.
+    ReportedEarly(Box<LoggedKill>),
+    /// Complete; a line about a group kill may follow.
+    Complete(Box<LoggedKill>),
+    /// The fields that members of a killed group share.
     Group(Box<LoggedKill>),
 }
 
 impl KmsgParser {
-    /// Takes one record. Whatever is not about a kill, or was not written by the kernel, is nothing.
+    /// Parses one record. Records of other topics or from user space are ignored.
     pub fn record(&mut self, bytes: &[u8]) {
         let Some(record) = record(bytes) else {
             return;
@@ -93,45 +82,46 @@ impl KmsgParser {
         let Some(line) = record.line() else {
             return;
         };
-        self.now = match (std::mem::take(&mut self.now), line) {
-            (before, Line::Invoked(invoked)) => {
-                self.now = before;
+        self.state = match (std::mem::take(&mut self.state), line) {
+            (before, KillLine::Invoked(invoked)) => {
+                self.state = before;
                 self.flush();
-                Told::Invoked(invoked)
+                Progress::Invoked(invoked)
             }
-            (before, Line::Summary(summary)) => half(before, record.usec, summary),
-            (before, Line::Killed(killed)) => self.killed(before, record.usec, killed),
-            (Told::Whole(kill), Line::Group(path)) => Told::Group(Box::new(group(*kill, path))),
-            (_, Line::Exiting | Line::Group(_)) => Told::Nothing,
+            (before, KillLine::Summary(summary)) => summarised(before, record.usec, summary),
+            (before, KillLine::Killed(killed)) => self.killed(before, record.usec, killed),
+            (Progress::Complete(kill), KillLine::Group(path)) => {
+                Progress::Group(Box::new(group(*kill, path)))
+            }
+            (_, KillLine::Exiting | KillLine::Group(_)) => Progress::Idle,
         };
     }
 
-    /// What was told so far has no end: records were overwritten before they were read. How often
-    /// that has been.
+    /// Call it when records were overwritten before they were read: the current kill stays
+    /// incomplete. Returns the number of such losses.
     pub fn lost(&mut self) -> u64 {
         self.flush();
-        self.now = Told::Nothing;
+        self.state = Progress::Idle;
         self.losses += 1;
         self.losses
     }
 
-    /// Whether a kill was announced whose last line is still to come.
+    /// Whether the last line of a kill is still missing.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        matches!(self.now, Told::Half(..) | Told::Unnamed(_))
+        matches!(self.state, Progress::Summarised(..) | Progress::Unnamed(_))
     }
 
-    /// Whether there are as many kills as are kept: [`KmsgParser::take`] them.
+    /// Whether no more kills can be kept; call [`KmsgParser::take`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.kills.len() >= MOST
     }
 
-    /// The kills so far, at a moment when the log has no newer record. One that is half told is told
-    /// without its memory.
+    /// Takes the kills, once all log records are read. An incomplete kill has no memory sizes.
     ///
-    /// printk's clock stands still in suspend and nothing disciplines it: after weeks it is seconds
-    /// off. So only differences on it count, and the newest record is as old as its reading.
+    /// printk's clock stops in suspend and drifts by seconds in weeks. Therefore only differences
+    /// are used, and the newest record gets the time of the read.
     pub fn take(&mut self, read: BootNanos) -> Vec<LoggedKill> {
         self.flush();
         let newest = self.newest;
@@ -149,49 +139,49 @@ impl KmsgParser {
     }
 
     fn flush(&mut self) {
-        self.now = match std::mem::take(&mut self.now) {
-            Told::Half(usec, kill) => {
+        self.state = match std::mem::take(&mut self.state) {
+            Progress::Summarised(usec, kill) => {
                 self.kills.push((usec, (*kill).clone()));
-                Told::Early(kill)
+                Progress::ReportedEarly(kill)
             }
             other => other,
         };
     }
 
-    fn killed(&mut self, before: Told, usec: u64, line: Killed) -> Told {
+    fn killed(&mut self, before: Progress, usec: u64, line: Killed) -> Progress {
         let pid = line.pid;
         match before {
-            // It is told already.
-            Told::Early(known) => Told::Whole(Box::new(known.finished(line))),
-            // The first victim is killed once more with its group.
-            Told::Group(known) if known.victim == pid => Told::Group(known),
-            Told::Group(known) => {
+            // Already reported.
+            Progress::ReportedEarly(known) => Progress::Complete(Box::new(known.finished(line))),
+            // The first victim is logged again as a member of its group.
+            Progress::Group(known) if known.victim == pid => Progress::Group(known),
+            Progress::Group(known) => {
                 self.kills.push((usec, known.clone().finished(line)));
-                Told::Group(known)
+                Progress::Group(known)
             }
-            Told::Half(_, known) | Told::Unnamed(known) => {
+            Progress::Summarised(_, known) | Progress::Unnamed(known) => {
                 let kill = known.finished(line);
                 self.kills.push((usec, kill.clone()));
-                Told::Whole(Box::new(kill))
+                Progress::Complete(Box::new(kill))
             }
-            Told::Nothing | Told::Invoked(_) | Told::Whole(_) => {
+            Progress::Idle | Progress::Invoked(_) | Progress::Complete(_) => {
                 let kill = LoggedKill::bare(&line).finished(line);
                 self.kills.push((usec, kill.clone()));
-                Told::Whole(Box::new(kill))
+                Progress::Complete(Box::new(kill))
             }
         }
     }
 }
 
-fn half(before: Told, usec: u64, summary: Summary) -> Told {
+fn summarised(before: Progress, usec: u64, summary: Summary) -> Progress {
     let (trigger, order) = match before {
-        Told::Invoked(invoked) => (Some(invoked.comm), invoked.order),
+        Progress::Invoked(invoked) => (Some(invoked.comm), invoked.order),
         _ => (None, None),
     };
     let scope = match summary.constraint {
-        OomConstraint::Memcg => LoggedScope::Memcg(summary.limiting),
+        OomConstraint::Memcg => OomScope::Memcg(summary.limiting),
         OomConstraint::None | OomConstraint::Cpuset | OomConstraint::MemoryPolicy => {
-            LoggedScope::Global
+            OomScope::Global
         }
     };
     let named = summary.victim.is_some();
@@ -212,14 +202,14 @@ fn half(before: Told, usec: u64, summary: Summary) -> Told {
         resident: None,
     });
     if named {
-        Told::Half(usec, kill)
+        Progress::Summarised(usec, kill)
     } else {
-        Told::Unnamed(kill)
+        Progress::Unnamed(kill)
     }
 }
 
-/// What the other members have in common with the first victim. They are in the group's cgroup or
-/// below it.
+/// The fields that other members of the group share with the first victim. Members are in the
+/// cgroup of the group or below it.
 fn group(first: LoggedKill, path: Vec<u8>) -> LoggedKill {
     LoggedKill {
         cgroup: Some(path),
@@ -229,7 +219,7 @@ fn group(first: LoggedKill, path: Vec<u8>) -> LoggedKill {
 }
 
 impl LoggedKill {
-    /// By its last line alone.
+    /// From the last line alone.
     fn bare(line: &Killed) -> Self {
         Self {
             at: BootNanos(0),
@@ -238,9 +228,9 @@ impl LoggedKill {
             uid: None,
             cgroup: None,
             scope: if line.memcg {
-                LoggedScope::Memcg(None)
+                OomScope::Memcg(None)
             } else {
-                LoggedScope::Global
+                OomScope::Global
             },
             constraint: line.memcg.then_some(OomConstraint::Memcg),
             order: None,
@@ -249,7 +239,7 @@ impl LoggedKill {
         }
     }
 
-    /// With what its last line tells.
+    /// Adds the fields of the last line.
     fn finished(self, line: Killed) -> Self {
         Self {
             victim: line.pid,

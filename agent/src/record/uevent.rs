@@ -1,4 +1,4 @@
-//! The kernel's own announcements of devices (`lib/kobject_uevent.c`) → [`DiskChange`].
+//! Kernel uevents (`lib/kobject_uevent.c`) → [`DiskChange`].
 
 use std::str::FromStr;
 
@@ -6,36 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::DeviceNumber;
 
-/// The kernel's `DISK_NAME_LEN`, final zero included (`include/linux/blkdev.h`).
+/// `DISK_NAME_LEN` (`include/linux/blkdev.h`), with the final NUL.
 const DISK_NAME_LEN: usize = 32;
 
-/// What happened to a whole disk.
+/// A change of a whole disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChange {
-    /// What happened.
+    /// The kind of change.
     pub action: DiskAction,
-    /// Its number.
+    /// Device number.
     pub device: DeviceNumber,
-    /// Its name under `/sys/block`: UTF-8 without a slash, shorter than 32 bytes, no `.` or `..`.
-    /// Whoever shows it escapes it.
+    /// Name under `/sys/block`: UTF-8 without a slash, shorter than 32 bytes, not `.` or `..`.
+    /// Escape it before display.
     pub name: String,
 }
 
-/// What can happen to a disk.
+/// Kind of change of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAction {
-    /// It is there now.
+    /// The disk was added.
     Added,
-    /// It is gone.
+    /// The disk was removed.
     Removed,
-    /// It is still there, with another size, medium or state.
+    /// Its size, medium or state changed.
     Changed,
 }
 
-/// Reads one datagram: `<action>@<path>`, then `KEY=value`, each ended by a zero byte.
+/// Parses one datagram: `<action>@<path>`, then `KEY=value` fields, each NUL-terminated.
 ///
-/// `None` for anything that is not about a whole disk, and for anything that makes no sense. Of a
-/// key that stands there twice the first counts.
+/// `None` for other devices and for malformed datagrams. The first of duplicate keys is used.
 #[must_use]
 pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
     let value = |key: &str| {
@@ -62,12 +61,12 @@ pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
 }
 
 fn number(text: &str) -> Option<u32> {
-    // `from_str` takes a sign, which the kernel never writes.
+    // `from_str` accepts a sign, which the kernel never writes.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| u32::from_str(text).ok()).flatten()
 }
 
-/// Below `/dev` a name may have a slash, which sysfs writes as `!`: `cciss!c0d0`.
+/// sysfs writes a slash in a name as `!`: `cciss!c0d0`.
 fn sysfs_name(devname: &str) -> Option<String> {
     let name = devname.replace('/', "!");
     let fits = (1..DISK_NAME_LEN).contains(&name.len());
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_named_with_its_number() {
+    fn a_disk_change_has_name_and_number() {
         let vda = |action| DiskChange {
             action,
             device: DeviceNumber {
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_passed_over() {
+    fn other_and_malformed_datagrams_are_ignored() {
         let long = format!("DEVNAME={}", "x".repeat(32));
         let rows = [
             ("SUBSYSTEM=block", "SUBSYSTEM=net", "another subsystem"),
@@ -123,7 +122,7 @@ mod tests {
             ("MINOR=0", "MINOR=4294967296", "a number too large"),
             ("MINOR=0|", "", "no minor"),
             ("DEVNAME=vda", "DEVNAME=", "no name"),
-            ("DEVNAME=vda", "DEVNAME=..", "a way out"),
+            ("DEVNAME=vda", "DEVNAME=..", "a path traversal"),
             ("DEVNAME=vda", &long, "a name too long"),
             ("DEVNAME=vda|DEVTYPE=disk|", "DEV", "cut off"),
         ];
@@ -137,7 +136,7 @@ mod tests {
         let not_text = VDA.replace('|', "\0").replace("=vda", "=v\u{0}");
         let mut bytes = not_text.into_bytes();
         bytes.push(0xff);
-        assert_eq!(parse(&bytes).unwrap().name, "v", "what follows is not read");
+        assert_eq!(parse(&bytes).unwrap().name, "v", "the rest is ignored");
         let every_cut = VDA.replace('|', "\0");
         for cut in 0..every_cut.len() {
             let found = parse(every_cut.as_bytes().get(..cut).unwrap());

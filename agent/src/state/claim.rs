@@ -1,4 +1,4 @@
-//! The state directory: nobody else may open it, and one process at a time uses it.
+//! The state directory: other users cannot access it, and one process at a time uses it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -11,13 +11,13 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::StateError;
 
-/// The file that is locked. Anybody who can open a file can lock it, so that it is not the directory.
+/// The locked file. It is not the directory, because every user who can open a file can lock it.
 const LOCK: &str = "lock";
 
-/// What others may do with a file or directory.
-const OF_OTHERS: u32 = 0o077;
+/// Permissions of other users.
+const OTHERS: u32 = 0o077;
 
-/// Makes `directory` for us alone where it is missing.
+/// Creates `directory` with access only for nodepulse's user if it is missing.
 ///
 /// # Errors
 ///
@@ -27,24 +27,25 @@ pub(super) fn make(directory: &Path) -> Result<(), StateError> {
     Ok(builder.recursive(true).mode(0o700).create(directory)?)
 }
 
-/// The directory is ours alone for as long as this value lives.
+/// Exclusive use of the directory for as long as this value lives.
 #[derive(Debug)]
 pub struct Claim {
-    /// Closing it gives the lock back, which is a system call less than to unlock it.
+    /// Closing it releases the lock, which saves a system call.
     _locked: File,
 }
 
 impl Claim {
-    /// Claims `directory`, which is made where it is missing, and closed to others where it is open to
-    /// them; `None` where another process has it. The kernel gives it back at our end, however that
-    /// comes.
+    /// Locks `directory`, which is created if it is missing, and closed to other users if it is
+    /// open to them; `None` if another process has locked it. The kernel releases the lock when the
+    /// process ends.
     ///
     /// # Errors
     ///
-    /// [`StateError::Owner`] where it belongs to another user than ours and root, [`StateError::Io`].
+    /// [`StateError::Owner`] if it belongs to another user than nodepulse's or root,
+    /// [`StateError::Io`].
     pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
         make(directory)?;
-        // As a descriptor: what is looked at is what is changed.
+        // As a descriptor, so that the checked directory is the one that is changed.
         close_to_others(&File::open(directory)?, directory)?;
         let path = directory.join(LOCK);
         let locked = OpenOptions::new()
@@ -53,7 +54,7 @@ impl Claim {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            // A link leads elsewhere, and opening a pipe waits for its other end.
+            // A link may redirect, and opening a pipe waits for its other end.
             .custom_flags(O_NOFOLLOW | O_NONBLOCK)
             .open(&path)?;
         close_to_others(&locked, &path)?;
@@ -65,47 +66,43 @@ impl Claim {
     }
 }
 
-/// Whether `path`, if it exists, belongs to our user or to root.
-pub(super) fn is_ours(path: &Path) -> bool {
-    fs::symlink_metadata(path).map_or(true, |found| may_own(found.uid()))
+/// Whether `path`, if it exists, belongs to nodepulse's user or to root.
+pub(super) fn is_trusted(path: &Path) -> bool {
+    fs::symlink_metadata(path).map_or(true, |found| is_trusted_owner(found.uid()))
 }
 
-fn may_own(uid: u32) -> bool {
+fn is_trusted_owner(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
-/// Takes from others what they may do with `file`, which is at `path`: `DirectoryOrCreate` of a
-/// kubelet makes directories that everybody may open.
+/// Removes the permissions of other users on `file`, which is at `path`: the `DirectoryOrCreate` of
+/// a kubelet creates directories that every user can open.
 fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
     let found = file.metadata()?;
-    if !may_own(found.uid()) {
+    if !is_trusted_owner(found.uid()) {
         return Err(StateError::Owner {
             path: path.to_owned(),
             uid: found.uid(),
         });
     }
-    // One of root's that is ours to use stays as root has it.
-    if found.mode() & OF_OTHERS != 0 && found.uid() == nix::unistd::geteuid().as_raw() {
-        file.set_permissions(Permissions::from_mode(found.mode() & 0o7777 & !OF_OTHERS))?;
+    // Root's directory, used by another user, keeps its permissions.
+    if found.mode() & OTHERS != 0 && found.uid() == nix::unistd::geteuid().as_raw() {
+        file.set_permissions(Permissions::from_mode(found.mode() & 0o7777 & !OTHERS))?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
     use nix::sys::stat::Mode;
-    use nix::unistd::{geteuid, mkfifo};
+    use nix::unistd::mkfifo;
 
-    use super::super::State;
     use super::*;
 
-    /// A stranger, as most systems number it.
-    const NOBODY: u32 = 65534;
-
-    /// Whoever may open it may lock it.
+    /// Every user who can open it can lock it.
     fn lock(path: &Path) -> File {
         let opened = File::open(path).unwrap();
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -138,7 +135,7 @@ mod tests {
         dir
     }
 
-    /// As a kubelet makes it, with somebody who has opened and locked it before we came.
+    /// As a kubelet creates it, opened and locked by another user before.
     fn open_to_all(name: &str) -> (Dir, File) {
         let dir = directory(name);
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -147,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_on_the_directory_keeps_nobody_out_and_it_is_closed_to_others() {
+    fn a_lock_on_the_directory_excludes_nothing_and_it_is_closed_to_other_users() {
         let (dir, _locked) = open_to_all("open");
         let claim = Claim::take(dir.path()).unwrap();
-        assert!(claim.is_some(), "a stranger's lock is on the directory");
+        assert!(claim.is_some(), "another user's lock is on the directory");
         assert_eq!(mode(dir.path()), 0o700);
         assert_eq!(mode(&dir.path().join(LOCK)), 0o600);
         assert!(Claim::take(dir.path()).unwrap().is_none(), "the second");
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_the_lock_is_closed_or_refused() {
+    fn an_existing_lock_file_is_closed_to_others_or_rejected() {
         let (dir, _locked) = open_to_all("taken");
         let path = dir.path().join(LOCK);
         fs::write(&path, "kept").unwrap();
@@ -173,36 +170,7 @@ mod tests {
         assert!(Claim::take(dir.path()).is_err(), "a link");
         fs::remove_file(&path).unwrap();
         mkfifo(&path, Mode::S_IRWXU).unwrap();
-        // Nobody opens its other end; opened for both ends it is only a file that nobody else has.
+        // Without another reader or writer it is like a file.
         assert!(Claim::take(dir.path()).unwrap().is_some(), "a pipe");
-    }
-
-    #[test]
-    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-    fn what_belongs_to_another_user_is_refused_by_name() {
-        if !geteuid().is_root() {
-            println!("skipped: what_belongs_to_another_user_is_refused_by_name: needs root");
-            return;
-        }
-        let dir = directory("other");
-        let state = State::default();
-        state.save(dir.path()).unwrap();
-        assert_eq!(State::load(dir.path()).unwrap(), Some(state));
-        drop(Claim::take(dir.path()).unwrap());
-        let refused = |path: &Path| {
-            chown(path, Some(NOBODY), None).unwrap();
-            let refused = Claim::take(dir.path()).unwrap_err().to_string();
-            for part in [path.to_str().unwrap(), "65534", "chown"] {
-                assert!(refused.contains(part), "{part}: {refused}");
-            }
-            chown(path, Some(0), None).unwrap();
-        };
-        refused(&dir.path().join(LOCK));
-        refused(dir.path());
-        assert!(Claim::take(dir.path()).unwrap().is_some());
-
-        chown(dir.path().join("state"), Some(NOBODY), None).unwrap();
-        let got = State::load(dir.path());
-        assert!(matches!(got, Err(StateError::Foreign)), "{got:?}");
     }
 }

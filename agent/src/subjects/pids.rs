@@ -155,7 +155,7 @@ impl PidWatch {
     }
 
     fn counted(&mut self, ids: u32, tasks: Option<u64>) -> Vec<Effect> {
-        let excess = tasks.map(|tasks| self.excess.seen(ids, tasks));
+        let excess = tasks.map(|tasks| self.excess.observed(ids, tasks));
         match excess {
             Some(excess) if excess != self.excess => {
                 self.excess = excess;

@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 use super::Bytes;
 
-/// Nano units in one: the smallest step that a quantity can take.
+/// Nano units in one: the resolution of a quantity.
 const NANO: i128 = 1_000_000_000;
 
-/// What the Kubernetes library caps a parsed value at: the largest 64-bit integer.
+/// The Kubernetes library's maximum of a parsed value: the largest 64-bit integer.
 const MOST: i128 = (1 << 63) - 1;
 
 /// Binary suffixes with their power of 1024, largest first.
@@ -58,13 +58,13 @@ enum Format {
     DecimalExponent,
 }
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// There is no digit before the suffix.
     #[error("has no number")]
     NoNumber,
-    /// What stands after the digits is not a suffix.
+    /// An unknown suffix follows the digits.
     #[error("ends in an unknown suffix (known: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, e3)")]
     Suffix,
 }
@@ -88,7 +88,7 @@ impl Quantity {
         }
     }
 
-    /// Thousandths, as CPU time is handed out: prints as `7910m`.
+    /// Thousandths, such as CPU time: prints as `7910m`.
     #[must_use]
     pub fn from_millis(n: u64) -> Self {
         Self {
@@ -107,19 +107,19 @@ impl Quantity {
         })
     }
 
-    /// Whether it is exactly zero.
+    /// Whether it is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// Whether it is below zero.
+    /// Whether it is negative.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.nano < 0
     }
 
-    /// `self + other`, in the spelling of `self` unless that is zero.
+    /// `self + other`, with the format of `self` unless that is zero.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Quantity {
         }
     }
 
-    /// `self - other`, in the spelling of `self` unless that is zero. May be negative.
+    /// `self - other`, with the format of `self` unless that is zero. May be negative.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Quantity {
         }
     }
 
-    /// `self - other`, or zero where `other` is larger: what is left of a capacity.
+    /// `self - other`, or zero if `other` is larger: the remainder of a capacity.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         let left = self.saturating_sub(other);
@@ -182,9 +182,9 @@ impl Ord for Quantity {
     }
 }
 
-/// How a suffix scales the digits before it.
+/// How a suffix scales the number.
 enum Scale {
-    /// Moves the decimal point to the right by so many places.
+    /// Moves the decimal point to the right by this many places.
     Ten(i64),
     /// Multiplies by this power of 1024.
     Binary(u32),
@@ -193,8 +193,8 @@ enum Scale {
 impl FromStr for Quantity {
     type Err = QuantityError;
 
-    /// Parses the whole Kubernetes grammar. What is finer than nano is rounded away from zero, and
-    /// what is larger than 64 bits hold is cut to them.
+    /// Parses the whole Kubernetes grammar. A value finer than nano is rounded away from zero; one
+    /// that exceeds 64 bits is limited to them.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let (negative, unsigned) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -213,7 +213,7 @@ impl FromStr for Quantity {
             Scale::Binary(power) => nano(whole, fraction, 1024_i128.pow(power)),
             Scale::Ten(places) => shifted_nano(whole, fraction, places),
         };
-        // The library gives up the binary spelling for what it cannot express: fractions of one.
+        // The library gives up the binary format for values below one.
         let format = if format == Format::BinarySi && 0 < amount && amount < NANO {
             Format::DecimalSi
         } else {
@@ -242,7 +242,7 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
 
 /// `whole.fraction` with the point moved `places` to the right, in nano.
 fn shifted_nano(whole: &str, fraction: &str, places: i64) -> i128 {
-    /// Further than this the value is beyond the cap, or less than one nano, whatever the digits.
+    /// Beyond this the value exceeds the maximum, or is less than one nano.
     const FAR: i64 = 64;
 
     let digits = format!("{whole}{fraction}");
@@ -252,7 +252,7 @@ fn shifted_nano(whole: &str, fraction: &str, places: i64) -> i128 {
     }
     let fraction_len = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
     let len = i64::try_from(digits.len()).unwrap_or(i64::MAX);
-    // How many of the digits stand before the point once it has moved.
+    // The number of digits before the point after it has moved.
     let point = len.saturating_sub(fraction_len).saturating_add(places);
     if point > FAR {
         return MOST * NANO;
@@ -266,7 +266,7 @@ fn shifted_nano(whole: &str, fraction: &str, places: i64) -> i128 {
     nano(whole, fraction, 1)
 }
 
-/// `whole.fraction * factor` in nano, rounded up and capped. Both texts hold digits only.
+/// `whole.fraction * factor` in nano, rounded up and limited. Both texts contain only digits.
 fn nano(whole: &str, fraction: &str, factor: i128) -> i128 {
     let digit = |b: u8| i128::from(b.saturating_sub(b'0'));
     let whole = whole
@@ -277,8 +277,8 @@ fn nano(whole: &str, fraction: &str, factor: i128) -> i128 {
         .saturating_mul(factor)
         .min(MOST);
 
-    // From the last digit to the first: each division by ten is exact but for a rest, and any rest
-    // at all means that the true value lies above.
+    // From the last digit to the first: each division by ten may leave a remainder, and any
+    // remainder means that the true value is higher.
     let unit = factor * NANO;
     let mut sum = 0;
     let mut rest = 0;
@@ -320,7 +320,7 @@ impl Quantity {
             return f.write_str("0");
         }
         for (suffix, places) in DECIMAL {
-            // Of one nano, so that the smallest suffix is ten to the zero.
+            // In nano, so that the smallest suffix is ten to the zero.
             let unit = 10_i128.pow(u32::try_from(places + 9).unwrap_or(0));
             if self.nano % unit != 0 {
                 continue;

@@ -195,7 +195,7 @@ pub(super) fn plain(text: &'static str) -> Response<Answer> {
 
 pub(super) fn typed(code: u16, body: Answer, media: &'static str) -> Response<Answer> {
     let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(code).expect("a status code of our own");
+    *response.status_mut() = StatusCode::from_u16(code).expect("a valid status code");
     let media = header::HeaderValue::from_static(media);
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     response

@@ -53,7 +53,7 @@ impl Identity {
     }
 
     pub(super) fn is_in(&self, group: &str) -> bool {
-        self.groups.iter().any(|own| own == group)
+        self.groups.iter().any(|member| member == group)
     }
 
     /// The node whose agent this is.
@@ -135,7 +135,7 @@ impl Access<'_> {
             || identity.node_name().is_some_and(as_node)
     }
 
-    // The node authorizer of 1.32 and newer, which looks at selectors.
+    // The node authorizer of 1.32 and newer, which checks selectors.
     //
     // https://kubernetes.io/docs/reference/access-authn-authz/node/
     fn allowed_to_node(&self, node: &str, store: &Store) -> bool {
@@ -151,18 +151,18 @@ impl Access<'_> {
                 self.selector.only("metadata.name") == Some(node)
             }
             ("nodes", Part::Object) => match self.verb {
-                // The name is in the body; the admission looks at it.
+                // The name is in the body; the admission checks it.
                 "create" => true,
                 "get" | "update" | "patch" => name == node,
                 _ => false,
             },
             ("nodes" | "pods", Part::Status) => {
-                let own = resource.plural == "pods" || name == node;
-                own && matches!(self.verb, "update" | "patch")
+                let permitted = resource.plural == "pods" || name == node;
+                permitted && matches!(self.verb, "update" | "patch")
             }
             ("leases", _) => {
-                let own = name == node || name.is_empty() && self.verb == "create";
-                own && !reads_many && namespace == "kube-node-lease"
+                let permitted = name == node || name.is_empty() && self.verb == "create";
+                permitted && !reads_many && namespace == "kube-node-lease"
             }
             ("events", _) => matches!(self.verb, "create" | "update" | "patch"),
             ("pods", Part::Object) if reads_many => {
@@ -171,8 +171,8 @@ impl Access<'_> {
             ("pods", Part::Object) => {
                 let key = (namespace.clone(), name.clone());
                 let pod = store.get(resource, &key);
-                let own = pod.is_some_and(|pod| pod["spec"]["nodeName"] == node);
-                own && matches!(self.verb, "get" | "delete")
+                let permitted = pod.is_some_and(|pod| pod["spec"]["nodeName"] == node);
+                permitted && matches!(self.verb, "get" | "delete")
             }
             _ => false,
         }

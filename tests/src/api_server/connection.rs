@@ -1,4 +1,4 @@
-//! Connections that can be frozen, reset and told to go away while they are used.
+//! Connections that can be frozen, reset and closed with GOAWAY while they are used.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Open,
-    /// Bytes neither come nor go, and nobody is told.
+    /// No bytes are read or written, without a notification.
     Frozen,
     /// Ends without any goodbye, over TCP with a FIN.
     Cut,
@@ -99,7 +99,7 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         if let (Wire::Tcp(stream), Mode::Reset) = (&self.wire, self.control.mode()) {
-            // Where it fails the client sees a FIN, and its test will say so.
+            // If it fails, the client receives a FIN, and its test fails.
             let _: io::Result<()> = stream.set_zero_linger();
         }
     }

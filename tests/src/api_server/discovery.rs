@@ -1,4 +1,4 @@
-//! What the server tells about itself: versions, groups, resources.
+//! Discovery: versions, groups, resources.
 
 use serde_json::{Value, json};
 

@@ -82,19 +82,19 @@ impl Failure {
 
     /// 422 with one cause for each `(field, message)`.
     pub(super) fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
-        let told: Vec<String> = causes
+        let details: Vec<String> = causes
             .iter()
             .map(|(field, why)| format!("{field}: {why}"))
             .collect();
-        let told = if told.len() == 1 {
-            told.concat()
+        let details = if details.len() == 1 {
+            details.concat()
         } else {
-            format!("[{}]", told.join(", "))
+            format!("[{}]", details.join(", "))
         };
         let mut failure = Self::new(
             422,
             "Invalid",
-            format!("{kind} \"{name}\" is invalid: {told}"),
+            format!("{kind} \"{name}\" is invalid: {details}"),
         );
         let causes: Vec<Value> = causes
             .iter()
@@ -108,7 +108,7 @@ impl Failure {
         Self::new(400, "BadRequest", message)
     }
 
-    /// What the server has no word for: it is told without a reason.
+    /// An internal error without a reason.
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
@@ -183,7 +183,7 @@ impl Failure {
             ),
             _ => (
                 "InternalError",
-                "Internal error occurred: the fault plan says so",
+                "Internal error occurred: requested by the fault plan",
             ),
         };
         let mut failure = Self::new(code, reason, message);

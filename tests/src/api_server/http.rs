@@ -54,7 +54,7 @@ pub(super) async fn serve<S>(
     let mut connection = std::pin::pin!(connection);
     loop {
         tokio::select! {
-            // Why a client went away is for the client's tests to look at.
+            // The client's tests check why it closed the connection.
             _ended = connection.as_mut() => return,
             () = control.go_away.notified() => connection.as_mut().graceful_shutdown(),
         }
@@ -114,7 +114,7 @@ async fn handle(
     Ok(response)
 }
 
-/// Answers as well as the faults allow. Does not return where there is no answer.
+/// Answers as well as the faults allow. Does not return if there is no answer.
 async fn suffer(
     inner: &Inner,
     control: &Arc<Control>,
@@ -230,8 +230,8 @@ fn answer(inner: &Arc<Inner>, call: &Call) -> Response<Answer> {
     }
     let answer = if path != "/version" && call.identity == Identity::anonymous() {
         Err(Failure::forbidden_path(&call.identity.user, path))
-    } else if let (true, Some(told)) = (reads, discovery::answer(path)) {
-        Ok(json_answer(200, &told))
+    } else if let (true, Some(document)) = (reads, discovery::answer(path)) {
+        Ok(json_answer(200, &document))
     } else if path == REVIEWS && call.seen.method == "POST" {
         review(inner, call)
     } else {

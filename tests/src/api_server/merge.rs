@@ -116,8 +116,8 @@ fn merge_map(mut original: Object, mut patch: Object, at: &At<'_>) -> Result<Obj
 
 fn merge_field(into: &mut Object, key: String, patch: Value, at: &At<'_>) -> Result<(), String> {
     if let Some(key) = key.strip_prefix(DELETE_FROM) {
-        if let (Some(Value::Array(list)), Value::Array(gone)) = (into.get_mut(key), &patch) {
-            list.retain(|item| !gone.contains(item));
+        if let (Some(Value::Array(list)), Value::Array(removed)) = (into.get_mut(key), &patch) {
+            list.retain(|item| !removed.contains(item));
         }
         return Ok(());
     }

@@ -62,7 +62,7 @@ impl Form {
     }
 }
 
-/// Items of a list of a built-in kind carry no kind of their own.
+/// Items of a list of a built-in kind have no kind.
 fn without_type(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(object) = object.as_object_mut() {
@@ -109,10 +109,10 @@ impl Read<'_> {
         let resource = self.target.resource;
         self.not_from_the_future(store)?;
         let (revision, after) = self.start(store)?;
-        let snapshot = store.snapshot(resource, revision).map_err(|gone| {
+        let snapshot = store.snapshot(resource, revision).map_err(|compacted| {
             match self.query.get("continue") {
                 Some(_) => Failure::expired_continue(),
-                None => Failure::expired(revision, gone.0),
+                None => Failure::expired(revision, compacted.0),
             }
         })?;
         let found: Vec<&Value> = snapshot
@@ -171,7 +171,7 @@ impl Read<'_> {
     }
 }
 
-// Opaque, so that nobody is tempted to read it.
+// Opaque, so that no client reads it.
 fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

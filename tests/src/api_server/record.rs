@@ -1,4 +1,4 @@
-//! What the server saw, for tests to look at.
+//! What the server received, for tests to check.
 
 use std::collections::BTreeMap;
 use std::fmt;

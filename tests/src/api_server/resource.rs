@@ -112,7 +112,7 @@ impl Resource {
         }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`, as messages say it.
+    /// `nodes` or `leases.coordination.k8s.io`, as in messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_owned()

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// 2026-01-01T00:00:00Z, at which every simulated server is started.
 const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
-/// Where a server's time comes from.
+/// The source of a server's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Clock {
     /// The machine's clocks.
@@ -21,7 +21,7 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    /// Time since boot, or since the server was started where time is simulated.
+    /// Time since boot, or since the server was started if time is simulated.
     pub(super) fn boot(self) -> Duration {
         match self {
             Self::Machine => read(ClockId::CLOCK_BOOTTIME),

@@ -14,8 +14,8 @@ use super::resource::Resource;
 use super::stamp::{self, Clock};
 use super::store::Store;
 
-/// What every connection holds in one mind. A lock, not an owner with messages: the tests look at
-/// it without waiting, and no lock is held across an await.
+/// The state that all connections share. A lock, not a task with messages: the tests read
+/// it without waiting, and the lock is never kept across an await.
 pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     /// Marked at every change of the state.

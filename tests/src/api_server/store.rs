@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::resource::Resource;
 
-/// How many changes a watch can be behind before it is told 410.
+/// Number of changes that a watch can be behind before it gets 410.
 const KEPT_CHANGES: usize = 1000;
 
 /// Where an object is: namespace (empty for cluster-scoped ones) and name.
@@ -27,7 +27,7 @@ pub(super) struct Change {
 
 /// The changes that were asked for are no longer kept. The oldest that one can start from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gone(pub(super) u64);
+pub(super) struct Compacted(pub(super) u64);
 
 /// Objects by resource, namespace and name.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Store {
         &self,
         resource: &'static Resource,
         revision: u64,
-    ) -> Result<BTreeMap<Key, Arc<Value>>, Gone> {
+    ) -> Result<BTreeMap<Key, Arc<Value>>, Compacted> {
         let mut objects: BTreeMap<Key, Arc<Value>> = self
             .objects
             .iter()
@@ -124,9 +124,9 @@ impl Store {
     pub(super) fn since(
         &self,
         revision: u64,
-    ) -> Result<impl DoubleEndedIterator<Item = &Change>, Gone> {
+    ) -> Result<impl DoubleEndedIterator<Item = &Change>, Compacted> {
         if revision < self.compacted {
-            return Err(Gone(self.compacted));
+            return Err(Compacted(self.compacted));
         }
         let seen = self
             .changes
@@ -206,16 +206,16 @@ mod tests {
         }
         assert_eq!(store.since(first).unwrap().count(), KEPT_CHANGES);
         put(&mut store, "a");
-        assert_eq!(store.since(first).err(), Some(Gone(first + 1)));
+        assert_eq!(store.since(first).err(), Some(Compacted(first + 1)));
         assert_eq!(store.since(first + 1).unwrap().count(), KEPT_CHANGES);
     }
 
     #[test]
-    fn after_a_restart_every_old_revision_is_gone() {
+    fn after_a_restart_every_old_revision_is_compacted() {
         let mut store = Store::default();
         let before = put(&mut store, "a");
         store.compact();
-        assert_eq!(store.since(before).err(), Some(Gone(before + 1)));
+        assert_eq!(store.since(before).err(), Some(Compacted(before + 1)));
         assert_eq!(store.since(store.revision()).unwrap().count(), 0);
     }
 }

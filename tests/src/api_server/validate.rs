@@ -97,7 +97,7 @@ fn node(object: &Value) -> Causes {
     causes
 }
 
-// Lengths are looked at only in events of the new style, which carry an eventTime.
+// Lengths are checked only in events of the new style, which have an eventTime.
 //
 // https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/apis/core/validation/events.go
 fn event(object: &Value) -> Causes {

@@ -13,12 +13,12 @@ use super::query::{Query, Selector};
 use super::read::Form;
 use super::resource::Resource;
 use super::state::Inner;
-use super::store::{Change, Gone, Store};
+use super::store::{Change, Compacted, Store};
 
 /// How often the real server sends a bookmark to who wants them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
-/// The least of what the real server chooses where the client does not.
+/// The least of what the real server chooses if the client does not.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Lines that wait for a slow client.
@@ -43,7 +43,7 @@ enum Bookmarks {
     Unwanted,
 }
 
-/// The watch is over: the client went away, or was told 410.
+/// The watch is over: the client closed it, or it got 410.
 struct Over;
 
 impl Watch {
@@ -157,7 +157,7 @@ impl Watch {
         };
         let events = match events {
             Ok(events) => events,
-            Err(Gone(oldest)) => {
+            Err(Compacted(oldest)) => {
                 let status = Failure::expired(self.revision, oldest).status();
                 line(lines, &json!({"type": "ERROR", "object": status})).await?;
                 return Err(Over);
@@ -175,7 +175,7 @@ impl Watch {
     }
 
     /// What happened after the last event, as this watch's selector sees it.
-    fn events(&mut self, store: &Store) -> Result<Vec<(&'static str, Value)>, Gone> {
+    fn events(&mut self, store: &Store) -> Result<Vec<(&'static str, Value)>, Compacted> {
         let events = store
             .since(self.revision)?
             .filter(|change| change.resource.plural == self.resource.plural)

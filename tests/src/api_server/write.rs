@@ -22,7 +22,7 @@ pub(super) struct Write<'a> {
     pub(super) wall: Duration,
 }
 
-/// What a patch's content type says.
+/// The content type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatchKind {
     Merge,
@@ -154,7 +154,7 @@ impl Write<'_> {
         Ok(Deleted::Later(old))
     }
 
-    /// The body as the kind's own types would hold it.
+    /// The body as the kind's types would represent it.
     fn decoded(&self, mut body: Value, from: From) -> Result<Value, Failure> {
         let resource = self.target.resource;
         merge::typed(&mut body);
@@ -194,8 +194,8 @@ impl Write<'_> {
             metadata["name"] = json!(format!("{prefix}{}", store.next_suffix()));
         }
         if resource.scope == Scope::Namespaced {
-            let own = metadata["namespace"].as_str().unwrap_or(namespace);
-            if own != namespace {
+            let object_namespace = metadata["namespace"].as_str().unwrap_or(namespace);
+            if object_namespace != namespace {
                 let message = "the namespace of the provided object does not match the namespace \
                                sent on the request";
                 return Err(Failure::bad_request(message));
@@ -242,7 +242,7 @@ impl Write<'_> {
         if !matches!(resource.kind, "Lease" | "Event") {
             return Err(Failure::not_found(resource, name));
         }
-        // What a writer meets whose object was deleted, and perhaps made anew, behind its back.
+        // A writer whose object was deleted, and perhaps created again, in the meantime.
         if let Some(uid) = object["metadata"]["uid"].as_str() {
             let why = format!(
                 "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed: \
@@ -359,7 +359,7 @@ fn grace_seconds(object: &Value, options: &Value) -> u64 {
     if !bound || matches!(phase, "Succeeded" | "Failed") {
         return 0;
     }
-    let own = &object["spec"]["terminationGracePeriodSeconds"];
+    let configured = &object["spec"]["terminationGracePeriodSeconds"];
     let asked = options["gracePeriodSeconds"].as_u64();
-    asked.or(own.as_u64()).unwrap_or(30)
+    asked.or(configured.as_u64()).unwrap_or(30)
 }

@@ -8,7 +8,7 @@ use nodepulse_tests::cost::{Effort, measure};
 
 #[derive(Parser)]
 struct Args {
-    /// Where a file can be made that is on a disk.
+    /// A directory on a disk, in which a file can be created.
     #[arg(long)]
     dir: PathBuf,
     /// Turns with and without.

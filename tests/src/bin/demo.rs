@@ -36,10 +36,10 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<bool> {
     let options = Options {
         agent: arguments.agent.clone(),
-        provoke: Provoke::beside_me()?,
+        provoke: Provoke::next_to_this_program()?,
         kubeconfig: arguments.kubeconfig.clone(),
     };
-    if let Some(missing) = Machine::look().missing() {
+    if let Some(missing) = Machine::detect().missing() {
         eprintln!("demo: {missing}; the slower line runs, and what it cannot do is skipped\n");
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nodepulse_tests::vm;
-use nodepulse_tests::vm::rights::{NOBODY, nobody};
+use nodepulse_tests::vm::capabilities::{UNPRIVILEGED, run_unprivileged};
 
 /// What is mounted: kind of file system, where, and with which options.
 type Mount = (&'static str, &'static str, Option<&'static str>);
@@ -41,8 +41,8 @@ const PLAN: &str = "nodepulse.plan=";
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if std::process::id() != 1 {
-        if args.first().is_some_and(|arg| arg == NOBODY) {
-            let done = nobody(args.get(1).map(String::as_str));
+        if args.first().is_some_and(|arg| arg == UNPRIVILEGED) {
+            let done = run_unprivileged(args.get(1).map(String::as_str));
             return ExitCode::from(u8::from(done.is_err()));
         }
         eprintln!("init: I am PID 1 of a virtual machine: run `cargo xtask vm`");
@@ -65,7 +65,7 @@ fn checks() -> io::Result<()> {
         .find_map(|word| word.strip_prefix(PLAN));
     let plan = plan.ok_or_else(|| io::Error::other(format!("no {PLAN} in {line}")))?;
     if plan == "bare" {
-        // A kernel without the old memory controller refuses the last; the checks say so.
+        // A kernel without the old memory controller rejects the last; the checks report it.
         let old = mounted(HYBRID).and_then(|()| fs::write(HIERARCHY, "1"));
         if let Err(err) = old {
             println!("{err}");

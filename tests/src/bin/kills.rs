@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 async fn measure(args: &Args) -> Value {
-    let provoke = Provoke::beside_me().expect("our own path");
+    let provoke = Provoke::next_to_this_program().expect("the path of this program");
     let cluster = Cluster::with("bench", args.pods, provoke).await;
     let agent = cluster.agent(&args.agent).await;
     let (_, bare) = cluster
@@ -54,7 +54,7 @@ async fn measure(args: &Args) -> Value {
     })
 }
 
-/// Until the request that tells of it went out.
+/// Until its request was sent.
 fn firsts(ways: &[Way]) -> Vec<Duration> {
     ways.iter().map(|way| way.read + way.sent).collect()
 }

@@ -21,18 +21,18 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         [b"eat", cgroup, bytes] => eat(cgroup, bytes),
         [b"eat", cgroup, bytes, name] => called(name).and_then(|()| eat(cgroup, bytes)),
-        [b"hold", cgroup, bytes] => hold(cgroup, bytes),
+        [b"allocate", cgroup, bytes] => allocate(cgroup, bytes),
         [b"crowd", count] => crowd(count),
         [b"storm", count, rounds] => storm(count, rounds),
         [b"stand"] => stand(),
-        [b"stay", cgroup] => stay(cgroup),
+        [b"wait", cgroup] => wait_in(cgroup),
         [b"thrash", cgroup, file] => thrash(cgroup, Path::new(OsStr::from_bytes(file))),
         [b"bomb"] => bomb(),
         [b"fork", cgroup, count] => fork(cgroup, count),
         [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
         _ => Err(io::Error::other(
-            "usage: provoke eat CGROUP BYTES [NAME] | hold CGROUP BYTES | crowd COUNT | \
-             storm COUNT ROUNDS | stay CGROUP | fork CGROUP COUNT | bomb CGROUP | \
+            "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | crowd COUNT | \
+             storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE",
         )),
     };
@@ -50,8 +50,8 @@ fn eat(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The same, says so with one byte, and stands there.
-fn hold(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
+/// The same, then writes one byte, and waits.
+fn allocate(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     let _eaten = eaten(cgroup, bytes)?;
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
@@ -93,21 +93,21 @@ fn bomb() -> io::Result<()> {
     }
 }
 
-/// Moves into `cgroup`, says so with one byte, and stands there.
-fn stay(cgroup: &[u8]) -> io::Result<()> {
+/// Moves into `cgroup`, writes one byte, and waits.
+fn wait_in(cgroup: &[u8]) -> io::Result<()> {
     join(cgroup)?;
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
     stand()
 }
 
-/// Moves into `cgroup`, says so with one byte, and reads `file` from several threads until its input
-/// ends: what one reads pushes out what another will want.
+/// Moves into `cgroup`, writes one byte, and reads `file` from several threads until its input
+/// ends: each evicts pages that another needs.
 fn thrash(cgroup: &[u8], file: &Path) -> io::Result<()> {
     join(cgroup)?;
     for _ in 0..4 {
         let mut file = fs::File::open(file)?;
-        // What is there already is on somebody else's account.
+        // Cached pages are charged to another cgroup.
         let unneeded = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
         posix_fadvise(&file, 0, 0, unneeded)?;
         thread::spawn(move || {
@@ -119,7 +119,7 @@ fn thrash(cgroup: &[u8], file: &Path) -> io::Result<()> {
     stand()
 }
 
-/// Forks `count` processes, says so with one byte, and goes with all of them when its input ends.
+/// Forks `count` processes, writes one byte, and ends with all of them when its input ends.
 fn crowd(count: &[u8]) -> io::Result<()> {
     let count: u32 = number(count)?;
     let me = env::current_exe()?;
@@ -163,7 +163,7 @@ fn storm(count: &[u8], rounds: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves into `cgroup`, tries `count` forks, and says how many were refused.
+/// Moves into `cgroup`, tries `count` forks, and prints how many failed.
 fn fork(cgroup: &[u8], count: &[u8]) -> io::Result<()> {
     let count: u32 = number(count)?;
     let me = env::current_exe()?;
@@ -186,7 +186,7 @@ fn fork(cgroup: &[u8], count: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Exists until the input ends, as it also does when whoever holds it is killed.
+/// Exists until the input ends, as it also does when the process at its other end is killed.
 fn stand() -> io::Result<()> {
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }

@@ -1,6 +1,6 @@
 //! A median, and how far it can be trusted.
 
-/// What many measurements of one thing say.
+/// The distribution of many measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
     /// The one in the middle.
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of measurements that do not depend on each other, in any order. NaN where there are none.
+    /// Of independent measurements, in any order. NaN if there are none.
     ///
     /// The interval goes from one rank to another and asks nothing of the distribution: how many
     /// measurements lie below the true median is a row of tosses of a coin, so the ranks stand
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_a_median_goes_by_rank() {
+    fn the_interval_of_a_median_is_between_ranks() {
         let upto = |n: u32| (1..=n).rev().map(f64::from).collect();
         let rows = [
             (61, 31.0, 23.0, 39.0),

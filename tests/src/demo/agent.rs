@@ -30,7 +30,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// When the binary cannot be run.
+    /// If the binary cannot be run.
     pub fn start(binary: &Path, config: &Path, kubeconfig: &Path) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["run", "--config"])
@@ -49,7 +49,7 @@ impl Agent {
             .take()
             .context("the agent has no standard error")?;
         let lines: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (told, grown) = watch::channel(0);
+        let (changed, grown) = watch::channel(0);
         let (running, ended) = std::sync::mpsc::channel();
         let shared = Arc::clone(&lines);
         std::thread::spawn(move || {
@@ -58,7 +58,7 @@ impl Agent {
                 let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
                 let mut lines = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 lines.push(line);
-                told.send_replace(lines.len());
+                changed.send_replace(lines.len());
             }
         });
         Ok(Self {
@@ -94,8 +94,8 @@ impl Agent {
         self.lines().iter().filter_map(probe).collect()
     }
 
-    /// Everything that it logged, for when something went wrong.
-    pub fn said(&self) -> String {
+    /// Everything that it logged, for error messages.
+    pub fn log(&self) -> String {
         self.lines()
             .iter()
             .map(|line| format!("  {line}\n"))

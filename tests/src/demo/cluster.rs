@@ -1,4 +1,4 @@
-//! Where the demo's Node is: the embedded API server, or one that a kubeconfig names.
+//! The API server of the demo's Node: the embedded one, or one given by its kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use serde_json::Value;
 use super::NODE;
 use crate::api_server::ApiServer;
 
-/// How often a server of somebody else's is asked. The figures come from the agent's log, so this
+/// Interval between reads of a given server. The figures come from the agent's log, so this
 /// does not show in them.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// An API server.
 pub enum Cluster {
-    /// Our own, which is gone with this value.
+    /// The embedded server, which ends with this value.
     Embedded(Box<ApiServer>),
-    /// Somebody else's.
+    /// A server given by its kubeconfig.
     Given(Given),
 }
 
-/// Somebody else's API server.
+/// An API server given by its kubeconfig.
 pub struct Given {
     client: kube::Client,
     url: String,
@@ -31,11 +31,11 @@ pub struct Given {
 }
 
 impl Cluster {
-    /// The one that `kubeconfig` names, else our own.
+    /// The one in `kubeconfig`, otherwise the embedded one.
     ///
     /// # Errors
     ///
-    /// Where it cannot be asked, or has a Node of this name already.
+    /// If it cannot be reached, or already has a Node of this name.
     pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
         let Some(path) = kubeconfig else {
             return Ok(Self::Embedded(Box::new(ApiServer::start().await)));
@@ -56,7 +56,7 @@ impl Cluster {
         Ok(Self::Given(given))
     }
 
-    /// Credentials for the agent; written to `dir` where they are ours.
+    /// Credentials for the agent; those of the embedded server are written to `dir`.
     #[must_use]
     pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
         match self {
@@ -74,7 +74,7 @@ impl Cluster {
         }
     }
 
-    /// The Node as it is stored; `None` where there is none, or nobody answers.
+    /// The stored Node; `None` if there is none, or the server does not respond.
     pub async fn node(&self) -> Option<Value> {
         match self {
             Self::Embedded(api) => api.object(&node()),
@@ -90,8 +90,8 @@ impl Cluster {
     ) -> Option<T> {
         match self {
             Self::Embedded(api) => {
-                let look = |api: &ApiServer| pick(&api.object(&node())?);
-                let search = api.wait_for(limit * 2, "node", look);
+                let read = |api: &ApiServer| pick(&api.object(&node())?);
+                let search = api.wait_for(limit * 2, "node", read);
                 tokio::time::timeout(limit, search).await.ok()
             }
             Self::Given(given) => given.wait(limit, &node(), pick).await,
@@ -107,17 +107,17 @@ impl Cluster {
         const EVENTS: &str = "/api/v1/namespaces/default/events";
         match self {
             Self::Embedded(api) => {
-                let look = |api: &ApiServer| api.list(EVENTS).into_iter().find(&wanted);
-                let search = api.wait_for(limit * 2, "event", look);
+                let read = |api: &ApiServer| api.list(EVENTS).into_iter().find(&wanted);
+                let search = api.wait_for(limit * 2, "event", read);
                 tokio::time::timeout(limit, search).await.ok()
             }
             Self::Given(given) => {
-                let ours = format!("{EVENTS}?fieldSelector=involvedObject.name%3D{NODE}");
+                let events = format!("{EVENTS}?fieldSelector=involvedObject.name%3D{NODE}");
                 let pick = |list: &Value| {
                     let items = list.pointer("/items")?.as_array()?;
                     items.iter().find(|event| wanted(event)).cloned()
                 };
-                given.wait(limit, &ours, pick).await
+                given.wait(limit, &events, pick).await
             }
         }
     }
@@ -126,8 +126,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where somebody else's server does not let us: then the Node is left, and the error says how
-    /// to remove it.
+    /// If a given server does not allow it: then the Node remains, and the error contains the command
+    /// that removes it.
     pub async fn clean_up(&self) -> Result<()> {
         match self {
             Self::Embedded(_) => Ok(()),
@@ -160,10 +160,10 @@ impl Given {
         path: &str,
         pick: impl Fn(&Value) -> Option<T>,
     ) -> Option<T> {
-        let mut looks = tokio::time::interval(AGAIN);
+        let mut reads = tokio::time::interval(AGAIN);
         let search = async {
             loop {
-                looks.tick().await;
+                reads.tick().await;
                 let found = self.get(path).await.ok().flatten();
                 if let Some(picked) = found.as_ref().and_then(&pick) {
                     return picked;

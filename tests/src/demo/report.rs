@@ -1,4 +1,4 @@
-//! What the demo saw, for people and as data.
+//! The results of the demo, as text and as data.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub struct Report {
 /// One thing that was provoked.
 pub struct Step {
     name: &'static str,
-    told: anyhow::Result<Told>,
+    outcome: anyhow::Result<Outcome>,
 }
 
-/// What the API server was told of it.
-pub enum Told {
+/// What the API server received.
+pub enum Outcome {
     /// A process was killed.
     Kill {
         /// The victim.
@@ -37,9 +37,9 @@ pub enum Told {
         event: String,
         /// `MemoryPressure` afterwards.
         condition: Value,
-        /// The Event's way.
+        /// The Event's times.
         times: Times,
-        /// The condition's way, where it changed.
+        /// The condition's times, if it changed.
         condition_times: Option<Times>,
     },
     /// A condition changed.
@@ -48,21 +48,21 @@ pub enum Told {
         what: String,
         /// The condition.
         condition: Value,
-        /// Its way; `None` where it was learnt from files.
+        /// Its times; `None` if it was read from files.
         times: Option<Times>,
     },
-    /// It could not be provoked, or not be seen, on this machine.
+    /// It could not be provoked or observed on this machine.
     Skipped(String),
 }
 
-/// Moments on the boot clock.
+/// Times on the boot clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// The kernel saw it.
+    /// The kernel stamped the record.
     pub kernel: Duration,
-    /// We read it from the ring.
+    /// The agent read the record from the ring.
     pub read: Duration,
-    /// The request that tells of it was started.
+    /// The agent started the request.
     pub sent: Duration,
     /// The API server's answer was read.
     pub acked: Duration,
@@ -74,7 +74,7 @@ impl Times {
         [
             ("ring_read", ms(self.read)),
             ("request_sent", ms(self.sent)),
-            ("api_answer", ms(self.acked)),
+            ("api_response", ms(self.acked)),
         ]
     }
 
@@ -89,13 +89,13 @@ impl Times {
 }
 
 impl Step {
-    pub(super) fn from(name: &'static str, told: anyhow::Result<Told>) -> Self {
-        Self { name, told }
+    pub(super) fn from(name: &'static str, outcome: anyhow::Result<Outcome>) -> Self {
+        Self { name, outcome }
     }
 
     fn json(&self) -> Value {
-        let (result, detail) = match &self.told {
-            Ok(Told::Kill {
+        let (result, detail) = match &self.outcome {
+            Ok(Outcome::Kill {
                 pid,
                 cgroup,
                 limiting,
@@ -111,7 +111,7 @@ impl Step {
                     "condition_times": condition_times.as_ref().map(Times::json),
                 }),
             ),
-            Ok(Told::Condition {
+            Ok(Outcome::Condition {
                 what,
                 condition,
                 times,
@@ -122,7 +122,7 @@ impl Step {
                     "condition_times": times.as_ref().map(Times::json),
                 }),
             ),
-            Ok(Told::Skipped(why)) => ("skipped", json!({ "why": why })),
+            Ok(Outcome::Skipped(why)) => ("skipped", json!({ "why": why })),
             Err(err) => ("failed", json!({ "why": format!("{err:#}") })),
         };
         json!({ "step": self.name, "result": result, "detail": detail })
@@ -132,8 +132,8 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
-        match &self.told {
-            Ok(Told::Kill {
+        match &self.outcome {
+            Ok(Outcome::Kill {
                 pid,
                 cgroup,
                 limiting,
@@ -150,7 +150,7 @@ impl fmt::Display for Step {
                     None => writeln!(f, "  no pressure on the node: {}", line(condition)),
                 }
             }
-            Ok(Told::Condition {
+            Ok(Outcome::Condition {
                 what,
                 condition,
                 times,
@@ -158,10 +158,10 @@ impl fmt::Display for Step {
                 writeln!(f, "  provoked  {what}")?;
                 match times {
                     Some(times) => timeline(f, &line(condition), times),
-                    None => writeln!(f, "  {} (learnt from files)", line(condition)),
+                    None => writeln!(f, "  {} (read from files)", line(condition)),
                 }
             }
-            Ok(Told::Skipped(why)) => writeln!(f, "  skipped: {why}"),
+            Ok(Outcome::Skipped(why)) => writeln!(f, "  skipped: {why}"),
             Err(err) => writeln!(f, "  FAILED: {err:#}"),
         }
     }
@@ -203,8 +203,8 @@ impl Report {
 
     /// Whether every step was either reported, or skipped on a machine that lacks something.
     pub fn succeeded(&self) -> bool {
-        self.steps.iter().all(|step| match &step.told {
-            Ok(Told::Skipped(_)) => self.missing.is_some(),
+        self.steps.iter().all(|step| match &step.outcome {
+            Ok(Outcome::Skipped(_)) => self.missing.is_some(),
             Ok(_) => true,
             Err(_) => false,
         })

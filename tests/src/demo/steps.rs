@@ -1,4 +1,4 @@
-//! One function a step: provoke, wait for the API server, check that it tells what was provoked.
+//! One function a step: provoke, wait for the API server, check what it received.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::report::{Step, Times, Told};
+use super::report::{Outcome, Step, Times};
 use super::{NODE, PATIENCE, Stage, condition};
 use crate::pod::Pod;
 
-/// A pod with a limit of its own, and a container in it without one.
+/// A pod with a memory limit, and a container in it without one.
 pub const LIMITED_POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 /// The container.
 pub const LIMITED_CONTAINER: &str = concat!(
@@ -35,7 +35,7 @@ const MORE: u64 = 256 << 20;
 
 /// A kill at a pod's own limit: an Event, and no pressure on the node.
 pub async fn container_kill(stage: &mut Stage<'_>) -> Step {
-    let name = "OOM kill at a pod's own limit";
+    let name = "OOM kill at a pod's limit";
     let kill = Kill {
         pod: "limited",
         container: LIMITED_CONTAINER,
@@ -55,7 +55,7 @@ pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
             .context("limit the pods cgroup"),
         Err(_) => Ok(()),
     };
-    let told = match limited {
+    let outcome = match limited {
         Ok(()) => {
             let kill = Kill {
                 pod: "free",
@@ -68,7 +68,7 @@ pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
         }
         Err(err) => Err(err),
     };
-    Step::from(name, told)
+    Step::from(name, outcome)
 }
 
 /// The pods as the API server has them.
@@ -87,7 +87,7 @@ pub fn pods() -> [Pod; 2] {
     ]
 }
 
-/// A kill, and what is to be told of it.
+/// A kill, and its expected report.
 struct Kill {
     pod: &'static str,
     container: &'static str,
@@ -96,7 +96,7 @@ struct Kill {
     pressure: &'static str,
 }
 
-async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
+async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
     let Kill {
         pod,
         container,
@@ -106,7 +106,7 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
     } = kill;
     let cgroups = match &stage.cgroups {
         Ok(cgroups) => cgroups,
-        Err(why) => return Ok(Told::Skipped(why.clone())),
+        Err(why) => return Ok(Outcome::Skipped(why.clone())),
     };
     let (victim_path, limit_path) = (cgroups.path(container), cgroups.path(limit));
     let dir = cgroups.dir(container);
@@ -121,10 +121,12 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
     );
     let rungs = ["oom_victim", "oom_fentry", "oom_exit"];
     if !rungs.iter().any(|rung| stage.attached(rung)) {
-        return Ok(Told::Skipped("no probe for kills is attached".to_owned()));
+        return Ok(Outcome::Skipped(
+            "no probe for kills is attached".to_owned(),
+        ));
     }
     let event = stage.event(pid).await?;
-    // Nobody else's server has these pods: there it is told of the Node.
+    // A given server does not have these pods: there the Event is on the Node.
     let (pod, words) = match stage.api {
         Cluster::Embedded(_) => (pod, words),
         Cluster::Given(_) => (NODE, limit_path.as_str()),
@@ -136,18 +138,18 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
         .to_owned();
     ensure!(
         message.contains(words),
-        "the Event says otherwise: {message}"
+        "unexpected message of the Event: {message}"
     );
     let about = event.pointer("/involvedObject/name");
     ensure!(
         about.and_then(Value::as_str) == Some(pod),
-        "the Event is about something else: {event}"
+        "unexpected object of the Event: {event}"
     );
     let times = stage
         .times(began, "event reported", "reason", "OOMKilled")
         .await?;
     let memory = stage.settled("MemoryPressure", pressure).await?;
-    Ok(Told::Kill {
+    Ok(Outcome::Kill {
         pid,
         cgroup: victim_path,
         limiting: limit_path,
@@ -167,10 +169,10 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Told> {
 
 /// Forks across the threshold on pids.
 pub async fn pids(stage: &mut Stage<'_>) -> Step {
-    Step::from("forks over the pid threshold", forks(stage).await)
+    Step::from("forks above the PID threshold", forks(stage).await)
 }
 
-async fn forks(stage: &mut Stage<'_>) -> Result<Told> {
+async fn forks(stage: &mut Stage<'_>) -> Result<Outcome> {
     let (provoke, count) = (stage.options.provoke.clone(), stage.pids.crowd);
     let began = stage.begin().await?;
     let crowd = tokio::task::spawn_blocking(move || provoke.crowd(count)).await??;
@@ -188,7 +190,7 @@ async fn forks(stage: &mut Stage<'_>) -> Result<Told> {
         "{count} processes, threshold pid.available<{}",
         stage.pids.available
     );
-    Ok(Told::Condition {
+    Ok(Outcome::Condition {
         what,
         condition,
         times,
@@ -203,13 +205,13 @@ pub async fn disk(stage: &mut Stage<'_>) -> Step {
     )
 }
 
-async fn slow_io(stage: &mut Stage<'_>) -> Result<Told> {
+async fn slow_io(stage: &mut Stage<'_>) -> Result<Outcome> {
     let disk = match &stage.disk {
         Ok(disk) => disk,
-        Err(why) => return Ok(Told::Skipped(why.clone())),
+        Err(why) => return Ok(Outcome::Skipped(why.clone())),
     };
     if !stage.attached("disk_complete") {
-        return Ok(Told::Skipped(
+        return Ok(Outcome::Skipped(
             "the probe for disks is not attached".to_owned(),
         ));
     }
@@ -218,7 +220,7 @@ async fn slow_io(stage: &mut Stage<'_>) -> Result<Told> {
     let before = before.and_then(|node| condition(&node, "DiskIOPressure"));
     let already = before.is_some_and(|before| before["status"] == "True");
     if already {
-        // Somebody else's I/O was over the limit before ours: what counts is when it was.
+        // Other I/O exceeded the limit before: the time of that is shown.
         began = Duration::ZERO;
     }
     let settled = stage.settled("DiskIOPressure", "True");
@@ -246,7 +248,7 @@ async fn slow_io(stage: &mut Stage<'_>) -> Result<Told> {
         .times(began, "condition reported", "resource", "diskIO")
         .await?;
     let others = if already {
-        " (other I/O was over it before)"
+        " (other I/O exceeded it before)"
     } else {
         ""
     };
@@ -255,7 +257,7 @@ async fn slow_io(stage: &mut Stage<'_>) -> Result<Told> {
         "large direct writes to {}, limit {slow} us{others}",
         disk.name
     );
-    Ok(Told::Condition {
+    Ok(Outcome::Condition {
         what,
         condition,
         times: Some(times),
@@ -287,8 +289,8 @@ impl Stage<'_> {
         match self.api.event_where(PATIENCE, named).await {
             Some(event) => Ok(event),
             None => bail!(
-                "no Event names process {pid}; the agent said:\n{}",
-                self.agent.said()
+                "no Event names process {pid}; log of the agent:\n{}",
+                self.agent.log()
             ),
         }
     }
@@ -303,8 +305,8 @@ impl Stage<'_> {
         match self.api.node_where(PATIENCE, settled).await {
             Some(found) => Ok(found),
             None => bail!(
-                "{type_} is not {status}; the agent said:\n{}",
-                self.agent.said()
+                "{type_} is not {status}; log of the agent:\n{}",
+                self.agent.log()
             ),
         }
     }
@@ -326,6 +328,6 @@ impl Stage<'_> {
             })
         });
         seen.await
-            .with_context(|| format!("the agent told no times; it said:\n{}", self.agent.said()))
+            .with_context(|| format!("the agent logged no times; its log:\n{}", self.agent.log()))
     }
 }

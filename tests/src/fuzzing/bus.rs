@@ -82,7 +82,7 @@ enum Reported {
 /// What the agent reported, and whether it closed every descriptor.
 async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     let (agent, mut bus) = UnixStream::pair().expect("pair of sockets");
-    let (mut ours, theirs) = Std::pair().expect("pair of sockets");
+    let (mut agent_side, theirs) = Std::pair().expect("pair of sockets");
     let (send, mut words) = mpsc::channel(WORDS);
     let mut reported = Vec::new();
     let agent = async {
@@ -110,8 +110,8 @@ async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     let (ended, bus, ()) = tokio::join!(agent, bus, listener);
     assert!(ended.is_err(), "it ends with the connection");
     drop(bus);
-    ours.set_nonblocking(true).expect("socket");
-    let closed = matches!(ours.read(&mut [0]), Ok(0));
+    agent_side.set_nonblocking(true).expect("socket");
+    let closed = matches!(agent_side.read(&mut [0]), Ok(0));
     (reported, closed)
 }
 
@@ -148,12 +148,12 @@ async fn write(bus: &UnixStream, mut bytes: &[u8], count: usize, of: &Std) -> io
     while !bytes.is_empty() {
         let written = bus.async_io(Interest::WRITABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
             if !copies.is_empty() {
-                assert!(beside.push(SendAncillaryMessage::ScmRights(&copies)));
+                assert!(ancillary.push(SendAncillaryMessage::ScmRights(&copies)));
             }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            Ok(sendmsg(bus, &[IoSlice::new(bytes)], &mut beside, flags)?)
+            Ok(sendmsg(bus, &[IoSlice::new(bytes)], &mut ancillary, flags)?)
         });
         bytes = bytes.get(written.await?..).unwrap_or_default();
         copies.clear();

@@ -50,14 +50,14 @@ thread_local! {
     static NODE: MadeUp = MadeUp::new();
 }
 
-/// A node whose files all say the same.
+/// A node whose files all have the same contents.
 struct MadeUp {
     dir: TempDir,
 }
 
 impl MadeUp {
     fn new() -> Self {
-        // In memory where that is there: the file is written for each input.
+        // In memory if possible: the file is written for each input.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() {
             TempDir::new_in(memory)
@@ -68,10 +68,11 @@ impl MadeUp {
         let all = dir.path().join("all");
         for file in FILES {
             let path = dir.path().join("root").join(file);
-            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory of ours");
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a temporary directory");
             symlink(&all, path).expect("a link in it");
         }
-        fs::create_dir_all(dir.path().join("root/sys/block/vda/mq")).expect("a directory of ours");
+        fs::create_dir_all(dir.path().join("root/sys/block/vda/mq"))
+            .expect("a temporary directory");
         Self { dir }
     }
 }
@@ -80,11 +81,11 @@ impl MadeUp {
 ///
 /// # Panics
 ///
-/// Where a reader panics, or its error is more than one line.
+/// If a reader panics, or its error is more than one line.
 pub fn host_files(input: &[u8]) {
     parsers(input);
     NODE.with(|node| {
-        fs::write(node.dir.path().join("all"), input).expect("a file of ours");
+        fs::write(node.dir.path().join("all"), input).expect("a temporary file");
         let root = HostRoot::new(node.dir.path().join("root"));
         readers(&root);
         for version in [Version::V1, Version::V2] {
@@ -113,22 +114,22 @@ fn parsers(input: &[u8]) {
 
 fn readers(root: &HostRoot) {
     let mut buf = Vec::new();
-    told(addresses::network(root));
-    told(block::disks(root));
-    told(block::iostats(root, "vda"));
-    told(block::counters(root, "vda"));
-    told(machine::read(root));
-    told(meminfo::MeminfoFile::new(root).read(&mut buf));
-    told(
+    check_error(addresses::network(root));
+    check_error(block::disks(root));
+    check_error(block::iostats(root, "vda"));
+    check_error(block::counters(root, "vda"));
+    check_error(machine::read(root));
+    check_error(meminfo::MeminfoFile::new(root).read(&mut buf));
+    check_error(
         pids::PidFiles::new(root)
             .read(&mut buf)
             .map(pids::Pids::reading),
     );
-    told(psi::read(
+    check_error(psi::read(
         &psi::node_file(root, StallKind::Memory),
         &mut buf,
     ));
-    if let Some(layout) = told(Layout::detect(root)) {
+    if let Some(layout) = check_error(Layout::detect(root)) {
         let inside = layout.memory.mount.starts_with(root.dir());
         assert!(inside, "{} is outside", layout.memory.mount.display());
     }
@@ -137,16 +138,16 @@ fn readers(root: &HostRoot) {
 fn cgroup_files(hierarchy: &Hierarchy) {
     let mut buf = Vec::new();
     let total = Bytes::from_bytes(1 << 34);
-    told(memory::RootMemory::new(hierarchy, total).read(&mut buf));
-    told(memory::CgroupMemory::new(hierarchy, "a").read(&mut buf));
-    told(oom::counters(hierarchy, "a", &mut buf));
-    told(cgroup::limit_of(hierarchy, "a", &mut buf));
-    told(cgroup::pids::read(hierarchy, "a", &mut buf));
-    told(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
+    check_error(memory::RootMemory::new(hierarchy, total).read(&mut buf));
+    check_error(memory::CgroupMemory::new(hierarchy, "a").read(&mut buf));
+    check_error(oom::counters(hierarchy, "a", &mut buf));
+    check_error(cgroup::limit_of(hierarchy, "a", &mut buf));
+    check_error(cgroup::pids::read(hierarchy, "a", &mut buf));
+    check_error(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
 }
 
 /// An error names the file and what was wanted, but repeats nothing of what stood there.
-fn told<T>(result: Result<T, nodepulse::host::HostError>) -> Option<T> {
+fn check_error<T>(result: Result<T, nodepulse::host::HostError>) -> Option<T> {
     result
         .map_err(|err| super::text::safe(&err.to_string()))
         .ok()
@@ -156,7 +157,7 @@ fn told<T>(result: Result<T, nodepulse::host::HostError>) -> Option<T> {
 ///
 /// # Panics
 ///
-/// Where it names a pod that its place does not, or leads out of the hierarchy.
+/// If it names a pod that its place does not, or leads out of the hierarchy.
 pub fn cgroup_path(input: &[u8]) {
     let path = String::from_utf8_lossy(input);
     for pods in ["/kubepods", "/kubepods.slice", "/top/kubepods"] {
@@ -204,7 +205,7 @@ fn is_pod(uid: &str, below: Option<&str>) {
     let plain = uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     assert!(plain && (1..=36).contains(&uid.len()), "{uid:?}");
     let below = below.expect("a pod is below the pods cgroup");
-    let names = below.strip_prefix('/').expect("and not beside it");
+    let names = below.strip_prefix('/').expect("and not next to it");
     let mut first_two = names.split('/').take(2);
     let dashed = |name: &str| name.replace('_', "-");
     assert!(

@@ -13,7 +13,7 @@ use nodepulse::record::{DecodeError, Record};
 ///
 /// # Panics
 ///
-/// Where decoding makes something up, or reads what is behind a record's end.
+/// If decoding makes something up, or reads what is behind a record's end.
 pub fn ring_record(input: &[u8]) {
     let decoded = decode(input);
     match &decoded {
@@ -51,7 +51,7 @@ fn bounded(event: &Record) {
 ///
 /// # Panics
 ///
-/// Where a record that the kernel did not write itself tells of a kill, or one is told too large.
+/// If a record that the kernel did not write reports a kill, or a size is too large.
 pub fn kernel_log(input: &[u8]) {
     let mut log = KmsgParser::default();
     let mut by_kernel = false;
@@ -89,7 +89,7 @@ fn facility(record: &[u8]) -> Option<u64> {
 ///
 /// # Panics
 ///
-/// Where a name leads out of its directory, or what is no disk is taken for one.
+/// If a name leads out of its directory, or what is no disk is taken for one.
 pub fn disk_announcement(input: &[u8]) {
     let Some(change) = uevent::parse(input) else {
         return;
@@ -100,8 +100,8 @@ pub fn disk_announcement(input: &[u8]) {
         "{name:?}"
     );
     assert!(name != "." && name != "..");
-    let says = |field: &[u8]| input.split(|b| *b == 0).any(|one| one == field);
-    assert!(says(b"SUBSYSTEM=block") && says(b"DEVTYPE=disk"));
+    let has_field = |field: &[u8]| input.split(|b| *b == 0).any(|one| one == field);
+    assert!(has_field(b"SUBSYSTEM=block") && has_field(b"DEVTYPE=disk"));
     super::escape(name.as_bytes());
 }
 
@@ -109,13 +109,13 @@ pub fn disk_announcement(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where an answer leaves the file's own numbers. That it ends at all is libFuzzer's to see.
+/// If an answer leaves the file's own numbers. That it ends at all is libFuzzer's to see.
 pub fn kernel_types(input: &[u8]) {
     const NAMES: &[&str] = &["outer", "inner", "colour", "btf_trace_paint"];
     let Ok(btf) = Btf::parse(input.to_vec(), NAMES) else {
         return;
     };
-    for path in ["outer.a", "outer.i.x", "outer.n[2].x", "inner.nobody"] {
+    for path in ["outer.a", "outer.i.x", "outer.n[2].x", "inner.missing"] {
         assert!(
             btf.offset(path).is_none_or(|at| at <= u32::MAX / 8),
             "{path}"
@@ -126,7 +126,7 @@ pub fn kernel_types(input: &[u8]) {
     let argument = btf.tracepoint_argument("paint", 0);
     assert!(argument.is_none_or(|name| name.len() < input.len()));
     assert_eq!(btf.tracepoint_argument("paint", u32::MAX), None);
-    assert_eq!(btf.tracepoint_argument("nobody", 0), None);
-    assert_eq!(btf.size("nobody"), None);
+    assert_eq!(btf.tracepoint_argument("missing", 0), None);
+    assert_eq!(btf.size("missing"), None);
     let _: Option<u32> = btf.enum_value("colour", "BLUE");
 }

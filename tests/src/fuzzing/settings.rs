@@ -16,7 +16,7 @@ const LONGEST: usize = 4000;
 ///
 /// # Panics
 ///
-/// Where its canonical spelling has another value, or that spelling another one. Two things are as
+/// If its canonical spelling has another value, or that spelling another one. Two things are as
 /// in the Kubernetes library: the binary spelling rounds a part of a byte away from zero, and where
 /// it ends without a suffix it is read as a decimal one (`0.54Ti`, `593736279000`, `593736279k`).
 pub fn quantity(input: &[u8]) {
@@ -47,7 +47,7 @@ pub fn quantity(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where a threshold is not between nothing and all of the capacity, or a list loses a part.
+/// If a threshold is not between nothing and all of the capacity, or a list loses a part.
 pub fn threshold(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;
@@ -85,7 +85,7 @@ fn amount(value: ThresholdValue) {
 ///
 /// # Panics
 ///
-/// Where the error is not one short line, or what is printed says something else.
+/// If the error is not one short line, or the printed configuration differs.
 pub fn config_text(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;
@@ -99,7 +99,7 @@ pub fn config_text(input: &[u8]) {
         let again = again.unwrap_or_else(|err| panic!("{err}\n{yaml}"));
         assert_eq!(again, loaded.config, "{yaml}");
     }
-    told(&loaded.map(|loaded| loaded.config));
+    check_error(&loaded.map(|loaded| loaded.config));
 
     let overrides = Overrides {
         kubelet_config: Some("kubelet.yaml".into()),
@@ -109,15 +109,15 @@ pub fn config_text(input: &[u8]) {
         Some("kubelet.yaml") => Ok(text.to_owned()),
         _ => Err(io::ErrorKind::NotFound.into()),
     };
-    told(&Config::load(&overrides, &|_| None, &read, "node"));
+    check_error(&Config::load(&overrides, &|_| None, &read, "node"));
 }
 
-/// The value of a flag, and of the environment's variable beside it: the first byte says which.
+/// The value of a flag, and of its environment variable: the first byte selects the flag.
 /// Durations, counts, addresses, labels, taints, reservations.
 ///
 /// # Panics
 ///
-/// Where the error is not one short line.
+/// If the error is not one short line.
 pub fn flag(input: &[u8]) {
     let Some((which, Ok(text))) = input
         .split_first()
@@ -134,10 +134,10 @@ pub fn flag(input: &[u8]) {
     let chosen = flags.into_iter().nth(usize::from(*which) % count);
     *chosen.expect("less than their number") = Some(text.to_owned());
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
-    told(&Config::load(&overrides, &|_| None, &absent, "node"));
+    check_error(&Config::load(&overrides, &|_| None, &absent, "node"));
 
     let hostname = Config::load(&Overrides::default(), &|_| None, &absent, text);
-    told(&hostname);
+    check_error(&hostname);
 }
 
 fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
@@ -168,7 +168,7 @@ fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
     ]
 }
 
-fn told(loaded: &Result<Config, ConfigError>) {
+fn check_error(loaded: &Result<Config, ConfigError>) {
     if let Err(err) = loaded {
         let line = err.to_string();
         safe(&line);

@@ -1,12 +1,12 @@
-//! Text from outside, as a person or a terminal gets to see it.
+//! External text, as shown to a person or a terminal.
 
-use nodepulse::host::{ESCAPED_CHARS, escape as escaped, escape_to};
+use nodepulse::escape::{ESCAPED_CHARS, escape as escaped, escape_to};
 
 /// Names of processes, cgroups and devices: any bytes.
 ///
 /// # Panics
 ///
-/// Where what comes out is not one safe line within its bound.
+/// If what comes out is not one safe line within its bound.
 pub fn escape(input: &[u8]) {
     let whole = escaped(input);
     safe(&whole);
@@ -28,7 +28,7 @@ pub fn escape(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where it is not.
+/// If it is not.
 pub fn safe(text: &str) {
     let unsafe_char = |c: char| {
         c.is_control()

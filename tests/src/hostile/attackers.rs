@@ -22,7 +22,7 @@ const HUGE: u64 = 1 << 30;
 /// A file that the agent reads again and again, and what it should contain.
 #[derive(Debug)]
 pub struct Victim {
-    /// Where the agent looks for it.
+    /// The path at which the agent connects.
     pub path: PathBuf,
     /// Its good content.
     pub content: String,
@@ -87,18 +87,18 @@ pub async fn files(victims: &[Victim], pid: u32, draws: Draws, end: Instant) {
 /// Opens connections that ask for nothing, or never finish asking, as fast as the machine allows, and
 /// keeps `count` of them.
 pub async fn half_open(address: String, count: usize, end: Instant) {
-    let mut held = std::collections::VecDeque::new();
+    let mut open = std::collections::VecDeque::new();
     while Instant::now() < end {
         match TcpStream::connect(&address).await {
             Ok(mut stream) => {
                 // It may have been closed already.
                 drop(stream.write_all(b"GET /livez HTTP/1.1\r\nX: ").await);
-                held.push_back(stream);
+                open.push_back(stream);
             }
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
-        if held.len() > count {
-            held.pop_front();
+        if open.len() > count {
+            open.pop_front();
         }
         sleep(Duration::from_millis(5)).await;
     }
@@ -127,7 +127,7 @@ pub async fn probes(
     failed
 }
 
-/// A credential plugin that does what the file `mode` beside it says.
+/// A credential plugin that does what the file `mode` next to it contains.
 ///
 /// # Panics
 ///

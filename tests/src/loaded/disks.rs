@@ -74,7 +74,7 @@ pub async fn limit(
     ))
 }
 
-/// One disk that finishes 20 requests a second beside one that is not held back: the one becomes
+/// One disk that finishes 20 requests a second, and one without a limit: the first becomes
 /// slow with its first window, the other never.
 pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> io::Result<String> {
     const WINDOW: Duration = Duration::from_secs(1);
@@ -144,8 +144,8 @@ pub async fn failing(
         }
     })
     .await;
-    let told = loaded.next("end of the errors", |e| state_of(e, disk.device));
-    assert_eq!(told.await.0, Side::Under);
+    let side = loaded.next("end of the errors", |e| state_of(e, disk.device));
+    assert_eq!(side.await.0, Side::Under);
     Ok(format!("{} failed requests", failed.errors))
 }
 
@@ -155,9 +155,9 @@ pub async fn announced(
     action: DiskAction,
     act: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<String> {
-    let heard = uevent::open()?;
+    let socket = uevent::open()?;
     let (send, mut events) = mpsc::channel(64);
-    tokio::spawn(uevent::read(heard, Clock::kernel(), send));
+    tokio::spawn(uevent::read(socket, Clock::kernel(), send));
     act()?;
     let search = async {
         loop {
@@ -249,7 +249,7 @@ pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Resu
     Ok(format!("{completed} counted of {traced:?}"))
 }
 
-/// Where the kernel's own tracing is mounted.
+/// The mount of the kernel's tracing.
 const TRACING: &str = "/sys/kernel/tracing";
 
 /// Completions by what they were.
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completions_are_told_apart_by_letters_and_length() {
+    fn requests_are_classified_by_operation_and_length() {
         let text = "\
 # entries-in-buffer/entries-written: 5/5   #P:1
      init-1  [000] d..2.  1.0: block_rq_complete: 259,2 RSM () 0 + 8 [0]

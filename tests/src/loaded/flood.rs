@@ -1,4 +1,4 @@
-//! A million records that nobody needs, while processes are killed: each kill is heard of.
+//! A million irrelevant records, while processes are killed: each kill is reported.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,31 +20,31 @@ use crate::{SOON, eventually};
 
 const RECORDS: u64 = 1_000_000;
 const KILLS: usize = 10;
-/// Records on their way to whoever decides, as in the agent.
+/// Size of the queue of records, as in the agent.
 const QUEUE: usize = 64;
 
 /// Floods BULK and kills meanwhile.
 ///
 /// # Errors
 ///
-/// Where nothing can be loaded or killed.
+/// If nothing can be loaded or killed.
 ///
 /// # Panics
 ///
-/// Where a kill was not told, or the records that came and those that are counted as lost do not
+/// If a kill was not reported, or the received records and those that are counted as lost do not
 /// add up.
-pub async fn beside_kills(provoke: &Provoke) -> io::Result<String> {
+pub async fn during_kills(provoke: &Provoke) -> io::Result<String> {
     let mut testing = Testing::load()?;
     let losses = testing.losses()?;
     let (send, mut events) = mpsc::channel(QUEUE);
-    let (_stays, told) = watch::channel(false);
+    let (_stop, stopped) = watch::channel(false);
     for ring in ["CRIT", "BULK"] {
         let ring = testing.ring(ring)?;
         tokio::spawn(ring::read(
             ring,
             Clock::kernel(),
             send.clone(),
-            told.clone(),
+            stopped.clone(),
         ));
     }
     testing.attach_probe(Probe::OomVictim)?;
@@ -52,7 +52,7 @@ pub async fn beside_kills(provoke: &Provoke) -> io::Result<String> {
 
     let killed = Arc::new(AtomicBool::new(false));
     let flood = flood(Arc::clone(&killed));
-    // BULK is full before the first kill: nobody takes anything out yet.
+    // BULK is full before the first kill, because it is not read yet.
     eventually("loss", || match losses.by(DropReason::BulkFull) {
         Ok(1..) => Ok(()),
         other => Err(other),
@@ -85,7 +85,7 @@ pub async fn beside_kills(provoke: &Provoke) -> io::Result<String> {
         assert_eq!((reason, losses.by(reason)?), (reason, 0));
     }
     Ok(format!(
-        "{written} records: {} read, {lost} counted as lost; {} of {KILLS} kills told",
+        "{written} records: {} read, {lost} counted as lost; {} of {KILLS} kills reported",
         seen.bulk,
         victims.len()
     ))
@@ -100,9 +100,9 @@ struct Seen {
 impl Seen {
     fn note(&mut self, received: Received) {
         match received.record.expect("the record can be decoded") {
-            Record::OomKill(kill) => assert!(self.victims.insert(kill.victim.0), "told once"),
+            Record::OomKill(kill) => assert!(self.victims.insert(kill.victim.0), "reported once"),
             Record::PidTrend { .. } => self.bulk += 1,
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("unexpected record {other:?}"),
         }
     }
 }

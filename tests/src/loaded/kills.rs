@@ -1,5 +1,5 @@
-//! Kills: who, in which cgroup, against which limit. Each function provokes, looks, and panics
-//! where the kernel's word is not what it should be; what it gives back is worth a line in a log.
+//! Kills: victim, cgroup and limit. Each function provokes, checks, and panics
+//! if the kernel's record is wrong; it returns a line for the log.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nodepulse::kernel::{KillHook, Wanted};
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::{OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
+use nodepulse::record::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
 use nodepulse::units::Pid;
 
 use super::Loaded;
@@ -24,7 +24,7 @@ pub use storm::storm;
 
 const MIB: u64 = 1 << 20;
 
-/// Kills alone, by this rung or, where it cannot be had, a lower one.
+/// Kills alone, by this hook or, if it is not available, a later one.
 #[must_use]
 pub const fn only(rung: KillHook) -> Wanted {
     Wanted {
@@ -48,12 +48,12 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert_eq!(kill.trigger_comm, b"provoke");
     assert_eq!(kill.names[0], b"container");
     assert_eq!(kill.names[1], b"pod");
-    let OomScope::Memcg {
+    let OomScope::Memcg(MemcgLimit {
         limiting,
         usage_pages,
         max_pages,
         ..
-    } = kill.scope
+    }) = kill.scope
     else {
         panic!("scope is {:?}", kill.scope);
     };
@@ -84,25 +84,25 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     ))
 }
 
-/// A nested kill, told by this rung.
+/// A nested kill, reported by this hook.
 pub async fn by(loaded: &mut Loaded, provoke: &Provoke, via: Via) -> io::Result<String> {
-    let said = nested(loaded, provoke).await?;
-    assert!(said.starts_with(&format!("{via:?}, ")), "{said}");
-    Ok(said)
+    let summary = nested(loaded, provoke).await?;
+    assert!(summary.starts_with(&format!("{via:?}, ")), "{summary}");
+    Ok(summary)
 }
 
-/// Where the pair runs, a kill carries the kernel's own word; else it says that it is inferred.
+/// If the pair is attached, a kill has the kernel's scope; otherwise it is marked as inferred.
 fn assert_source(loaded: &Loaded, kill: &OomKill, constraint: OomConstraint) {
-    let told = (kill.source, kill.constraint, kill.order.is_some());
+    let scope = (kill.source, kill.constraint, kill.order.is_some());
     let expected = if loaded.kernel.support().exact_scope() {
         (ScopeSource::Exact, Some(constraint), true)
     } else {
         (ScopeSource::Inferred, None, false)
     };
-    assert_eq!(told, expected);
+    assert_eq!(scope, expected);
 }
 
-/// The cgroup is gone before anyone looks: the names are in the record.
+/// The cgroup is removed before it is read: the names are in the record.
 pub async fn removed_at_once(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("gone")?;
     tree.add("container")?;
@@ -124,7 +124,7 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     tree.limit("container", 32 * MIB)?;
     tree.kill_together("container")?;
     let dir = tree.dir("container");
-    let bystanders = [provoke.stay_in(&dir)?, provoke.stay_in(&dir)?];
+    let bystanders = [provoke.wait_in(&dir)?, provoke.wait_in(&dir)?];
     let (eater, _) = provoke.eat_in(&dir, 256 * MIB)?;
 
     let mut left: BTreeSet<u32> = bystanders.iter().map(|b| b.id()).collect();

@@ -8,7 +8,7 @@ use nodepulse::record::{Record, Side};
 use super::Loaded;
 use crate::provoke::{Provoke, tasks};
 
-/// Forks over the level are told once and at the level; and again after user space ended the state.
+/// Forks above the threshold are reported once, at the threshold; and again after user space reset the state.
 /// Half of the `crowd` is room for what else may end meanwhile.
 pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     let first = tasks()? + crowd / 2;
@@ -42,8 +42,8 @@ pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io:
     Ok(format!("over at {first}, then at {high}"))
 }
 
-/// Forks over the level and ends below it, again and again: every crossing is told, over and under in
-/// turn, and each one over at exactly the level. On a machine where nobody else forks.
+/// Forks above the threshold and exits below it, repeatedly: every crossing is reported, over and under
+/// alternating, and each one over at exactly the threshold. On a machine without other forks.
 pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     const ROUNDS: u32 = 20;
     let high = tasks()? + crowd / 2;
@@ -57,19 +57,19 @@ pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Re
     provoke.storm(crowd, ROUNDS)?;
     // The last end is seen at the next fork.
     provoke.storm(1, 1)?;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loaded
         .next("crossings of every round", |event| {
             if let Record::PidCrossing { side, value, .. } = event {
-                told.push((*side, *value));
+                reported.push((*side, *value));
             }
-            (told.len() == 2 * ROUNDS as usize).then_some(())
+            (reported.len() == 2 * ROUNDS as usize).then_some(())
         })
         .await;
-    for (n, (side, value)) in told.iter().enumerate() {
+    for (n, (side, value)) in reported.iter().enumerate() {
         match side {
-            Side::Over => assert_eq!((n % 2, *value), (0, high), "{told:?}"),
-            Side::Under => assert!(n % 2 == 1 && *value <= settings.low, "{told:?}"),
+            Side::Over => assert_eq!((n % 2, *value), (0, high), "{reported:?}"),
+            Side::Under => assert!(n % 2 == 1 && *value <= settings.low, "{reported:?}"),
         }
     }
     loaded.kernel.set_pid_settings(PidSettings::default())?;

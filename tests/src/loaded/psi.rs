@@ -1,4 +1,4 @@
-//! Triggers that really fire, and what a disk's own counters say when it hangs.
+//! Triggers that really fire, and the counters of a disk that hangs.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::disk::DirectFile;
 
-/// Why there is no trigger here; `None` where there is one.
+/// Why there is no trigger here; `None` if there is one.
 pub fn missing(kind: StallKind) -> Option<String> {
     open(kind).err().map(|why| why.to_string())
 }
@@ -39,13 +39,13 @@ fn listen(kind: StallKind) -> io::Result<mpsc::Receiver<Received>> {
     Ok(events)
 }
 
-/// Waits until it fires. Panics where it does not within [`SOON`].
+/// Waits until it fires. Panics if it does not within [`SOON`].
 async fn fires(events: &mut mpsc::Receiver<Received>, kind: StallKind) {
-    let told = tokio::time::timeout(SOON, events.recv()).await;
-    let told = told.unwrap_or_else(|_| panic!("no {kind:?} stall within {SOON:?}"));
-    let event = told.expect("the trigger is read").record;
+    let received = tokio::time::timeout(SOON, events.recv()).await;
+    let received = received.unwrap_or_else(|_| panic!("no {kind:?} stall within {SOON:?}"));
+    let event = received.expect("the trigger is read").record;
     let stall = Stall::new(StallOf::Node, kind);
-    let is = matches!(event, Ok(Record::Stall { stall: told, .. }) if told == stall);
+    let is = matches!(event, Ok(Record::Stall { stall: reported, .. }) if reported == stall);
     assert!(is, "{event:?}");
 }
 
@@ -74,8 +74,8 @@ pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
     Ok("fired".to_owned())
 }
 
-/// A disk that is made to hang by `hang(true)` is stalled by two looks at its counters, the first
-/// when the trigger fires, and is well again after `hang(false)`.
+/// A disk that is made to hang by `hang(true)` is stalled according to two samples of its counters, the
+/// first when the trigger fires, and healthy again after `hang(false)`.
 pub async fn hung(
     disk: (&str, DeviceNumber),
     file: DirectFile,
@@ -90,14 +90,14 @@ pub async fn hung(
     let hanging = Hanging(&hang);
     let busy = Busy::start(move || file.write(1));
     fires(&mut events, StallKind::Io).await;
-    let looks = until(&mut board, disk, Health::Stalled).await;
+    let samples = until(&mut board, disk, Health::Stalled).await;
     let took = Clock::kernel().now().boot.since(start).as_millis();
-    assert!(looks >= 2, "one look is no proof");
+    assert!(samples >= 2, "one sample is no proof");
     drop(hanging);
     let more = until(&mut board, disk, Health::Healthy).await;
     busy.end()?;
     Ok(format!(
-        "stalled after {took} ms and {looks} looks, well after {more} more"
+        "stalled after {took} ms and {samples} samples, healthy after {more} more"
     ))
 }
 
@@ -112,11 +112,11 @@ impl<F: Fn(bool) -> io::Result<()>> Drop for Hanging<'_, F> {
     }
 }
 
-/// Looks as the agent does once it is suspicious: gives how many it took.
+/// Samples like an agent that suspects a hung disk, and returns the number of samples.
 async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health) -> u32 {
     let (name, device) = disk;
     let root = HostRoot::new("/");
-    let mut looks = 0;
+    let mut samples = 0;
     let search = async {
         while board.health(device) != Some(health) {
             let now = Clock::kernel().now().boot;
@@ -131,16 +131,16 @@ async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health
             };
             board.suspect();
             board.apply_sample(device, sample, None, now);
-            looks += 1;
+            samples += 1;
             tokio::time::sleep(STALLED_AFTER).await;
         }
     };
     let found = tokio::time::timeout(SOON, search).await;
     found.unwrap_or_else(|_| panic!("{name} is {:?}, not {health:?}", board.health(device)));
-    looks
+    samples
 }
 
-/// Work that is done over and over on a thread of its own, until this is ended or dropped.
+/// Work that is done over and over on a separate thread, until this is ended or dropped.
 struct Busy {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<u32>>>,
@@ -149,10 +149,10 @@ struct Busy {
 impl Busy {
     fn start(work: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let stop = Arc::clone(&over);
         let thread = thread::spawn(move || {
             let mut rounds = 0;
-            while !told.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 work()?;
                 rounds += 1;
             }

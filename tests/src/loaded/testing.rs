@@ -65,7 +65,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where it was not built, and where the kernel refuses it.
+    /// If it was not built, or if the kernel refuses it.
     pub fn load() -> io::Result<Self> {
         let object = fs::read(object()?)?;
         let resolved = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
@@ -88,7 +88,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where there is none, and where the kernel refuses it.
+    /// If there is none, or if the kernel refuses it.
     pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
         let found = program_mut(&mut self.programs, program)?;
         let fresh = found.fd().is_err();
@@ -124,7 +124,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn detach(&mut self, link: Link) -> io::Result<()> {
         let program = program_mut(&mut self.programs, link.program)?;
         match link.id {
@@ -144,7 +144,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn runs(&mut self, program: &'static str) -> io::Result<Runs> {
         let program = program_mut(&mut self.programs, program)?;
         let info: ProgramInfo = program.info().map_err(io::Error::other)?;
@@ -159,7 +159,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where it is gone already.
+    /// If it is gone already.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }
@@ -168,7 +168,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// Where they are taken already.
+    /// If they are taken already.
     pub fn losses(&mut self) -> io::Result<Losses> {
         self.map("DROPPED").map(Losses)
     }
@@ -177,7 +177,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> io::Result<()> {
         let map = self.programs.map_mut("PID_SETTINGS");
         let map = map.ok_or(io::ErrorKind::NotFound)?;
@@ -191,7 +191,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn watch_disk(&mut self, device: DeviceNumber, entry: DiskEntry) -> io::Result<()> {
         let mut disks = match self.disks.take() {
             Some(disks) => disks,
@@ -214,7 +214,7 @@ fn program_mut<'a>(programs: &'a mut Ebpf, name: &str) -> io::Result<&'a mut Pro
     program.ok_or_else(|| io::Error::other(format!("no program {name}")))
 }
 
-/// What could not be said.
+/// Counters of lost records.
 pub struct Losses(PerCpuArray<MapData, u64>);
 
 impl Losses {
@@ -222,7 +222,7 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn by(&self, reason: DropReason) -> io::Result<u64> {
         let each = self.0.get(&reason.slot(), 0).map_err(io::Error::other)?;
         Ok(each.iter().sum())
@@ -231,8 +231,8 @@ impl Losses {
 
 /// The object, in the target directory that the running program was built into.
 fn object() -> io::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let found = own
+    let program = std::env::current_exe()?;
+    let found = program
         .ancestors()
         .map(|dir| dir.join(OBJECT))
         .find(|file| file.is_file());
@@ -261,7 +261,7 @@ mod tests {
     use nodepulse::kernel::object;
 
     #[test]
-    fn the_object_that_is_shipped_has_no_programs_for_tests() {
+    fn the_shipped_object_has_no_test_programs() {
         let shipped = object::embedded().expect("the tests are built with the eBPF object");
         let names = |name: &str| {
             let name = format!("\0{name}\0");

@@ -20,7 +20,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::host_root::MadeUpHost;
 
-/// One process that the kernel kills for want of memory.
+/// One process that the kernel OOM-kills.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill<'a> {
     /// Name and process id of the victim.
@@ -111,7 +111,7 @@ impl Kernel {
         .await;
     }
 
-    /// A process is killed, told by a record that the test changes before it is sent.
+    /// A process is killed; the test changes its record before it is sent.
     pub async fn oom_kill_with(&self, kill: Kill<'_>, change: impl FnOnce(&mut OomKill)) {
         let mut record = self.record(kill);
         change(&mut record);
@@ -149,6 +149,7 @@ impl Kernel {
             scope_source: match kill.source {
                 ScopeSource::Inferred => SOURCE_INFERRED,
                 ScopeSource::Exact => SOURCE_EXACT,
+                ScopeSource::Logged => panic!("no program records that"),
             },
             order: ORDER_UNKNOWN,
             comm: field::<COMM_LEN>(comm),
@@ -177,8 +178,8 @@ impl Kernel {
         .await;
     }
 
-    /// What is told by something else than a ring.
-    pub async fn tell(&self, record: Record) {
+    /// A record from another source than a ring.
+    pub async fn send_record(&self, record: Record) {
         let read = self.clock.now().boot;
         let record = Ok(record);
         let sent = self.send.send(Received { read, record }).await;

@@ -9,7 +9,7 @@ pub struct Sample {
     pub name: String,
     /// Unescaped.
     pub labels: BTreeMap<String, String>,
-    /// What it says.
+    /// Its value.
     pub value: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Cgroups of our own, removed on drop, on cgroup v1, hybrid and v2 alike.
+//! Cgroups for tests, removed on drop, on cgroup v1, hybrid and v2.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A tree of cgroups of one controller under one directory of ours.
+/// A tree of cgroups of one controller under one directory.
 #[derive(Debug)]
 pub struct CgroupTree {
     mount: PathBuf,
@@ -29,7 +29,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// When there is none, or we may not write to it.
+    /// If there is none, or we may not write to it.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }
@@ -70,7 +70,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// The error of the file system.
     pub fn add(&mut self, below: impl AsRef<Path>) -> io::Result<()> {
         let parts: Vec<_> = below.as_ref().components().collect();
         for depth in 0..=parts.len() {
@@ -92,7 +92,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// The error of the file system.
     pub fn limit(&self, below: impl AsRef<Path>, bytes: u64) -> io::Result<()> {
         let file = match self.version {
             Version::V1 => "memory.limit_in_bytes",
@@ -101,12 +101,12 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), bytes.to_string())
     }
 
-    /// Processes of the cgroup `below` that were killed for want of memory, as the kernel counts
+    /// Processes of the cgroup `below` that were OOM-killed, as the kernel counts
     /// them. What is below it does not count.
     ///
     /// # Errors
     ///
-    /// As the file system says, and where it has no such count.
+    /// The error of the file system, or if it has no such count.
     pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {
         let file = match self.version {
             Version::V1 => "memory.oom_control",
@@ -123,7 +123,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// As the file system says; cgroup v1 has no such thing.
+    /// The error of the file system; not supported on cgroup v1.
     pub fn kill_together(&self, below: &str) -> io::Result<()> {
         fs::write(self.dir(below).join("memory.oom.group"), "1")
     }
@@ -132,7 +132,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// The error of the file system.
     pub fn memory_node(&self, below: &str, node: u32) -> io::Result<()> {
         let dir = self.dir(below);
         let above: Vec<_> = dir.ancestors().skip(1).collect();
@@ -165,19 +165,19 @@ impl Drop for CgroupTree {
 
 /// A killed process leaves its cgroup a moment after it was waited for.
 fn remove(dir: &Path) {
-    let gone = (0..1000).any(|_| {
+    let removed = (0..1000).any(|_| {
         let left = fs::remove_dir(dir).is_err() && dir.exists();
         if left {
             std::thread::yield_now();
         }
         !left
     });
-    if !gone {
+    if !removed {
         eprintln!("could not remove {}", dir.display());
     }
 }
 
-/// A cgroup that holds no more than so many processes. They end with it.
+/// A cgroup with at most this many processes. They end with it.
 #[derive(Debug)]
 pub struct Pen {
     dir: PathBuf,
@@ -188,7 +188,7 @@ impl Pen {
     ///
     /// # Errors
     ///
-    /// When there is none, or as the file system says.
+    /// If there is none, or the error of the file system.
     pub fn new(name: &str, processes: u32) -> io::Result<Self> {
         let v1 = Path::new("/sys/fs/cgroup/pids");
         let v2 = Path::new("/sys/fs/cgroup");
@@ -216,7 +216,7 @@ impl Pen {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// The error of the file system.
     pub fn refused(&self) -> io::Result<u64> {
         let events = fs::read_to_string(self.dir.join("pids.events"))?;
         let count = events.trim().strip_prefix("max ").map(str::parse);

@@ -25,7 +25,7 @@ const THREADS: u64 = 8;
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
-    /// Ours to remove on drop.
+    /// Removed on drop.
     made: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// When the file system has no direct I/O (tmpfs has none), or as it says.
+    /// If the file system has no direct I/O (tmpfs has none), or its error.
     pub fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!("nodepulse-direct-io-{}", std::process::id()));
         let file = OpenOptions::new()
@@ -50,11 +50,11 @@ impl DirectFile {
         })
     }
 
-    /// The disk behind `node`. What it holds is overwritten.
+    /// The disk behind `node`. Its contents are overwritten.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn device(node: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -64,11 +64,11 @@ impl DirectFile {
         Ok(Self { file, made: None })
     }
 
-    /// Makes the disk write out what it holds in its own cache.
+    /// Makes the disk write out its cache.
     ///
     /// # Errors
     ///
-    /// As the disk says.
+    /// The error of the disk.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -77,7 +77,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// As the disk says.
+    /// The error of the disk.
     pub fn punch(&self, count: u64) -> io::Result<()> {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let length = i64::try_from(BLOCK).map_err(io::Error::other)?;
@@ -92,7 +92,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// As the disk says.
+    /// The error of the disk.
     pub fn write(&self, count: u64) -> io::Result<()> {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
     }
@@ -101,7 +101,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// As the disk says.
+    /// The error of the disk.
     pub fn read(&self, n: u64) -> io::Result<()> {
         let mut buffer = vec![0_u8; 2 * BLOCK];
         let start = buffer.as_ptr().align_offset(BLOCK);
@@ -116,7 +116,7 @@ impl DirectFile {
     ///
     /// # Errors
     ///
-    /// As the disk says.
+    /// The error of the disk.
     pub fn write_together(&self) -> io::Result<Vec<Duration>> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -156,7 +156,7 @@ impl Drop for DirectFile {
     }
 }
 
-/// A loop device over a file of ours; both are gone on drop.
+/// A loop device over a file; both are removed on drop.
 #[derive(Debug)]
 pub struct Loop {
     /// Its node under `/dev`.
@@ -169,7 +169,7 @@ impl Loop {
     ///
     /// # Errors
     ///
-    /// When there is no loop device, or no `losetup`.
+    /// If there is no loop device, or no `losetup`.
     pub fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
         let backing = tempfile::NamedTempFile::new_in(dir)?;
         backing.as_file().set_len(bytes)?;
@@ -185,7 +185,7 @@ impl Loop {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// The error of the file system.
     pub fn cut_to(&self, bytes: u64) -> io::Result<()> {
         self.backing.as_file().set_len(bytes)
     }
@@ -193,11 +193,11 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        tell(tool("losetup", &["--detach".as_ref(), self.node.as_ref()]));
+        print_error(tool("losetup", &["--detach".as_ref(), self.node.as_ref()]));
     }
 }
 
-/// A loop device that hangs on demand: its file is on a file system of ours, which can be frozen.
+/// A loop device that hangs on demand: its file is on a file system that can be frozen.
 #[derive(Debug)]
 pub struct Freezing {
     /// The device that hangs. First, since it goes first.
@@ -205,7 +205,7 @@ pub struct Freezing {
     mount: Mount,
 }
 
-/// A file system on a loop device of its own.
+/// A file system on a separate loop device.
 #[derive(Debug)]
 struct Mount {
     at: tempfile::TempDir,
@@ -217,7 +217,7 @@ impl Freezing {
     ///
     /// # Errors
     ///
-    /// As [`Loop::new`], and when there is no `mke2fs` or no ext4.
+    /// As [`Loop::new`], or if there is no `mke2fs` or no ext4.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let under = Loop::new(dir, 32 << 20)?;
         let node = under.node.as_os_str();
@@ -241,7 +241,7 @@ impl Freezing {
     ///
     /// # Errors
     ///
-    /// When there is no `fsfreeze`, or it is so already.
+    /// If there is no `fsfreeze`, or it is so already.
     pub fn hang(&self, on: bool) -> io::Result<()> {
         let how = if on { "--freeze" } else { "--unfreeze" };
         tool(
@@ -254,7 +254,7 @@ impl Freezing {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        tell(umount(self.at.path()));
+        print_error(umount(self.at.path()));
     }
 }
 
@@ -268,15 +268,15 @@ fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
     Err(io::Error::other(format!("{program} {args:?}: {why}")))
 }
 
-/// On the way out nobody else will.
-fn tell<T, E: Display>(undone: Result<T, E>) {
+/// A drop has no other way to report an error.
+fn print_error<T, E: Display>(undone: Result<T, E>) {
     if let Err(err) = undone {
         eprintln!("not undone: {err}");
     }
 }
 
-/// The whole disk that holds `path`: its name under `/sys/block`, major and minor number. `None`
-/// where the file system is not on a disk of its own, such as overlay, tmpfs or a mapped device.
+/// The whole disk that contains `path`: its name under `/sys/block`, major and minor number. `None`
+/// if the file system is not on a disk, such as overlay, tmpfs or a mapped device.
 pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
     let dev = fs::metadata(path).ok()?.dev();
     let node = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(dev), minor(dev))).ok()?;
@@ -295,7 +295,7 @@ pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
 ///
 /// # Errors
 ///
-/// When it is not there.
+/// If it is not there.
 pub fn disk_of_node(node: &Path) -> io::Result<(u32, u32)> {
     let rdev = fs::metadata(node)?.rdev();
     let number = |number: u64| u32::try_from(number).map_err(io::Error::other);

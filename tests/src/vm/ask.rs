@@ -2,20 +2,20 @@
 //!
 //! The machine's disks carry these serial numbers: `fast`; `slow`, 20 requests a second; `ext4`, with
 //! that file system; `hang`, to be asked; `error`, whose block at [`BAD_BLOCK`] cannot be read; and
-//! `later`, which is not there before it is asked for.
+//! `later`, which does not exist before it is requested.
 //!
 //! | verb | effect on the disk with that serial number |
 //! |---|---|
 //! | `hang` | the first request passes, and those after it wait |
-//! | `release` | what waits is done, and nothing is held back any more |
+//! | `release` | what waits is done, and nothing waits any more |
 //! | `plug` | it is there |
-//! | `unplug` | it is gone, once this kernel has let go of it |
+//! | `unplug` | it is removed, once this kernel has released it |
 
 /// Offset in bytes of the 512 bytes of the disk `error` that cannot be read.
 pub const BAD_BLOCK: u64 = 4 << 20;
 
-/// Asks, and does not wait: there is no answer but the effect itself. What cannot be done is told
-/// outside.
+/// Asks, and does not wait: the effect is the only response. If it fails, the error is printed
+/// by the host.
 pub fn ask(verb: &str, serial: &str) {
     println!("vm-ask: {verb} {serial}");
 }

@@ -1,4 +1,4 @@
-//! The real program on a real kernel, up to what the API server holds.
+//! The real program on a real kernel, up to the objects at the API server.
 
 use std::fs;
 use std::io;
@@ -36,29 +36,29 @@ struct Node {
     _dir: tempfile::TempDir,
 }
 
-/// A kill asked for by sysrq is told and leaves the node alone; forks over the threshold are pressure,
-/// and so is a kill for want of memory.
+/// A kill requested with sysrq is reported and does not affect the node; forks above the threshold are
+/// pressure, and so is a kill because memory is exhausted.
 pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     let container = node.tree.dir(CONTAINER);
 
     let holder = {
         let (provoke, container) = (provoke.clone(), container.clone());
-        beside(move || provoke.hold_in(&container, 128 * MIB)).await?
+        in_background(move || provoke.allocate_in(&container, 128 * MIB)).await?
     };
     fs::write("/proc/sysrq-trigger", "f")?;
-    node.told(holder.id()).await;
+    node.event_message(holder.id()).await;
     assert_eq!(node.view().status("MemoryPressure"), "False", "sysrq");
     drop(holder);
 
     let (forker, count) = (provoke.clone(), node.crowd);
-    let crowd = beside(move || forker.crowd(count)).await?;
+    let crowd = in_background(move || forker.crowd(count)).await?;
     node.view().becomes("PIDPressure", "True", PATIENCE).await;
     drop(crowd);
     assert_eq!(node.view().status("MemoryPressure"), "False", "forks");
 
     let pid = node.eats(provoke, ALL_MEMORY).await?;
-    node.told(pid).await;
+    node.event_message(pid).await;
     node.view()
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
@@ -71,35 +71,35 @@ pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.memory_node(CONTAINER, 1)?;
     let pid = node.eats(provoke, ALL_MEMORY).await?;
-    let told = node.told(pid).await;
+    let message = node.event_message(pid).await;
     assert_eq!(node.view().status("MemoryPressure"), "False");
     node.stop().await;
-    Ok(told)
+    Ok(message)
 }
 
-/// Without programs in the kernel the condition comes from what the files say. The memory stays taken:
-/// a dip that a kill ends may lie between two looks. What the kernel keeps for itself is available by
+/// Without programs in the kernel the condition comes from files. The memory stays allocated:
+/// a dip that a kill ends may be between two samples. What the kernel keeps for itself is available by
 /// the kubelet's arithmetic and not by `MemAvailable`, hence the distance to the threshold.
 pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("files", 200).await?;
     let bytes = available()?.saturating_sub(50 * MIB);
     let (holder, container) = (provoke.clone(), node.tree.dir(CONTAINER));
-    let held = beside(move || holder.hold_in(&container, bytes)).await?;
+    let allocated = in_background(move || holder.allocate_in(&container, bytes)).await?;
     let (memory, _) = node
         .view()
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
-    drop(held);
+    drop(allocated);
     node.stop().await;
     Ok(memory["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// On cgroup v1 and without pressure files a kill is told with the victim's path and the limit's.
+/// On cgroup v1 and without pressure files a kill is reported with the victim's path and the limit's.
 pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.limit(POD, 32 * MIB)?;
     let pid = node.eats(provoke, 256 * MIB).await?;
-    let event = node.told(pid).await;
+    let event = node.event_message(pid).await;
     for path in [node.tree.path(CONTAINER), node.tree.path(POD)] {
         assert!(event.contains(&path), "{path}: {event}");
     }
@@ -146,10 +146,10 @@ impl Node {
     /// Fills memory in the container until the kernel kills what does it; gives its pid.
     async fn eats(&self, provoke: &Provoke, bytes: u64) -> io::Result<u32> {
         let (provoke, container) = (provoke.clone(), self.tree.dir(CONTAINER));
-        let eaten = beside(move || provoke.eat_in(&container, bytes));
+        let eaten = in_background(move || provoke.eat_in(&container, bytes));
         let (pid, status) = tokio::time::timeout(PATIENCE * 2, eaten)
             .await
-            .map_err(|_| io::Error::other("the kernel killed nobody"))??;
+            .map_err(|_| io::Error::other("the kernel killed no process"))??;
         assert!(!status.success(), "it was killed");
         Ok(pid)
     }
@@ -159,14 +159,16 @@ impl Node {
     }
 
     /// Waits for the Event that names this victim; gives its message.
-    async fn told(&self, pid: u32) -> String {
+    async fn event_message(&self, pid: u32) -> String {
         let naming = [format!("process {pid} "), format!("pid: {pid}")];
         let message = |api: &ApiServer| {
             let events = api.list(EVENTS).into_iter();
             let mut messages = events.filter_map(|e| Some(e["message"].as_str()?.to_owned()));
             messages.find(|text| naming.iter().any(|name| text.contains(name.as_str())))
         };
-        self.agent.says(&format!("victim={pid} "), PATIENCE).await;
+        self.agent
+            .wait_for_line(&format!("victim={pid} "), PATIENCE)
+            .await;
         self.api
             .wait_for(PATIENCE, "an event of the kill", message)
             .await
@@ -179,7 +181,7 @@ impl Node {
 }
 
 /// In another thread: the API server lives in this one, and has to go on answering.
-async fn beside<T: Send + 'static>(
+async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work)

@@ -1,4 +1,4 @@
-//! Kills by programs of their own: each rung alone, and the pair for the exact scope.
+//! Kills with other programs: each fallback, and the pair for the exact scope.
 
 use std::io;
 
@@ -21,17 +21,17 @@ pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
     if let Some(why) = missing(loaded.kernel.support(), Probe::OomFentry) {
         return Ok(Found::Skipped(why));
     }
-    let said = kills::by(&mut loaded, provoke, Via::Fentry).await?;
+    let summary = kills::by(&mut loaded, provoke, Via::Fentry).await?;
     loaded.assert_nothing_lost();
-    Ok(Found::Good(said))
+    Ok(Found::Good(summary))
 }
 
 /// The pid alone, and the exit.
 pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
     let mut loaded = Loaded::start(load(&kills::only(KillHook::Exit))?);
-    let said = kills::by(&mut loaded, provoke, Via::Exit).await?;
+    let summary = kills::by(&mut loaded, provoke, Via::Exit).await?;
     loaded.assert_nothing_lost();
-    Ok(Found::Good(said))
+    Ok(Found::Good(summary))
 }
 
 /// The best rung, and the pair.
@@ -44,20 +44,20 @@ pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
     if let Some(why) = missing(loaded.kernel.support(), Probe::ScopeEnter) {
         return Ok(Found::Skipped(why));
     }
-    let said = kills::nested(&mut loaded, provoke).await?;
+    let summary = kills::nested(&mut loaded, provoke).await?;
     loaded.assert_nothing_lost();
-    Ok(Found::Good(said))
+    Ok(Found::Good(summary))
 }
 
 /// The best rung without the pair, whose inference is compared with the kernel's log.
 pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
     let mut loaded = Loaded::start(load(&kills::only(KillHook::Task))?);
-    let said = kills::limit(&mut loaded, provoke).await?;
+    let summary = kills::limit(&mut loaded, provoke).await?;
     loaded.assert_nothing_lost();
-    Ok(Found::Good(said))
+    Ok(Found::Good(summary))
 }
 
-/// Why `probe` does not run; `None` where it does, or where a better one does.
+/// Why `probe` does not run; `None` if it does, or if a better one does.
 pub(super) fn missing(support: &Support, probe: Probe) -> Option<String> {
     match support.state(probe) {
         ProbeState::Missing(why) => Some(why.to_string()),

@@ -1,4 +1,4 @@
-//! The loopback interface of a machine on which nobody else sets it up.
+//! The loopback interface of a machine on which no other program sets it up.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -11,7 +11,7 @@ use nix::sys::socket::{
 ///
 /// # Errors
 ///
-/// As the kernel says.
+/// The error of the kernel.
 pub(super) fn up() -> io::Result<()> {
     const LENGTH: u32 = 32;
     const RTM_NEWLINK: u16 = 16;

@@ -26,7 +26,7 @@ use crate::provoke::disk::DirectFile;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// While it hangs nothing is completed, and so nothing is told; once it is released the kernel tells
+/// While it hangs, no request completes, so no record is written; once it is released the kernel reports
 /// that it was slow.
 pub(super) async fn hung(
     loaded: &mut Loaded,
@@ -111,7 +111,7 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
 
 /// It comes when asked for, can be written to, and goes.
 pub(super) async fn plugged() -> io::Result<String> {
-    assert!(disk("later").is_err(), "nobody asked for it yet");
+    assert!(disk("later").is_err(), "it was not requested yet");
     let ask_for = |verb| {
         move || {
             ask(verb, "later");
@@ -157,7 +157,7 @@ pub(super) async fn failing(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<S
     disks::failing(loaded, disk, read_bad).await
 }
 
-/// What the kernel counts of the disk that is held back.
+/// The kernel's counters of the throttled disk.
 pub(super) fn counters() -> io::Result<String> {
     let slow = disk("slow")?;
     disks::counters(name(&slow)?, &DirectFile::device(&slow)?)
@@ -177,9 +177,9 @@ pub(super) async fn waiting(check: Check, provoke: &Provoke) -> io::Result<Strin
                 MsFlags::empty(),
                 none,
             )?;
-            let said = psi::memory(provoke, at).await;
+            let result = psi::memory(provoke, at).await;
             umount(at)?;
-            said
+            result
         }
         Check::DiskStalled => {
             let node = disk("hang")?;

@@ -9,7 +9,7 @@ use nodepulse_tests::node::{Kill, Limit, in_memory, pass};
 use nodepulse_tests::view::NODES;
 use serde_json::json;
 
-/// For what a bad day can hold up: a hung request costs ten seconds, and a sync has five tries.
+/// For what a bad day can delay: a hung request costs ten seconds, and a sync has five tries.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 #[tokio::test(start_paused = true)]
@@ -30,7 +30,7 @@ async fn a_node_is_created_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_others_left_is_adopted() {
+async fn a_node_left_by_another_agent_is_adopted() {
     let open = || {
         let api = in_memory();
         api.put_object(json!({
@@ -64,7 +64,7 @@ async fn a_node_that_others_left_is_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edge_comes_and_goes_while_others_write() {
+async fn a_condition_changes_while_other_clients_write() {
     let open = || Stage::open(|node| node);
     end_alike(open, |stage, soon| async move {
         let view = stage.view();
@@ -85,7 +85,7 @@ async fn an_edge_comes_and_goes_while_others_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_made_anew_is_looked_after() {
+async fn a_node_that_is_created_again_is_maintained() {
     let open = || Stage::open(|node| node);
     end_alike(open, |stage, _| async move {
         let view = stage.view();
@@ -112,7 +112,7 @@ async fn crowd(stage: &Stage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pressure_comes_and_goes_and_comes() {
+async fn pressure_begins_ends_and_begins_again() {
     end_alike(
         || Stage::open(|node| node),
         |stage, soon| async move {
@@ -132,7 +132,7 @@ async fn pressure_comes_and_goes_and_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_written_to_by_others_and_then_lost() {
+async fn a_lease_that_other_clients_write_and_delete() {
     end_alike(
         || Stage::open(|node| node),
         |stage, _| async move {
@@ -154,7 +154,7 @@ async fn a_lease_is_written_to_by_others_and_then_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_at_the_limit_of_all_pods_is_told_and_held() {
+async fn a_kill_at_the_limit_of_all_pods_sets_the_condition_for_the_transition_period() {
     end_alike(
         || Stage::open(|node| node),
         |stage, soon| async move {

@@ -40,7 +40,7 @@ fn bare_node() -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}})
 }
 
-/// Within 11 s of its registration a node has a lease of its name in `kube-node-lease`: it is the
+/// Within 11 s of its registration a node has a lease with its name in `kube-node-lease`: it is the
 /// holder, for 40 s, and the Node is the owner by its real UID.
 #[tokio::test(start_paused = true)]
 async fn a078_a_registered_node_has_a_lease() {
@@ -73,7 +73,7 @@ async fn a079_there_is_no_lease_without_a_node() {
     stage.view().settled(SOON * 2).await;
 }
 
-/// `renewTime` has six digits after the second, and moves on every 10.0 to 10.4 s.
+/// `renewTime` has six digits after the second, and advances every 10.0 to 10.4 s.
 #[tokio::test(start_paused = true)]
 async fn a080_the_lease_is_renewed_every_ten_seconds_and_a_little() {
     for seed in [1, 2, 3] {
@@ -110,8 +110,8 @@ async fn a081_a_renewal_is_one_write_and_no_read() {
     assert_eq!(lines(&stage.api, from), vec!["PUT 200"; 30]);
 }
 
-/// A conflict leads to one read and one write that succeeds, in the same cycle; what the other
-/// writer put there stays.
+/// A conflict leads to one read and one successful write, in the same cycle; the values of the other
+/// writer remain.
 #[tokio::test(start_paused = true)]
 async fn a082_a_conflict_is_read_and_written_again() {
     let stage = settled(|node| node).await;
@@ -150,9 +150,9 @@ async fn a083_ten_writes_and_one_read_are_the_most_of_a_cycle() {
     }
 }
 
-/// While the lease cannot be read the tries wait 200, 400, 800 ms and so on, and 7 s at most.
+/// While the lease cannot be read, the attempts wait 200, 400, 800 ms and so on, and 7 s at most.
 #[tokio::test(start_paused = true)]
-async fn a084_reads_that_fail_wait_longer_and_longer() {
+async fn a084_failed_reads_are_repeated_after_longer_and_longer_delays() {
     let stage = settled(|node| node).await;
     let faults = stage.api.faults();
     faults.push(Fault::on("PUT", LEASES, Effect::Status(500)).times(5));
@@ -173,9 +173,9 @@ async fn a084_reads_that_fail_wait_longer_and_longer() {
     assert_eq!(last[..2], ["GET 200", "PUT 200"]);
 }
 
-/// A deleted lease is made again in the next cycle while the Node is there.
+/// A deleted lease is created again in the next cycle while the Node exists.
 #[tokio::test(start_paused = true)]
-async fn a085_a_deleted_lease_comes_back() {
+async fn a085_a_deleted_lease_is_created_again() {
     let stage = settled(|node| node).await;
     stage.api.delete_object(&stage.view().lease_path()).unwrap();
     let from = stage.api.now();
@@ -185,9 +185,9 @@ async fn a085_a_deleted_lease_comes_back() {
     assert_eq!(*owner, stage.view().node().unwrap()["metadata"]["uid"]);
 }
 
-/// `nodeLeaseDurationSeconds: 20` is written so, and renewed every 5 s.
+/// `nodeLeaseDurationSeconds: 20` is written to the lease, which is then renewed every 5 s.
 #[tokio::test(start_paused = true)]
-async fn a086_the_duration_sets_the_pace() {
+async fn a086_the_duration_determines_the_interval() {
     let stage = settled(|node| {
         node.config(|overrides| overrides.node_lease_duration_seconds = Some("20".to_owned()))
     })
@@ -200,9 +200,9 @@ async fn a086_the_duration_sets_the_pace() {
     assert!(gaps.len() > 10);
 }
 
-/// The lease is kept up while the registration of a Node that is there fails.
+/// The lease is renewed while the registration of an existing Node fails.
 #[tokio::test(start_paused = true)]
-async fn a087_the_lease_goes_on_while_registration_fails() {
+async fn a087_the_lease_is_renewed_while_registration_fails() {
     let api = in_memory();
     api.put_object(bare_node());
     let create = |request: &Recorded| request.method == "POST" && request.path == NODES;

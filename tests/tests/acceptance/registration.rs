@@ -65,7 +65,7 @@ fn lines(requests: &[Recorded]) -> String {
     requests.iter().map(line).collect::<Vec<_>>().join(" ")
 }
 
-/// In an empty cluster one Node is created, once, by the given name, trimmed and in lower case.
+/// In an empty cluster one Node is created, once, with the given name, trimmed and in lower case.
 #[tokio::test(start_paused = true)]
 async fn a001_one_node_is_created_by_its_name() {
     let api = in_memory();
@@ -78,7 +78,7 @@ async fn a001_one_node_is_created_by_its_name() {
     assert_eq!(body["metadata"]["name"], "worker-1");
 }
 
-/// The new Node carries the host name, and system and architecture in Go's names, stable and beta.
+/// The new Node has the labels of host name, system and architecture in Go's names, stable and beta.
 #[tokio::test(start_paused = true)]
 async fn a002_a_new_node_carries_the_default_labels() {
     let expected = json!({
@@ -91,7 +91,7 @@ async fn a002_a_new_node_carries_the_default_labels() {
     assert_eq!(created(|_| ()).await["metadata"]["labels"], expected);
 }
 
-/// Labels that were asked for are there, and win over the default ones.
+/// Configured labels are set, and take precedence over the default ones.
 #[tokio::test(start_paused = true)]
 async fn a003_given_labels_win() {
     let body = created(|overrides| {
@@ -105,7 +105,7 @@ async fn a003_given_labels_win() {
     assert_eq!(body["metadata"]["name"], "worker-1");
 }
 
-/// A label of Kubernetes' own that no node may set ends the process before any request.
+/// A Kubernetes label that a node may not set ends the process before any request.
 #[tokio::test]
 async fn a004_a_forbidden_label_stops_the_process() {
     let dir = tempdir().unwrap();
@@ -129,8 +129,8 @@ async fn a004_a_forbidden_label_stops_the_process() {
     View::of(&api, "worker-1").settled(SOON).await;
 }
 
-/// A new Node has the taints that were asked for, in their order, and no such key without any. Ours
-/// adds one of its own, the last, where Ready is True without a container runtime.
+/// A new Node has the configured taints, in their order, and no such key without any. nodepulse
+/// adds another, the last, if Ready is True without a container runtime.
 #[tokio::test(start_paused = true)]
 async fn a005_a_new_node_has_its_taints_in_order() {
     let taint = |key: &str, value: &str, effect: &str| {
@@ -145,14 +145,18 @@ async fn a005_a_new_node_has_its_taints_in_order() {
         taint("a", "", "PreferNoSchedule"),
         taint("m", "2", "NoExecute"),
     ];
-    let own = taint("nodepulse.dev/no-runtime", "", "NoSchedule");
+    let no_runtime = taint("nodepulse.dev/no-runtime", "", "NoSchedule");
     let text = "z=1:NoSchedule,a:PreferNoSchedule,m=2:NoExecute";
     //  taints, Ready without a runtime, then in the request
     let rows = [
         (None, "false", Value::Null),
-        (None, "true", json!([own])),
+        (None, "true", json!([no_runtime])),
         (Some(text), "false", json!(given)),
-        (Some(text), "true", json!([&given[..], &[own]].concat())),
+        (
+            Some(text),
+            "true",
+            json!([&given[..], &[no_runtime]].concat()),
+        ),
     ];
     for (taints, ready, expected) in rows {
         let body = created(|overrides| {
@@ -169,9 +173,9 @@ async fn a005_a_new_node_has_its_taints_in_order() {
     }
 }
 
-/// A new Node says that the control plane attaches its volumes, unless it is told otherwise.
+/// A new Node states that the control plane attaches its volumes, unless configured otherwise.
 #[tokio::test(start_paused = true)]
-async fn a006_who_attaches_volumes() {
+async fn a006_volumes_are_attached_by_the_controller_unless_disabled() {
     let rows = [
         (None, Some(json!("true"))),
         (Some("true"), Some(json!("true"))),
@@ -183,12 +187,12 @@ async fn a006_who_attaches_volumes() {
         })
         .await;
         let annotations = body["metadata"].get("annotations");
-        let said = annotations.and_then(|annotations| annotations.get(ATTACH_DETACH));
-        assert_eq!(said, expected.as_ref(), "{option:?}");
+        let annotation = annotations.and_then(|annotations| annotations.get(ATTACH_DETACH));
+        assert_eq!(annotation, expected.as_ref(), "{option:?}");
     }
 }
 
-/// A new Node has the provider id that was configured, and none for an empty one.
+/// A new Node has the configured provider ID, and none if that is empty.
 #[tokio::test(start_paused = true)]
 async fn a007_the_provider_id_is_as_configured() {
     let rows = [
@@ -202,9 +206,9 @@ async fn a007_the_provider_id_is_as_configured() {
     }
 }
 
-/// While a create fails, tries wait 0.1, 0.2, 0.4 … 6.4 and then 7 seconds.
+/// While creating fails, the attempts wait 0.1, 0.2, 0.4 … 6.4 and then 7 seconds.
 #[tokio::test(start_paused = true)]
-async fn a008_tries_to_create_wait_longer_and_longer() {
+async fn a008_attempts_to_create_are_delayed_longer_and_longer() {
     let waits = [100, 200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000, 7_000];
     let tries = waits.len();
     for code in [500, 503] {
@@ -230,7 +234,7 @@ async fn a008_tries_to_create_wait_longer_and_longer() {
     }
 }
 
-/// Told that its Node exists, it reads it once and never tries to create it again.
+/// If its Node exists, it reads it once and never tries to create it again.
 #[tokio::test(start_paused = true)]
 async fn a009_a_node_that_exists_is_read_once() {
     let api = left(|_| ()).await;
@@ -248,9 +252,9 @@ async fn a009_a_node_that_exists_is_read_once() {
     assert_eq!(reads.count(), 1);
 }
 
-/// A Node that is as it should be is adopted without a patch: the first is the first report.
+/// A correct Node is adopted without a patch: the first patch is the first report.
 #[tokio::test(start_paused = true)]
-async fn a010_what_matches_is_not_patched() {
+async fn a010_a_matching_node_is_not_patched() {
     let api = left(|_| ()).await;
     let (_stage, requests) = adopting(&api, |node| node).await;
     assert_eq!(lines(&requests), "POST 409 GET 200 PATCH 200");
@@ -260,9 +264,9 @@ async fn a010_what_matches_is_not_patched() {
     assert_eq!(report.as_object().unwrap().len(), 1, "{report}");
 }
 
-/// A wrong architecture on the existing Node is put right by a patch of its status.
+/// A wrong architecture on the existing Node is corrected with a patch of its status.
 #[tokio::test(start_paused = true)]
-async fn a011_wrong_default_labels_are_put_right() {
+async fn a011_wrong_default_labels_are_corrected() {
     for label in ["kubernetes.io/arch", "beta.kubernetes.io/arch"] {
         let api = left(|node| node["metadata"]["labels"][label] = json!("s390x")).await;
         let (stage, requests) = adopting(&api, |node| node).await;
@@ -275,7 +279,7 @@ async fn a011_wrong_default_labels_are_put_right() {
     }
 }
 
-/// A label of the user's own that the existing Node lacks is not added.
+/// A user's label that is missing on the existing Node is not added.
 #[tokio::test(start_paused = true)]
 async fn a012_other_labels_are_not_added() {
     let api = left(|_| ()).await;
@@ -288,7 +292,7 @@ async fn a012_other_labels_are_not_added() {
     assert_eq!(node["metadata"]["labels"].get("example.com/rack"), None);
 }
 
-/// Taints of an existing Node stay as they are, and are in no request.
+/// Taints of an existing Node remain unchanged, and are in no request.
 #[tokio::test(start_paused = true)]
 async fn a013_taints_that_exist_are_left_alone() {
     let theirs = json!([{"key": "theirs", "effect": "NoExecute"}]);
@@ -299,7 +303,9 @@ async fn a013_taints_that_exist_are_left_alone() {
     .await;
     let before = api.requests().len();
     let (stage, requests) = adopting(&api, |node| {
-        node.config(|overrides| overrides.register_with_taints = Some("ours:NoSchedule".to_owned()))
+        node.config(|overrides| {
+            overrides.register_with_taints = Some("nodepulse:NoSchedule".to_owned())
+        })
     })
     .await;
     assert_eq!(requests[0].method, "POST");
@@ -312,14 +318,18 @@ async fn a013_taints_that_exist_are_left_alone() {
     assert_eq!(stage.view().node().unwrap()["spec"]["taints"], theirs);
 }
 
-/// Huge pages of a size that this machine does not have are taken off the existing Node.
+/// Huge pages of a size that this machine does not have are removed from the existing Node.
 #[tokio::test(start_paused = true)]
 async fn a014_stale_huge_pages_are_removed() {
-    const GONE: &str = "hugepages-1Gi";
+    const REMOVED_SIZE: &str = "hugepages-1Gi";
     let api = left(|_| ()).await;
     let view = View::of(&api, "worker-1");
     for map in ["capacity", "allocatable"] {
-        assert!(view.node().unwrap()["status"][map].get(GONE).is_some());
+        assert!(
+            view.node().unwrap()["status"][map]
+                .get(REMOVED_SIZE)
+                .is_some()
+        );
     }
     let host = Arc::new(MadeUpHost::calm());
     host.remove("sys/kernel/mm/hugepages/hugepages-1048576kB");
@@ -327,7 +337,7 @@ async fn a014_stale_huge_pages_are_removed() {
     pass(Duration::from_secs(5)).await;
     for map in ["capacity", "allocatable"] {
         let map = &stage.view().node().unwrap()["status"][map];
-        assert_eq!(map.get(GONE), None);
+        assert_eq!(map.get(REMOVED_SIZE), None);
         assert!(map.get("hugepages-2Mi").is_some(), "{map}");
     }
 }
@@ -356,9 +366,9 @@ async fn a015_extended_resources_are_zeroed_on_a_new_machine() {
     }
 }
 
-/// Not allowed to create, but to read: it goes on as if it had been told that the Node exists.
+/// Without permission to create, but to read: it continues as if the Node existed.
 #[tokio::test(start_paused = true)]
-async fn a016_without_the_right_to_create_it_adopts() {
+async fn a016_without_permission_to_create_it_adopts() {
     let api = left(|_| ()).await;
     api.faults()
         .push(Fault::on("POST", NODES, Effect::Status(403)).always());
@@ -369,9 +379,9 @@ async fn a016_without_the_right_to_create_it_adopts() {
     assert!(renewals < stage.view().renewals().len(), "its Lease too");
 }
 
-/// A Node that is deleted while the agent runs is not created again; it is looked for once a tick.
+/// A Node that is deleted while the agent runs is not created again; it is read once a tick.
 #[tokio::test(start_paused = true)]
-async fn a017_a_deleted_node_stays_deleted() {
+async fn a017_a_deleted_node_is_not_created_again() {
     let stage = Stage::open(|node| node);
     let view = stage.view();
     view.settled(SOON).await;
@@ -387,15 +397,15 @@ async fn a017_a_deleted_node_stays_deleted() {
     }
     assert!((11..=12).contains(&ticks.len()), "{ticks:?}");
     assert!(ticks.values().all(|tries| *tries <= 5), "{ticks:?}");
-    // Somebody else's new one is looked after.
+    // Another client's new one is maintained.
     let fresh = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-1"}});
     stage.api.put_object(fresh);
     view.becomes("Ready", "True", TICK * 2).await;
 }
 
-/// Told not to register, it never creates a Node, and keeps the status of one that is there.
+/// Without registration, it never creates a Node, and maintains the status of an existing one.
 #[tokio::test(start_paused = true)]
-async fn a018_without_registering_it_keeps_the_status() {
+async fn a018_without_registration_it_maintains_the_status() {
     let stage = Stage::open(|node| {
         node.config(|overrides| overrides.register_node = Some("false".to_owned()))
     });

@@ -1,4 +1,4 @@
-//! What each field of the Node says.
+//! The contents of each field of the Node.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use nodepulse::config::Overrides;
 use nodepulse::host::addresses;
 use nodepulse::node_status::NodeStatus;
 use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
-use nodepulse::units::quantity::Quantity;
-use nodepulse_tests::SOON;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::{SOON, skip};
 use serde_json::{Value, json};
 
 /// Ticks are stretched by up to a twenty-fifth.
-const TICK: Duration = Duration::from_millis(10_400);
-const MI: i64 = 1 << 20;
+pub const TICK: Duration = Duration::from_millis(10_400);
 
 /// A node of this configuration on a calm host that was then changed, registered.
-async fn stage(prepare: impl FnOnce(&MadeUpHost), configure: impl FnOnce(&mut Overrides)) -> Stage {
+pub async fn stage(
+    prepare: impl FnOnce(&MadeUpHost),
+    configure: impl FnOnce(&mut Overrides),
+) -> Stage {
     let host = Arc::new(MadeUpHost::calm());
     prepare(&host);
     let stage = Stage::on(&in_memory(), host, |node| node.config(configure));
@@ -29,7 +30,7 @@ async fn stage(prepare: impl FnOnce(&MadeUpHost), configure: impl FnOnce(&mut Ov
 }
 
 /// The status that such a node is created with.
-async fn status(
+pub async fn status(
     prepare: impl FnOnce(&MadeUpHost),
     configure: impl FnOnce(&mut Overrides),
 ) -> Value {
@@ -38,7 +39,7 @@ async fn status(
 }
 
 /// A Node that an agent left behind, changed; then another agent on another host.
-async fn adopted(
+pub async fn adopted(
     change: impl FnOnce(&mut Value),
     prepare: impl FnOnce(&MadeUpHost),
     configure: impl FnOnce(Node) -> Node,
@@ -55,22 +56,16 @@ async fn adopted(
     stage
 }
 
-/// The value of a quantity, in bytes or pieces, rounded up.
-fn value(quantity: &Value) -> i64 {
-    let quantity: Quantity = quantity.as_str().unwrap().parse().unwrap();
-    quantity.value()
-}
-
-fn internal(ip: &str) -> Value {
+pub fn internal(ip: &str) -> Value {
     json!({"type": "InternalIP", "address": ip})
 }
 
-fn hostname() -> Value {
+pub fn hostname() -> Value {
     json!({"type": "Hostname", "address": "worker-1"})
 }
 
 /// An address of each family that this machine has, if it does.
-fn own_addresses() -> [Option<IpAddr>; 2] {
+pub fn local_addresses() -> [Option<IpAddr>; 2] {
     let host = MadeUpHost::calm();
     let all = addresses::network(&host.root()).unwrap().addresses;
     let usable = |ip: &IpAddr| match ip {
@@ -83,7 +78,7 @@ fn own_addresses() -> [Option<IpAddr>; 2] {
     })
 }
 
-/// A new Node has its conditions in the kubelet's order, Ready the last. Ours has one more before
+/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has one more before
 /// it.
 #[tokio::test(start_paused = true)]
 async fn a042_ready_is_the_last_condition() {
@@ -104,20 +99,18 @@ async fn a042_ready_is_the_last_condition() {
     }
 }
 
-/// Addresses are InternalIP and Hostname; with an address of each family both, as they were given.
+/// Addresses are InternalIP and Hostname; with an address of each family both, in the given order.
 #[tokio::test(start_paused = true)]
 async fn a043_addresses_in_their_order() {
     let status_of = |ips: String| status(|_| (), |overrides| overrides.node_ip = Some(ips));
-    let [Some(v4), v6] = own_addresses() else {
-        println!("skipped: this machine has no IPv4 address but its own");
-        return;
+    let [v4, v6] = local_addresses();
+    let Some(v4) = v4.map(|ip| ip.to_string()) else {
+        return skip("no further address", "IPv4");
     };
-    let one = status_of(v4.to_string()).await;
-    let v4 = v4.to_string();
+    let one = status_of(v4.clone()).await;
     assert_eq!(one["addresses"], json!([internal(&v4), hostname()]));
     let Some(v6) = v6.map(|ip| ip.to_string()) else {
-        println!("skipped: this machine has no IPv6 address but its own");
-        return;
+        return skip("no further address", "IPv6");
     };
     let both = status_of(format!("{v4},{v6}")).await;
     let expected = json!([internal(&v4), internal(&v6), hostname()]);
@@ -127,9 +120,9 @@ async fn a043_addresses_in_their_order() {
     assert_eq!(turned["addresses"], expected);
 }
 
-/// An address that no interface has leaves the stored ones as they are, and the rest is written.
+/// With an address of no interface the stored addresses remain, and the rest is written.
 #[tokio::test(start_paused = true)]
-async fn a044_a_foreign_address_leaves_the_stored_ones() {
+async fn a044_an_address_of_another_host_does_not_replace_the_stored_ones() {
     let stored = json!([internal("198.51.100.7"), hostname()]);
     let stage = adopted(
         |node| {
@@ -145,120 +138,7 @@ async fn a044_a_foreign_address_leaves_the_stored_ones() {
     assert_ne!(status["nodeInfo"]["kernelVersion"], "2.6.32");
 }
 
-/// The capacity of memory is `MemTotal`, in Ki.
-#[tokio::test(start_paused = true)]
-async fn a045_memory_is_memtotal() {
-    let status = status(
-        |host| {
-            host.meminfo("MemTotal", 16_374_033);
-        },
-        |_| (),
-    )
-    .await;
-    assert_eq!(status["capacity"]["memory"], "16374033Ki");
-}
-
-/// The capacity of cpu is the number of logical processors that are online.
-#[tokio::test(start_paused = true)]
-async fn a046_cpus_are_those_online() {
-    const ONLINE: &str = "sys/devices/system/cpu/online";
-    for (online, expected) in [("0-1\n", "2"), ("0\n", "1"), ("0,1\n", "2")] {
-        let status = status(
-            |host| {
-                host.write(ONLINE, online);
-            },
-            |_| (),
-        )
-        .await;
-        assert_eq!(status["capacity"]["cpu"], expected, "{online}");
-    }
-}
-
-/// There is room for 110 pods, for `maxPods`, or for `podsPerCore` on each processor if that is less.
-#[tokio::test(start_paused = true)]
-async fn a047_pods_by_node_and_by_processor() {
-    let rows = [
-        (None, None, "110"),
-        (Some("250"), None, "250"),
-        (None, Some("10"), "20"),
-        (None, Some("100"), "110"),
-        (Some("5"), Some("10"), "5"),
-        (None, Some("0"), "110"),
-    ];
-    for (max, per_core, expected) in rows {
-        let status = status(
-            |_| (),
-            |overrides| {
-                overrides.max_pods = max.map(str::to_owned);
-                overrides.pods_per_core = per_core.map(str::to_owned);
-            },
-        )
-        .await;
-        for map in ["capacity", "allocatable"] {
-            assert_eq!(status[map]["pods"], expected, "{max:?} {per_core:?}");
-        }
-    }
-}
-
-/// By default all memory but 100Mi and all huge pages is handed out, and never less than nothing.
-#[tokio::test(start_paused = true)]
-async fn a048_memory_that_is_handed_out() {
-    let (small, large) = ("2048kB", "1048576kB");
-    let pages = |size: &str| format!("sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
-    //  MiB of memory, huge pages of 2Mi and of 1Gi, MiB that are handed out
-    let rows = [
-        (16_384, 0, 0, 16_284),
-        (16_384, 64, 0, 16_156),
-        (16_384, 64, 2, 14_108),
-        (1_024, 0, 1, 0),
-        (64, 0, 0, 0),
-    ];
-    for (memory, of_2mi, of_1gi, expected) in rows {
-        let status = status(
-            |host| {
-                host.meminfo("MemTotal", memory * 1024)
-                    .write(&pages(small), format!("{of_2mi}\n"))
-                    .write(&pages(large), format!("{of_1gi}\n"));
-            },
-            |_| (),
-        )
-        .await;
-        let allocatable = value(&status["allocatable"]["memory"]);
-        assert_eq!(allocatable, expected * MI, "{memory} {of_2mi} {of_1gi}");
-    }
-}
-
-/// By default all storage but a tenth, as a 32-bit float has it, is handed out.
-#[tokio::test(start_paused = true)]
-async fn a049_storage_that_is_handed_out() {
-    let thresholds = |overrides: &mut Overrides| overrides.eviction_hard = None;
-    let status = status(|_| (), thresholds).await;
-    let capacity = value(&status["capacity"]["ephemeral-storage"]);
-    let reserved = (capacity as f64 * f64::from(10.0_f32 / 100.0)) as i64;
-    let allocatable = value(&status["allocatable"]["ephemeral-storage"]);
-    assert_eq!(allocatable, capacity - reserved);
-}
-
-/// What is reserved for the system and for agents is handed out by neither; ids are not in it.
-#[tokio::test(start_paused = true)]
-async fn a050_reservations_are_taken_off() {
-    let status = status(
-        |_| (),
-        |overrides| {
-            overrides.system_reserved = Some("cpu=500m,memory=1Gi,pid=100".to_owned());
-            overrides.kube_reserved = Some("cpu=250m,memory=512Mi".to_owned());
-        },
-    )
-    .await;
-    assert_eq!(status["allocatable"]["cpu"], "1250m");
-    let expected = (16 * 1024 - 1024 - 512 - 100) * MI;
-    assert_eq!(value(&status["allocatable"]["memory"]), expected);
-    for map in ["capacity", "allocatable"] {
-        assert_eq!(status[map].get("pid"), None);
-    }
-}
-
-/// The three ids are the trimmed texts of their files; without a file they are empty.
+/// The three IDs are the trimmed contents of their files; without a file they are empty.
 #[tokio::test(start_paused = true)]
 async fn a051_ids_are_those_of_the_machine() {
     const FILES: [(&str, &str); 3] = [
@@ -275,7 +155,7 @@ async fn a051_ids_are_those_of_the_machine() {
         |_| (),
     )
     .await;
-    let gone = status(
+    let without_files = status(
         |host| {
             for (_, file) in FILES {
                 host.remove(file);
@@ -286,53 +166,36 @@ async fn a051_ids_are_those_of_the_machine() {
     .await;
     for (key, _) in FILES {
         assert_eq!(there["nodeInfo"][key], format!("The-{key}"));
-        assert_eq!(gone["nodeInfo"][key], "", "{key}");
+        assert_eq!(without_files["nodeInfo"][key], "", "{key}");
     }
-    assert_eq!(gone["conditions"][4]["status"], "True");
+    assert_eq!(without_files["conditions"][4]["status"], "True");
 }
 
-/// Another boot id than the stored one is one `Rebooted` in the life of a process, and is stored.
+/// A boot ID other than the stored one is one `Rebooted` in the life of a process, and is stored.
 #[tokio::test(start_paused = true)]
-async fn a052_a_reboot_is_told_once() {
-    const OURS: &str = "00000000-0000-4000-8000-000000000003";
+async fn a052_a_reboot_is_reported_once() {
+    const BOOT_ID: &str = "00000000-0000-4000-8000-000000000003";
     let before = |node: &mut Value| node["status"]["nodeInfo"]["bootID"] = json!("before");
     let stage = adopted(before, |_| (), |node| node).await;
     let view = stage.view();
     let event = view.event("Rebooted", SOON).await;
     assert_eq!(event["type"], "Warning");
-    let expected = format!("Node worker-1 has been rebooted, boot id: {OURS}");
+    let expected = format!("Node worker-1 has been rebooted, boot id: {BOOT_ID}");
     assert_eq!(event["message"], expected);
     let stored = || view.node().unwrap()["status"]["nodeInfo"]["bootID"].clone();
-    assert_eq!(stored(), OURS);
+    assert_eq!(stored(), BOOT_ID);
 
     let mut node = view.node().unwrap();
     before(&mut node);
     stage.api.put_object(node);
     pass(TICK * 2).await;
-    assert_eq!(stored(), OURS);
-    let told = view.event_reasons();
-    assert_eq!(told.iter().filter(|r| *r == "Rebooted").count(), 1);
+    assert_eq!(stored(), BOOT_ID);
+    let reasons = view.event_reasons();
+    assert_eq!(reasons.iter().filter(|r| *r == "Rebooted").count(), 1);
     assert_eq!(view.event("Rebooted", SOON).await["count"], 1);
 }
 
-/// Swap is told in bytes, and not at all where there is none.
-#[tokio::test(start_paused = true)]
-async fn a053_swap_in_bytes() {
-    for (kib, expected) in [(0, Value::Null), (2_097_148, json!(2_147_479_552_u64))] {
-        let status = status(
-            |host| {
-                host.meminfo("SwapTotal", kib);
-            },
-            |_| (),
-        )
-        .await;
-        assert_eq!(status["nodeInfo"]["swap"]["capacity"], expected);
-        let there = status["nodeInfo"].get("swap").is_some();
-        assert_eq!(there, kib > 0);
-    }
-}
-
-/// The version of a kube-proxy is empty, and what older agents wrote is cleared.
+/// The version of kube-proxy is empty, and a value written by older agents is cleared.
 #[tokio::test(start_paused = true)]
 async fn a054_no_kube_proxy() {
     let old = |node: &mut Value| node["status"]["nodeInfo"]["kubeProxyVersion"] = json!("v1.20.0");
@@ -373,8 +236,8 @@ async fn a055_the_name_of_the_system() {
     assert_eq!(status["nodeInfo"]["osImage"], "Unknown");
 }
 
-/// The port of a kubelet is as configured, under a key with a capital. Ours leaves it out unless it
-/// is set, since nothing listens there.
+/// The port of the kubelet endpoint is as configured, under a key with a capital. nodepulse omits it
+/// unless it is set, because nothing listens there.
 #[tokio::test(start_paused = true)]
 async fn a056_the_port_is_as_configured() {
     for (port, expected) in [
@@ -389,21 +252,21 @@ async fn a056_the_port_is_as_configured() {
 }
 
 /// A machine whose storage cannot be read.
-const WITHOUT_STORAGE: Setters = &[
+pub const WITHOUT_STORAGE: Setters = &[
     ("NodeAddress", address::set),
     ("MachineInfo", machine::set),
     ("NoStorage", no_storage),
     ("Ready", ready::set),
 ];
 
-fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
+pub fn no_storage(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     status.capacity.remove("ephemeral-storage");
     Ok(())
 }
 
-/// Several things in the way of Ready are told as a list, in the documented order.
+/// Several reasons not to be Ready are reported as a list, in the documented order.
 #[tokio::test(start_paused = true)]
-async fn a058_all_that_is_in_the_way() {
+async fn a058_every_reason_not_to_be_ready() {
     let no_runtime = "no container runtime configured";
     let no_storage = "missing node capacity for resources: ephemeral-storage";
     //  Ready without a runtime, storage, then in the message
@@ -431,9 +294,9 @@ async fn a058_all_that_is_in_the_way() {
     }
 }
 
-/// With nothing in the way Ready is True, in the kubelet's words.
+/// Without such a reason Ready is True, with the kubelet's message.
 #[tokio::test(start_paused = true)]
-async fn a059_nothing_in_the_way() {
+async fn a059_no_reason_not_to_be_ready() {
     let stage = stage(|_| (), |_| ()).await;
     let ready = stage.view().condition("Ready");
     assert_eq!(ready["status"], "True");
@@ -441,27 +304,8 @@ async fn a059_nothing_in_the_way() {
     assert_eq!(ready["message"], "kubelet is posting ready status");
 }
 
-/// No limit on volumes is written, unless one is configured for schedulers of old.
-#[tokio::test(start_paused = true)]
-async fn a060_no_limits_on_volumes() {
-    let stage = stage(|_| (), |_| ()).await;
-    pass(Duration::from_mins(10)).await;
-    for request in stage.api.requests() {
-        let body = request.body.clone().unwrap_or_default().to_string();
-        assert!(!body.contains("attachable-volumes"), "{request}: {body}");
-    }
-    let limits = |overrides: &mut Overrides| {
-        overrides.volume_limits = Some("disk.csi.example.com=16".to_owned());
-    };
-    let status = status(|_| (), limits).await;
-    for map in ["capacity", "allocatable"] {
-        let limit = &status[map]["attachable-volumes-csi-disk.csi.example.com"];
-        assert_eq!(limit, "16");
-    }
-}
-
 /// Below the kubelet's directory: a CSI volume that is staged and mounted.
-fn stage_volume(host: &MadeUpHost, hash: &str, handle: &str) {
+pub fn stage_volume(host: &MadeUpHost, hash: &str, handle: &str) {
     let at = format!("var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/{hash}");
     let data = json!({"driverName": "d.example.com", "volumeHandle": handle});
     host.write(&format!("{at}/vol_data.json"), data.to_string())
@@ -501,7 +345,7 @@ async fn mounted_volumes_are_in_use_from_the_first_status_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_not_told_where_the_node_attaches_them() {
+async fn volumes_in_use_are_not_reported_if_the_node_attaches_them() {
     let theirs = json!(["kubernetes.io/csi/other^x"]);
     let stage = adopted(
         |node| node["status"]["volumesInUse"] = theirs.clone(),
@@ -521,11 +365,11 @@ async fn volumes_are_not_told_where_the_node_attaches_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cordons_are_told_and_one_that_is_found_counts() {
+async fn a_cordon_is_an_event_also_if_it_is_found_at_the_start() {
     let cordon = |node: &mut Value, on: bool| node["spec"]["unschedulable"] = json!(on);
     let stage = adopted(|node| cordon(node, true), |_| (), |node| node).await;
     let view = stage.view();
-    let told = || {
+    let reasons = || {
         let reasons = view.event_reasons().into_iter();
         reasons
             .filter(|reason| reason.ends_with("Schedulable"))
@@ -535,9 +379,9 @@ async fn cordons_are_told_and_one_that_is_found_counts() {
     assert_eq!(event["type"], "Normal");
     let expected = "Node worker-1 status is now: NodeNotSchedulable";
     assert_eq!(event["message"], expected);
-    assert_eq!(told(), ["NodeNotSchedulable"]);
+    assert_eq!(reasons(), ["NodeNotSchedulable"]);
     pass(TICK * 3).await;
-    assert_eq!(told(), ["NodeNotSchedulable"], "once");
+    assert_eq!(reasons(), ["NodeNotSchedulable"], "once");
 
     let mut node = view.node().unwrap();
     cordon(&mut node, false);

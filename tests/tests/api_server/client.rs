@@ -1,4 +1,4 @@
-//! A client that does no more than it is told: one connection, no retries.
+//! A client that sends only the given requests: one connection, no retries.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The API server test double keeps the promises that the other tests rely on: what of them holds
-//! for real servers too is in `tests/cluster/answers.rs`.
+//! The API server test double has the properties that the other tests rely on: which of them
+//! real servers have too is in `tests/cluster/answers.rs`.
 
 mod client;
 
@@ -66,7 +66,7 @@ async fn a_user_may_do_what_was_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_to_come_is_not_waited_for_and_json_patch_is_not_known() {
+async fn a_future_version_is_rejected_and_json_patch_is_unsupported() {
     let server = ApiServer::in_memory();
     let client = Client::admin(&server).await;
     let future = client.get("/api/v1/nodes?resourceVersion=9999").await;
@@ -151,7 +151,7 @@ async fn a_watch_resumes_follows_its_selector_and_sends_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_can_begin_with_everything_and_says_where_that_ends() {
+async fn a_watch_can_begin_with_all_objects_and_marks_their_end() {
     let server = ApiServer::in_memory();
     server.put_object(node("worker-1"));
     let client = Client::admin(&server).await;
@@ -240,7 +240,7 @@ async fn faults_happen_to_the_requests_they_are_planned_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_connections_stay_silent_while_new_ones_work() {
+async fn frozen_connections_do_not_respond_while_new_ones_work() {
     let server = ApiServer::in_memory();
     server.put_object(node("worker-1"));
     let old = Client::admin(&server).await;
@@ -259,14 +259,18 @@ async fn frozen_connections_stay_silent_while_new_ones_work() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_says_who_asks_over_tls() {
+async fn a_client_certificate_identifies_the_user_over_tls() {
     let dir = tempfile::tempdir().unwrap();
     let server = ApiServer::start().await;
     let admin = Client::over_tls(&server, &server.admin_kubeconfig(dir.path())).await;
     assert_eq!(admin.get("/api/v1/nodes").await.0, 200);
-    let own = Client::over_tls(&server, &server.node_kubeconfig(dir.path(), "worker-1")).await;
-    assert_eq!(own.post("/api/v1/nodes", node("worker-1")).await.0, 201);
-    assert_eq!(own.get("/api/v1/nodes").await.0, 403);
+    let node_client =
+        Client::over_tls(&server, &server.node_kubeconfig(dir.path(), "worker-1")).await;
+    assert_eq!(
+        node_client.post("/api/v1/nodes", node("worker-1")).await.0,
+        201
+    );
+    assert_eq!(node_client.get("/api/v1/nodes").await.0, 403);
     let last = server.requests().pop().unwrap();
     assert_eq!(
         (last.identity.as_str(), last.protocol.as_str()),
@@ -275,10 +279,10 @@ async fn a_client_certificate_says_who_asks_over_tls() {
     assert_eq!((last.connection, last.status), (2, Some(403)));
     assert!(last.answered_at.is_some_and(|answered| answered >= last.at));
 
-    let nobody = server.token_kubeconfig(&dir.path().join("nobody"), "t");
-    let nobody = Client::over_tls(&server, &nobody).await;
-    assert_eq!(nobody.get("/api/v1/nodes").await.0, 403, "anonymous");
-    assert_eq!(nobody.get("/version").await.0, 200);
+    let anonymous = server.token_kubeconfig(&dir.path().join("anonymous"), "t");
+    let anonymous = Client::over_tls(&server, &anonymous).await;
+    assert_eq!(anonymous.get("/api/v1/nodes").await.0, 403, "anonymous");
+    assert_eq!(anonymous.get("/version").await.0, 200);
 }
 
 #[tokio::test]
@@ -305,7 +309,7 @@ async fn a_stopped_server_refuses_and_a_restarted_one_remembers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_with_what_was_found_or_with_the_last_requests() {
+async fn a_wait_returns_the_result_or_reports_the_last_requests() {
     let server = ApiServer::in_memory();
     let client = Client::admin(&server).await;
     let write = client.post("/api/v1/nodes", node("worker-1"));
@@ -333,7 +337,7 @@ async fn waiting_ends_with_what_was_found_or_with_the_last_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_is_sent_to_who_asks_for_it() {
+async fn a_client_can_request_metadata_only() {
     let server = ApiServer::in_memory();
     let stored = server.put_object(node("worker-1"));
     let client = Client::admin(&server).await;
@@ -392,7 +396,7 @@ async fn a_bearer_token_is_good_until_it_is_revoked() {
 }
 
 #[tokio::test]
-async fn a_connection_is_told_to_go_away_and_another_is_reset() {
+async fn a_connection_gets_goaway_and_another_is_reset() {
     let dir = tempfile::tempdir().unwrap();
     let server = ApiServer::start().await;
     server.put_object(node("worker-1"));
@@ -424,7 +428,7 @@ async fn a_connection_is_told_to_go_away_and_another_is_reset() {
     assert_eq!(
         server.object(NODE).unwrap()["status"]["phase"],
         "x",
-        "done, but not told"
+        "done, but without a response"
     );
 
     let before = server.connections().opened;

@@ -1,4 +1,4 @@
-//! The embedded server and a real one answer alike, where agents go by the answer.
+//! The embedded server and a real one give the same answers to everything on which agents rely.
 
 use serde_json::{Value, json};
 
@@ -42,8 +42,8 @@ async fn errors_have_their_codes_and_reasons() {
 }
 
 async fn errors(stage: &Stage) {
-    let (own, status) = (stage.path(), stage.status_path());
-    let gone = stage.further("gone");
+    let (path, status) = (stage.path(), stage.status_path());
+    let missing = stage.further("gone");
     let (admin, patch) = (&stage.admin, STRATEGIC);
     stage.make_node(stage.name()).await;
     let version = |version: &str| json!({"metadata": {"resourceVersion": version}});
@@ -51,12 +51,12 @@ async fn errors(stage: &Stage) {
     let nameless = json!({"status": {"conditions": [{"status": "True"}]}});
     let far = json!({"kind": "Node", "name": stage.name(), "namespace": "kube-system"});
     let far = event(stage, &far);
-    let nowhere = format!("/api/v1/namespaces/{gone}/events");
+    let nowhere = format!("/api/v1/namespaces/{missing}/events");
     let invalid = (422, "Invalid");
     let rows = [
         (
             "no such object",
-            admin.get(&format!("{NODES}/{gone}")).await,
+            admin.get(&format!("{NODES}/{missing}")).await,
             (404, "NotFound"),
         ),
         (
@@ -113,7 +113,7 @@ async fn errors(stage: &Stage) {
         ),
         (
             "nothing to patch",
-            admin.patch(&format!("{own}gone"), MERGE, &json!({})).await,
+            admin.patch(&format!("{path}gone"), MERGE, &json!({})).await,
             (404, "NotFound"),
         ),
     ];
@@ -165,12 +165,12 @@ async fn parts(stage: &Stage) {
     };
     let seen = |node: &Value| {
         let labels = &node["metadata"]["labels"];
-        let [running, gone] = [&labels["Running"], &labels["Gone"]];
+        let [running, removed] = [&labels["Running"], &labels["Gone"]];
         json!([
             node["spec"]["unschedulable"],
             node["status"]["phase"],
             running,
-            gone
+            removed
         ])
     };
     let after = stage
@@ -247,14 +247,14 @@ async fn locked(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_node_may_touch_its_own_objects_only_and_a_review_says_so() {
-    scenario("rights", rights).await;
+async fn a_node_may_write_its_objects_only_and_an_access_review_reports_it() {
+    scenario("permissions", permissions).await;
 }
 
-async fn rights(stage: &Stage) {
-    let (own, status, leased) = (stage.path(), stage.status_path(), stage.lease_path());
-    let (name, beside) = (stage.name(), stage.further("b"));
-    for name in [name, &beside] {
+async fn permissions(stage: &Stage) {
+    let (path, status, leased) = (stage.path(), stage.status_path(), stage.lease_path());
+    let (name, other) = (stage.name(), stage.further("b"));
+    for name in [name, &other] {
         stage.make_node(name).await;
     }
     let agent = Caller::from_file(&stage.node_file()).await;
@@ -263,32 +263,28 @@ async fn rights(stage: &Stage) {
     let involved = json!({"kind": "Node", "name": name});
     let get = async |path: String| agent.get(&path).await;
     let rows = [
-        ("own node", get(own.clone()).await, 200),
-        ("another node", get(format!("{NODES}/{beside}")).await, 403),
+        ("the agent's node", get(path.clone()).await, 200),
+        ("another node", get(format!("{NODES}/{other}")).await, 403),
         (
-            "another that is not there",
-            get(format!("{own}-gone")).await,
+            "another that does not exist",
+            get(format!("{path}-gone")).await,
             403,
         ),
         ("all nodes", get(NODES.to_owned()).await, 403),
         (
-            "own node by selector",
+            "its node by selector",
             get(format!("{NODES}?fieldSelector=metadata.name%3D{name}")).await,
             200,
         ),
         ("all pods", get("/api/v1/pods".to_owned()).await, 403),
         (
-            "own pods",
+            "its pods",
             get(format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")).await,
             200,
         ),
         ("all leases", get(LEASES.to_owned()).await, 403),
-        ("own lease that is not there", get(leased).await, 404),
-        (
-            "another lease",
-            get(format!("{LEASES}/{beside}")).await,
-            403,
-        ),
+        ("its lease, which does not exist", get(leased).await, 404),
+        ("another lease", get(format!("{LEASES}/{other}")).await, 403),
         (
             "create another node",
             agent.post(NODES, &node(&stage.further("c"))).await,
@@ -296,17 +292,13 @@ async fn rights(stage: &Stage) {
         ),
         (
             "create another's lease",
-            agent.post(LEASES, &lease(&beside)).await,
+            agent.post(LEASES, &lease(&other)).await,
             403,
         ),
-        ("delete own node", agent.delete(&own).await, 403),
+        ("delete the agent's node", agent.delete(&path).await, 403),
+        ("taints", agent.patch(&path, STRATEGIC, &taints).await, 403),
         (
-            "own taints",
-            agent.patch(&own, STRATEGIC, &taints).await,
-            403,
-        ),
-        (
-            "own taints by way of the status",
+            "taints with a patch of the status",
             agent.patch(&status, STRATEGIC, &taints).await,
             403,
         ),
@@ -345,7 +337,7 @@ async fn rights(stage: &Stage) {
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     for (verb, name, expected) in [
         ("get", name, true),
-        ("get", &beside, false),
+        ("get", &other, false),
         ("delete", name, false),
     ] {
         let asked = json!({"verb": verb, "resource": "nodes", "name": name});

@@ -1,4 +1,4 @@
-//! Somebody who talks to the server, and what is looked for in what it holds.
+//! A client of the server, and helpers for its objects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Caller {
             .await
     }
 
-    /// The object; `Null` where there is none.
+    /// The object; `Null` if there is none.
     pub async fn object(&self, path: &str) -> Value {
         let (status, object) = self.get(path).await;
         match status {
@@ -110,7 +110,7 @@ impl Caller {
         }
     }
 
-    /// A merge patch that depends on what is there, and on nobody else writing in between.
+    /// A merge patch that depends on the present object, and on no other write in between.
     pub async fn patch_locked(&self, path: &str, patch: impl Fn(&Value) -> Value) -> Answer {
         decided(async || {
             let (status, object) = self.get(path).await;
@@ -132,19 +132,19 @@ impl Caller {
     }
 }
 
-/// Tries again while somebody else was quicker.
+/// Tries again after a conflict.
 pub async fn decided(mut tried: impl AsyncFnMut() -> Answer) -> Answer {
-    until("nobody writes in between", async || {
+    until("no write in between", async || {
         Some(tried().await).filter(|(status, _)| *status != StatusCode::CONFLICT)
     })
     .await
 }
 
 /// Asks again until it is so.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn until<T>(what: &str, mut read: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + SOON;
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = read().await {
             return found;
         }
         assert!(Instant::now() < end, "waited {SOON:?} until {what}");

@@ -1,6 +1,7 @@
-//! Beside a kubelet, with exactly the shipped role.
+//! Companion mode, with exactly the shipped role.
 
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_tests::skip;
 use serde_json::{Value, json};
 
 use super::caller::{
@@ -13,10 +14,10 @@ use super::stage::{Stage, alone, scenario};
 const LOW: &str = "evictionHard: {pid.available: 99.9%}\n";
 const TAINT: &str = "taints: {PIDsLow: NoSchedule}\n";
 const PREFIX: &str = "nodepulse.dev/";
-const OURS: &str = "nodepulse.dev/pids-low";
+const TAINT_KEY: &str = "nodepulse.dev/pids-low";
 const THEIRS: &str = "example.com/dedicated";
 
-fn says(type_: &str, status: &str, message: &str) -> Value {
+fn condition_of(type_: &str, status: &str, message: &str) -> Value {
     let time = "2026-01-01T00:00:00Z";
     json!({
         "type": type_, "status": status, "reason": "R", "message": message,
@@ -24,7 +25,7 @@ fn says(type_: &str, status: &str, message: &str) -> Value {
     })
 }
 
-/// A Node that a kubelet keeps, and others have their say on.
+/// A Node that a kubelet maintains, with conditions of other clients.
 async fn kubelets_node(admin: &Caller, name: &str) -> Value {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -35,14 +36,14 @@ async fn kubelets_node(admin: &Caller, name: &str) -> Value {
         },
         "spec": {"taints": [{"key": THEIRS, "value": "v", "effect": "NoExecute"}]},
         "status": {"conditions": [
-            says("Ready", "True", "m"),
-            says("KernelDeadlock", "False", "0"),
+            condition_of("Ready", "True", "m"),
+            condition_of("KernelDeadlock", "False", "0"),
         ]},
     });
     admin.make(NODES, &node).await
 }
 
-fn own(node: &Value) -> usize {
+fn nodepulse_conditions(node: &Value) -> usize {
     let conditions = array(&node["status"]["conditions"]).into_iter();
     conditions
         .filter(|c| NodepulseCondition::parse(text(c, "type")).is_some())
@@ -50,10 +51,10 @@ fn own(node: &Value) -> usize {
 }
 
 fn has_all(node: &Value) -> bool {
-    own(node) == NodepulseCondition::ALL.len()
+    nodepulse_conditions(node) == NodepulseCondition::ALL.len()
 }
 
-/// What of a Node nobody changes here but the scribbler.
+/// The parts of a Node that only the scribbler changes.
 fn others(node: &Value) -> Value {
     let mut taints = array(&node["spec"]["taints"]);
     taints.retain(|taint| taint["key"] == THEIRS);
@@ -66,7 +67,7 @@ fn others(node: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn beside_a_busy_writer_conditions_and_taints_come_and_go_and_nothing_else_moves() {
+async fn with_a_busy_writer_only_conditions_and_taints_change() {
     alone("busy", busy).await;
 }
 
@@ -79,7 +80,7 @@ async fn busy(stage: &Stage) {
 
     let (path, status) = (stage.path(), stage.status_path());
     let scribbler = Scribbler::start(&stage.admin, move |n| {
-        let conditions = [says("KernelDeadlock", "False", &n.to_string())];
+        let conditions = [condition_of("KernelDeadlock", "False", &n.to_string())];
         let label = json!({"metadata": {"labels": {"example.com/n": n.to_string()}}});
         let condition = json!({"status": {"conditions": conditions}});
         vec![
@@ -93,14 +94,14 @@ async fn busy(stage: &Stage) {
         let what = format!("PIDsLow is {expected}, and its taint with it");
         let is = |node: &Value| {
             condition(node, "PIDsLow")["status"] == expected
-                && taint_keys(node).contains(&OURS.to_owned()) == (expected == "True")
+                && taint_keys(node).contains(&TAINT_KEY.to_owned()) == (expected == "True")
         };
         stage.node_is(&what, is).await;
     }
     let written = scribbler.stop().await.to_string();
     assert!(before[2].is_object(), "{before}");
     before[0] = json!(written);
-    before[2] = says("KernelDeadlock", "False", &written);
+    before[2] = condition_of("KernelDeadlock", "False", &written);
     stop(agent).await;
     let node = stage.node().await;
     assert_eq!(others(&node), before);
@@ -108,7 +109,7 @@ async fn busy(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_kill_is_told_of_its_pod_and_of_the_node_where_no_pod_is_known() {
+async fn a_kill_is_an_event_on_its_pod_or_on_the_node_if_no_pod_is_known() {
     scenario("kills", kills).await;
 }
 
@@ -133,21 +134,21 @@ async fn kills(stage: &Stage) {
         .oom(&cgroup, 5, 5)
         .oom(NOBODYS, 1, 1)
         .pods_oom(0, 6);
-    let told = until("the pod's kills are told of it", async || {
+    let event = until("an Event about the pod's kills", async || {
         stage.pod_events(&pod).await.pop()
     });
-    let told = told.await;
-    assert_eq!(told["reason"], "OOMKilled", "{told:#}");
-    assert_eq!(told["count"], 3, "{told:#}");
-    assert!(text(&told, "message").contains("victims"), "{told:#}");
+    let event = event.await;
+    assert_eq!(event["reason"], "OOMKilled", "{event:#}");
+    assert_eq!(event["count"], 3, "{event:#}");
+    assert!(text(&event, "message").contains("victims"), "{event:#}");
     let node = stage.node_event("OOMKilled").await;
     assert!(text(&node, "message").contains(NOBODYS), "{node:#}");
     stop(agent).await;
-    assert_eq!(stage.pod_events(&pod).await.len(), 1, "told once");
+    assert_eq!(stage.pod_events(&pod).await.len(), 1, "reported once");
 }
 
 #[tokio::test]
-async fn a_token_that_is_renewed_is_taken_once_the_old_one_is_refused() {
+async fn a_renewed_token_is_used_once_the_old_one_is_rejected() {
     scenario("token", renewed).await;
 }
 
@@ -168,18 +169,18 @@ async fn renewed(stage: &Stage) {
     stage.configure(LOW);
     agent.hang_up();
     stage
-        .node_is("PIDsLow is told", |node| {
+        .node_is("PIDsLow is reported", |node| {
             condition(node, "PIDsLow")["status"] == "True"
         })
         .await;
     agent
-        .says("credentials have changed", super::caller::SOON)
+        .wait_for_line("credentials have changed", super::caller::SOON)
         .await;
     stop(agent).await;
 }
 
 #[tokio::test]
-async fn cleanup_takes_what_is_ours_from_one_node_or_from_all() {
+async fn cleanup_removes_conditions_and_taints_from_one_node_or_from_all() {
     alone("cleanup", cleaned).await;
 }
 
@@ -192,12 +193,13 @@ async fn cleaned(stage: &Stage) {
     for name in &names {
         let path = format!("{NODES}/{name}");
         before.push(others(&kubelets_node(&stage.admin, name).await));
-        let ours = json!({"status": {"conditions": [says("MemoryLow", "True", "m")]}});
+        let conditions_patch =
+            json!({"status": {"conditions": [condition_of("MemoryLow", "True", "m")]}});
         stage
             .admin
-            .change(&format!("{path}/status"), STRATEGIC, &ours)
+            .change(&format!("{path}/status"), STRATEGIC, &conditions_patch)
             .await;
-        let taint = json!({"key": OURS, "effect": "NoSchedule"});
+        let taint = json!({"key": TAINT_KEY, "effect": "NoSchedule"});
         let tainted = |node: &Value| with_taint(node, &taint);
         stage.admin.change_locked(&path, tainted).await;
     }
@@ -206,7 +208,10 @@ async fn cleaned(stage: &Stage) {
         for (name, before) in names.iter().zip(&before) {
             let node = stage.admin.object(&format!("{NODES}/{name}")).await;
             assert_eq!(others(&node), *before, "{name}");
-            left.push((own(&node), taint_keys(&node).contains(&OURS.to_owned())));
+            left.push((
+                nodepulse_conditions(&node),
+                taint_keys(&node).contains(&TAINT_KEY.to_owned()),
+            ));
         }
         left
     };
@@ -218,14 +223,17 @@ async fn cleaned(stage: &Stage) {
     kubelets_node(&stage.admin, &stage.further("d")).await;
     let mut strange = stage.admin.items(NODES).await;
     strange.retain(|node| !names.iter().any(|name| node["metadata"]["name"] == *name));
-    let others_agent =
-        |node: &&Value| 0 < own(node) || taint_keys(node).iter().any(|key| key.starts_with(PREFIX));
+    let others_agent = |node: &&Value| {
+        0 < nodepulse_conditions(node) || taint_keys(node).iter().any(|key| key.starts_with(PREFIX))
+    };
     if let Some(kept) = strange.iter().find(others_agent) {
-        println!(
-            "skipped: cleanup --all-nodes, since an agent keeps the Node {}",
-            kept["metadata"]["name"]
+        return skip(
+            "another agent keeps a Node",
+            format!(
+                "cleanup --all-nodes would change {}",
+                kept["metadata"]["name"]
+            ),
         );
-        return;
     }
     let kubeconfig = file.display().to_string();
     let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig].map(str::to_owned);
@@ -236,13 +244,13 @@ async fn cleaned(stage: &Stage) {
         let node = stage.admin.object(&path).await;
         assert!(
             !stage.was_written(&node),
-            "nothing of ours was on it: {node:#}"
+            "it had no condition of nodepulse: {node:#}"
         );
     }
 }
 
 #[tokio::test]
-async fn what_is_tried_writes_nothing_and_what_is_done_once_is_there() {
+async fn a_dry_run_writes_nothing_and_run_once_writes_the_status() {
     scenario("once", once).await;
 }
 
@@ -256,7 +264,7 @@ async fn once(stage: &Stage) {
     assert!(dry.stdout.contains(&patch), "{dry:?}");
     let node = stage.node().await;
     assert_eq!(
-        (own(&node), stage.was_written(&node)),
+        (nodepulse_conditions(&node), stage.was_written(&node)),
         (0, false),
         "{node:#}"
     );
@@ -270,7 +278,7 @@ async fn once(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn check_finds_every_permission_and_the_daemon_tells_what_the_server_has() {
+async fn check_finds_every_permission_and_status_is_that_of_the_server() {
     scenario("asked", asked).await;
 }
 
@@ -298,7 +306,7 @@ async fn asked(stage: &Stage) {
     }
     let agent = stage.run("companion", &stage.companion_file().await, LOW);
     let node = stage
-        .node_is("PIDsLow is told", |node| {
+        .node_is("PIDsLow is reported", |node| {
             condition(node, "PIDsLow")["status"] == "True"
         })
         .await;
@@ -310,9 +318,13 @@ async fn asked(stage: &Stage) {
     };
     let status = done(Some(&agent), &command(&["status", "-o", "json"]), &[]).await;
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
-    let told = condition(&json!({"status": status}), "PIDsLow");
+    let explained = condition(&json!({"status": status}), "PIDsLow");
     for field in ["status", "reason", "message"] {
-        assert_eq!(told[field], condition(&node, "PIDsLow")[field], "{field}");
+        assert_eq!(
+            explained[field],
+            condition(&node, "PIDsLow")[field],
+            "{field}"
+        );
     }
     let why = done(Some(&agent), &command(&["explain", "PIDsLow"]), &[]).await;
     assert!(why.stdout.contains("pid.available"), "{why:?}");

@@ -1,8 +1,8 @@
 //! The real program against an API server over the network: the embedded one, or a real one.
 //!
-//! Without further words each scenario has an embedded server of its own. With
+//! By default each scenario has a separate embedded server. With
 //! `NODEPULSE_E2E_KUBECONFIG=… cargo xtask test cluster` they all go to the cluster that this
-//! kubeconfig names, as an administrator, who may also act as somebody else: what the embedded one
+//! kubeconfig names, as an administrator, who may also impersonate others: what the embedded one
 //! is believed to do, the real one is seen to do. `policy` runs on a real one alone, since the
 //! embedded one has no admission policies.
 //!

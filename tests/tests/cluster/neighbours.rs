@@ -89,7 +89,7 @@ impl Neighbours {
     ///
     /// # Panics
     ///
-    /// When a write of theirs was refused, since they have stopped then.
+    /// If a write of theirs was refused, since they have stopped then.
     pub async fn a_turn(&self) {
         let mut turns = self.turns.clone();
         // The one under way began before.

@@ -40,7 +40,7 @@ async fn settled(stage: &Stage) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_is_made_then_adopted_and_put_right_and_never_made_again_behind_its_owner() {
+async fn a_node_is_created_then_adopted_and_corrected_and_not_created_again_after_its_deletion() {
     scenario("kept", kept).await;
 }
 
@@ -107,10 +107,10 @@ async fn edges(stage: &Stage, agent: &Process) {
     }
 }
 
-/// Whoever deletes a Node means it, and a new one of theirs is looked after.
+/// A deletion of a Node is intended, and a new one is maintained.
 async fn deleted(stage: &Stage, agent: &Process) {
     stage.admin.delete(&stage.path()).await;
-    agent.says("not found", SOON).await;
+    agent.wait_for_line("not found", SOON).await;
     assert_eq!(stage.node().await, Value::Null);
     stage.make_node(stage.name()).await;
     stage
@@ -119,7 +119,7 @@ async fn deleted(stage: &Stage, agent: &Process) {
 }
 
 #[tokio::test]
-async fn a_lease_is_renewed_beside_somebody_who_writes_it_all_the_time() {
+async fn a_lease_is_renewed_although_another_client_writes_it_continuously() {
     scenario("lease", renewed).await;
 }
 
@@ -146,18 +146,18 @@ async fn renewed(stage: &Stage) {
     assert_eq!(lease["spec"]["holderIdentity"], stage.name());
     stop(agent).await;
 
-    // As it is left, the next run of ours is not kept away by it.
-    let agent = Process::start_beside(stage.args("run", "node", &stage.node_file()));
-    agent.says("node adopted", SOON).await;
+    // The remaining objects do not prevent the next run.
+    let agent = Process::start_alongside_kubelet(stage.args("run", "node", &stage.node_file()));
+    agent.wait_for_line("node adopted", SOON).await;
     stop(agent).await;
 }
 
 #[tokio::test]
 async fn while_a_kubelet_renews_the_lease_nothing_is_written() {
-    scenario("held", held).await;
+    scenario("taken", taken).await;
 }
 
-async fn held(stage: &Stage) {
+async fn taken(stage: &Stage) {
     stage.configure("");
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -176,7 +176,7 @@ async fn held(stage: &Stage) {
         .admin
         .make(&format!("{LEASES}?fieldManager=kubelet"), &lease)
         .await;
-    let agent = Process::start_beside(stage.args("run", "node", &stage.node_file()));
+    let agent = Process::start_alongside_kubelet(stage.args("run", "node", &stage.node_file()));
     let ended = agent.ends(SOON).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let named = |line: &String| line.contains("--take-over") && line.contains("kubelet");
@@ -191,7 +191,7 @@ async fn held(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn what_is_tried_makes_nothing_and_what_is_done_once_is_a_node_with_its_lease() {
+async fn a_dry_run_creates_nothing_and_run_once_creates_a_node_with_its_lease() {
     scenario("single", once).await;
 }
 

@@ -1,4 +1,4 @@
-//! What runs beside a scenario: the agent, its commands, and somebody who writes all the time.
+//! What runs in a scenario: the agent, its commands, and a client that writes all the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use tokio::task::JoinHandle;
 
 use super::caller::{Caller, SOON};
 
-/// Runs a command to its end, which must be good, beside a daemon or without one.
-pub async fn done(beside: Option<&Process>, args: &[String], more: &[&str]) -> Output {
+/// Runs a command to its end, which must be good, with a daemon or without one.
+pub async fn done(daemon: Option<&Process>, args: &[String], more: &[&str]) -> Output {
     let args: Vec<&str> = args
         .iter()
         .map(String::as_str)
         .chain(more.iter().copied())
         .collect();
-    let output = Process::output(beside, &args).await;
+    let output = Process::output(daemon, &args).await;
     assert_eq!(output.code, Some(0), "{args:?}: {output:?}");
     output
 }
@@ -62,7 +62,7 @@ impl Scribbler {
         Self { enough, writing }
     }
 
-    /// Ends it between two writes; tells how many there were.
+    /// Ends it between two writes; returns their number.
     pub async fn stop(self) -> u32 {
         self.enough.store(true, Ordering::Relaxed);
         self.writing.await.unwrap()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::caller::text;
 use super::stage::NAMESPACE;
 
-/// Gives a service account what a rule of its role says.
+/// Grants a service account the permissions of a rule of its role.
 pub fn grant(server: &ApiServer, account: &str, rule: &Value) {
     let words = |key: &str| {
         let all = rule[key].as_array().unwrap().iter();
@@ -44,7 +44,7 @@ pub fn shipped() -> Vec<Value> {
     all.filter(|object| object["kind"] != "Job").collect()
 }
 
-/// Where such an object is made.
+/// The path at which such an object is created.
 pub fn collection(object: &Value) -> String {
     let admission = "/apis/admissionregistration.k8s.io/v1";
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -57,6 +57,6 @@ pub fn collection(object: &Value) -> String {
         "ValidatingAdmissionPolicyBinding" => {
             format!("{admission}/validatingadmissionpolicybindings")
         }
-        kind => panic!("{kind}: where does it belong?"),
+        kind => panic!("{kind}: unknown kind"),
     }
 }

@@ -1,4 +1,4 @@
-//! What a scenario has: a server, a name of its own on it, a made-up machine, and credentials.
+//! The parts of a scenario: a server, a name on it, a simulated machine, and credentials.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub static RUN: LazyLock<String> = LazyLock::new(|| {
     format!("nodepulse-e2e-{:08x}", number >> 32)
 });
 
-/// Runs a scenario under a name of its own, and takes away what it made, however it ends.
+/// Runs a scenario under a separate name, and removes what it created, however it ends.
 pub async fn scenario(name: &str, body: impl AsyncFnOnce(&Stage)) {
     let _turn = match real() {
         Some(_) => Some(TURNS.read().await),
@@ -48,7 +48,7 @@ pub async fn scenario(name: &str, body: impl AsyncFnOnce(&Stage)) {
     Stage::open(name).await.play(body).await;
 }
 
-/// The same, and no other scenario beside it.
+/// The same, without another scenario at the same time.
 pub async fn alone(name: &str, body: impl AsyncFnOnce(&Stage)) {
     let _turn = match real() {
         Some(_) => Some(TURNS.write().await),
@@ -57,7 +57,7 @@ pub async fn alone(name: &str, body: impl AsyncFnOnce(&Stage)) {
     Stage::open(name).await.play(body).await;
 }
 
-/// The kubeconfig of an administrator of a real server, where there is one.
+/// The kubeconfig of an administrator of a real server, if there is one.
 fn real() -> Option<PathBuf> {
     std::env::var_os(ADMIN).map(PathBuf::from)
 }
@@ -94,10 +94,10 @@ impl Stage {
     async fn play(mut self, body: impl AsyncFnOnce(&Stage)) {
         let body = std::panic::AssertUnwindSafe(body(&self));
         let ended = body.catch_unwind().await;
-        let beside = self.neighbours.stop().await;
+        let others = self.neighbours.stop().await;
         let left = until("nothing is left of it", async || self.clear().await);
         let cleared = std::panic::AssertUnwindSafe(left).catch_unwind().await;
-        if let Err(panic) = ended.and(beside).and(cleared) {
+        if let Err(panic) = ended.and(others).and(cleared) {
             std::panic::resume_unwind(panic);
         }
     }
@@ -157,7 +157,10 @@ impl Stage {
         for (before, after) in before.iter().zip(&after) {
             let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
             let moved = version(before) != version(after);
-            assert!(before.is_null() || moved, "nobody else wrote: {after:#}");
+            assert!(
+                before.is_null() || moved,
+                "no other client wrote: {after:#}"
+            );
         }
     }
 
@@ -166,7 +169,7 @@ impl Stage {
         &self.name
     }
 
-    /// A name for something beside it.
+    /// A name for another object of the scenario.
     pub fn further(&self, what: &str) -> String {
         format!("{}-{what}", self.name)
     }
@@ -234,7 +237,7 @@ impl Stage {
         until(&format!("an event {reason}"), search).await
     }
 
-    /// Whether the agent has written to this object: by the server's own record of requests, or by
+    /// Whether the agent has written to this object: by the server's record of requests, or by
     /// the managers of fields that a real one notes.
     pub fn was_written(&self, object: &Value) -> bool {
         let Some(server) = &self.double else {
@@ -251,8 +254,8 @@ impl Stage {
         !agents.is_empty()
     }
 
-    /// A pod on the Node, which a kubelet has not heard of; gives its uid. As a DaemonSet's, it is
-    /// not evicted from where it is.
+    /// A pod on the Node, which no kubelet has reported; returns its uid. As a DaemonSet's, it is
+    /// not evicted from its node.
     pub async fn pod(&self, name: &str) -> String {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -292,7 +295,7 @@ impl Stage {
         text(&answer["status"], "token").to_owned()
     }
 
-    /// A kubeconfig of a companion, whose token is in a file beside it.
+    /// A kubeconfig of a companion, whose token is in a file next to it.
     pub async fn companion_file(&self) -> PathBuf {
         let token = self.token_file();
         std::fs::write(&token, self.token(0).await).unwrap();
@@ -323,7 +326,7 @@ impl Stage {
         file
     }
 
-    /// A kubeconfig of the Node's own agent.
+    /// A kubeconfig of the Node's agent.
     pub fn node_file(&self) -> PathBuf {
         match &self.double {
             Some(server) => server.node_kubeconfig(self.dir.path(), &self.name),
@@ -334,23 +337,23 @@ impl Stage {
         }
     }
 
-    /// The administrator's kubeconfig with other credentials. Who acts as another keeps their own.
+    /// The administrator's kubeconfig with other credentials. An impersonating user is kept.
     fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let read = std::fs::read_to_string(&self.admin_file).unwrap();
         let mut config: Value = serde_saphyr::from_str(&read).unwrap();
-        let own = &mut config["users"][0]["user"];
-        if user.get("as").is_none() {
-            *own = json!({});
+        let admin = &mut config["users"][0]["user"];
+        if admin.get("as").is_none() {
+            *admin = json!({});
         }
         for (key, value) in user.as_object().unwrap() {
-            own[key] = value.clone();
+            admin[key] = value.clone();
         }
         let path = self.dir.path().join(name);
         std::fs::write(&path, config.to_string()).unwrap();
         path
     }
 
-    /// Lets this companion change taints, as the chart does where taints are configured.
+    /// Lets this companion change taints, as the chart does if taints are configured.
     pub async fn may_taint(&self, companion: &Path) {
         let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]});
         let name = self.further("taints");
@@ -434,7 +437,7 @@ async fn may_patch(file: &Path, subresource: &str) {
     .await;
 }
 
-/// Whether a name is a scenario's whole name, that of something beside it, or of an Event.
+/// Whether a name is a scenario's whole name, that of another of its objects, or of an Event.
 pub fn is_of(name: &str, scenario: &str) -> bool {
     let rest = name.strip_prefix(scenario);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))

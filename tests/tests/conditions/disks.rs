@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
+async fn a_slow_disk_is_named_and_does_not_set_disk_pressure() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -23,23 +23,23 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - slow <= AT_ONCE, "{:?} after it", at - slow);
     assert_eq!(condition["reason"], "SlowDisk");
-    assert_eq!(condition["message"], "answering late: sda");
+    assert_eq!(condition["message"], "slow disk: sda");
 
     let quick = sim.api.now();
     sim.node.kernel().disk_state((8, 0), Side::Under).await;
     let (condition, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    let held = at - quick;
+    let lasted = at - quick;
     assert!(
-        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
-        "held for {held:?}"
+        TRANSITION <= lasted && lasted <= TRANSITION + AT_ONCE,
+        "lasted {lasted:?}"
     );
     assert_eq!(condition["reason"], "DisksResponsive");
     assert_eq!(view.condition("DiskPressure")["lastTransitionTime"], space);
     assert_eq!(view.status("DiskPressure"), "False");
 
-    // With I/O statistics off the kernel's start times are stale, and so is what it says.
+    // With I/O statistics off, the kernel's start times are outdated, and so are the records.
     sim.host.write("sys/block/sdb/queue/iostats", "0\n");
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     pass(Duration::from_secs(15)).await;
@@ -47,7 +47,7 @@ async fn a_slow_disk_is_named_and_leaves_disk_pressure_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
+async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -62,14 +62,14 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
     sim.host.disk_counters("sda", [10, 10, 0, 0, 4]);
     sim.host.disk_counters("sdb", [7, 7, 0, 0, 2]);
     let hung = sim.api.now();
-    sim.node.kernel().tell(stalled(BootNanos(0))).await;
+    sim.node.kernel().send_record(stalled(BootNanos(0))).await;
     pass(Duration::from_millis(500)).await;
     sim.host.disk_counters("sda", [11, 900, 0, 0, 4]);
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     let took = at - hung;
     assert!(took <= Duration::from_secs(1) + AT_ONCE, "{took:?}");
     assert_eq!(condition["reason"], "StalledDisk");
-    assert_eq!(condition["message"], "not answering: sdb");
+    assert_eq!(condition["message"], "stalled disk: sdb");
 
     sim.host.disk_counters("sdb", [9, 9000, 0, 0, 0]);
     let (condition, _) = view
@@ -79,7 +79,7 @@ async fn a_disk_that_hangs_is_told_by_its_counters_once_tasks_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_with_errors_is_named_until_its_io_ends() {
+async fn a_disk_with_errors_is_named_until_its_errors_end() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
     let sim = Sim::on(&in_memory(), host, |node| node).await;
@@ -90,17 +90,20 @@ async fn a_disk_with_errors_is_named_until_its_io_ends() {
     let (condition, at) = view.becomes("DiskIOPressure", "True", SOON).await;
     assert!(at - failed <= AT_ONCE, "{:?} after it", at - failed);
     assert_eq!(condition["reason"], "DiskErrors");
-    assert_eq!(condition["message"], "answering with errors: sda");
+    assert_eq!(condition["message"], "disk errors: sda");
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    // Two looks at a disk without I/O, two seconds apart.
-    let held = at - failed - TRANSITION;
-    assert!(held <= Duration::from_secs(5), "{held:?} and the period");
+    // Two samples of a disk without I/O, two seconds apart.
+    let lasted = at - failed - TRANSITION;
+    assert!(
+        lasted <= Duration::from_secs(5),
+        "{lasted:?} and the period"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotten() {
+async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     let sim = Sim::on(&in_memory(), Arc::new(MadeUpHost::calm()), |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
@@ -117,28 +120,34 @@ async fn a_disk_that_is_plugged_in_is_watched_and_one_that_is_pulled_is_forgotte
     };
     sim.node.kernel().disk_state(numbers, Side::Over).await;
     pass(Duration::from_secs(15)).await;
-    assert_eq!(view.status("DiskIOPressure"), "False", "nobody knows it");
+    assert_eq!(view.status("DiskIOPressure"), "False", "it is unknown");
 
     // Announced before its files are there, as before Linux 5.17.
-    sim.node.kernel().tell(change(DiskAction::Added)).await;
+    sim.node
+        .kernel()
+        .send_record(change(DiskAction::Added))
+        .await;
     pass(Duration::from_millis(100)).await;
     sim.host.disk(sdc, "8:32");
     pass(Duration::from_millis(900)).await;
     sim.node.kernel().disk_state(numbers, Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdc");
+    assert_eq!(condition["message"], "slow disk: sdc");
 
     let pulled = sim.api.now();
-    sim.node.kernel().tell(change(DiskAction::Removed)).await;
+    sim.node
+        .kernel()
+        .send_record(change(DiskAction::Removed))
+        .await;
     let (_, at) = view
         .becomes("DiskIOPressure", "False", TRANSITION * 2)
         .await;
-    let held = at - pulled;
-    assert!(held <= TRANSITION + AT_ONCE, "held for {held:?}");
+    let lasted = at - pulled;
+    assert!(lasted <= TRANSITION + AT_ONCE, "lasted {lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
+async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     let host = Arc::new(MadeUpHost::calm());
     host.remove("sys/block")
         .disk("sda", "8:0")
@@ -146,9 +155,9 @@ async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
     let sim = Sim::on(&in_memory(), host, |node| node).await;
     let view = sim.view();
     let explained = async || -> Value {
-        let told = sim.node.get("/v1/explain").await.body;
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let mut all = told["conditions"].as_array().unwrap().iter();
+        let explained = sim.node.get("/v1/explain").await.body;
+        let explained: Value = serde_json::from_str(&explained).unwrap();
+        let mut all = explained["conditions"].as_array().unwrap().iter();
         all.find(|c| c["type"] == "DiskIOPressure").unwrap().clone()
     };
     pass(Duration::from_secs(33)).await;
@@ -162,7 +171,7 @@ async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
     };
     statistics("sda", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "False", LOOK + AT_ONCE)
+        .becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + AT_ONCE)
         .await;
     assert_eq!(condition["reason"], "DisksResponsive");
     assert_eq!(explained().await["unwatched"], serde_json::json!(["sda"]));
@@ -173,11 +182,11 @@ async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
     assert_eq!(view.status("DiskIOPressure"), "False");
     sim.node.kernel().disk_state((8, 16), Side::Over).await;
     let (condition, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    assert_eq!(condition["message"], "answering late: sdb");
+    assert_eq!(condition["message"], "slow disk: sdb");
 
     statistics("sdb", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "Unknown", LOOK + AT_ONCE)
+        .becomes("DiskIOPressure", "Unknown", SAMPLE_INTERVAL + AT_ONCE)
         .await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     assert_eq!(
@@ -186,6 +195,6 @@ async fn a_disk_that_nobody_watches_any_more_raises_nothing() {
          (/sys/block/sda/queue/iostats, /sys/block/sdb/queue/iostats)"
     );
     statistics("sdb", "1\n");
-    view.becomes("DiskIOPressure", "False", LOOK + AT_ONCE)
+    view.becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + AT_ONCE)
         .await;
 }

@@ -16,7 +16,7 @@ fn transitions(view: View<'_>) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period() {
+async fn exceeding_the_pid_threshold_is_reported_at_once_and_ends_after_the_transition_period() {
     let sim = Sim::start(|node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
@@ -38,7 +38,7 @@ async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period
         view.node().unwrap()["metadata"]["uid"]
     );
 
-    // Over again a minute later: no second edge, and the period starts anew.
+    // Exceeded again a minute later: no second transition, and the period starts again.
     sim.host.tasks(FEW);
     pass(Duration::from_mins(1)).await;
     let again = sim.api.now();
@@ -46,10 +46,10 @@ async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period
     pass(Duration::from_secs(1)).await;
     sim.host.tasks(FEW);
     let (condition, at) = view.becomes("PIDPressure", "False", TRANSITION * 2).await;
-    let held = at - again;
+    let lasted = at - again;
     assert!(
-        TRANSITION <= held && held <= TRANSITION + AT_ONCE,
-        "held for {held:?}"
+        TRANSITION <= lasted && lasted <= TRANSITION + AT_ONCE,
+        "lasted {lasted:?}"
     );
     assert_eq!(condition["reason"], "KubeletHasSufficientPID");
     pass(AT_ONCE).await;
@@ -66,7 +66,7 @@ async fn a_pid_crossing_is_reported_at_once_and_ends_after_the_transition_period
 }
 
 #[tokio::test(start_paused = true)]
-async fn falling_memory_is_met_within_a_quarter_of_a_second() {
+async fn falling_memory_is_detected_within_a_quarter_of_a_second() {
     // MiB a second; the quickest is as quick as one thread touches memory.
     for rate in [100_u64, 500, 1_000, 2_000] {
         let host = Arc::new(MadeUpHost::calm());
@@ -92,7 +92,7 @@ async fn falling_memory_is_met_within_a_quarter_of_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_threshold_is_met_below_it_and_not_at_it() {
+async fn a_threshold_is_exceeded_below_it_and_not_at_it() {
     //  used of 16 GiB, hard, soft, then the condition is
     let (one_gi, two_gi) = ("memory.available<1Gi", "memory.available<2Gi");
     let at_15: u64 = 15 << 30;
@@ -125,7 +125,7 @@ async fn a_threshold_is_met_below_it_and_not_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn edges_are_sent_at_once_then_each_second_and_then_each_ten() {
+async fn changes_are_sent_at_once_then_every_second_and_then_every_ten() {
     // Regular syncs would carry edges too, and are out of the way here.
     let sim = Sim::start(|node| {
         node.config(|overrides| {

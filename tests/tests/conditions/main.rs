@@ -27,8 +27,8 @@ const TRANSITION: Duration = Duration::from_mins(5);
 /// Room for 10,000 pids, of which the threshold wants 500 left.
 const FEW: u64 = 200;
 const MANY: u64 = 9_600;
-/// The longest that nobody looks.
-const LOOK: Duration = Duration::from_secs(10);
+/// The longest time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Two sampling periods, after which a source that cannot be read is lost.
 const LOST: Duration = Duration::from_secs(20);
 
@@ -67,7 +67,7 @@ impl Sim {
     }
 }
 
-/// A link to itself: there, but not to be read by anybody, like a mount whose server is gone.
+/// A link to itself: it exists, but cannot be read, like a mount whose server is unavailable.
 fn unreadable(host: &MadeUpHost, rel: &str) {
     host.remove(rel);
     let path = host.path().join(rel);

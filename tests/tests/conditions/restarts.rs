@@ -55,10 +55,10 @@ async fn however_often_it_is_restarted_a_condition_ends_when_it_was_due() {
     }
     let view = sim.view();
     let (_, at) = view.becomes("PIDPressure", "False", TRANSITION).await;
-    let held = at - over;
+    let lasted = at - over;
     assert!(
-        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
-        "held for {held:?}"
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&lasted),
+        "lasted {lasted:?}"
     );
     pass(AT_ONCE).await;
     let reasons = view.event_reasons();
@@ -67,12 +67,12 @@ async fn however_often_it_is_restarted_a_condition_ends_when_it_was_due() {
     assert_eq!(
         view.requests("GET", &view.path()).len(),
         4,
-        "each was told that the Node exists"
+        "each got the response that the Node exists"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_due_to_end_while_nobody_ran_is_over_with_the_first_patch() {
+async fn a_condition_that_was_due_to_end_during_downtime_ends_with_the_first_patch() {
     let sim = Sim::start(|node| node).await;
     sim.crowd().await;
     sim.view().becomes("PIDPressure", "True", SOON).await;
@@ -87,7 +87,7 @@ async fn what_was_due_to_end_while_nobody_ran_is_over_with_the_first_patch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_kills_cannot_be_counted_a_condition_ends_when_it_was_due_too() {
+async fn a_condition_ends_on_time_even_if_kills_cannot_be_counted() {
     let counters = "sys/fs/cgroup/kubepods/memory.events";
     let host = Arc::new(MadeUpHost::calm());
     unreadable(&host, counters);
@@ -97,22 +97,22 @@ async fn where_kills_cannot_be_counted_a_condition_ends_when_it_was_due_too() {
     sim.host.tasks(FEW);
     let over = sim.api.now();
     pass(Duration::from_mins(1)).await;
-    // The kills that can be counted from now on are not news: they may have been long ago.
+    // The kills that can be counted from now on are no change: they may be old.
     let (sim, _) = restarted(sim, |_, host| _ = host.remove(counters).pods_oom(3, 3)).await;
     pass(Duration::from_mins(1)).await;
     assert_eq!(sim.view().status("PIDPressure"), "True");
     let (_, at) = sim.view().becomes("PIDPressure", "False", TRANSITION).await;
-    let held = at - over;
+    let lasted = at - over;
     assert!(
-        (TRANSITION..=TRANSITION + AT_ONCE).contains(&held),
-        "held for {held:?}"
+        (TRANSITION..=TRANSITION + AT_ONCE).contains(&lasted),
+        "lasted {lasted:?}"
     );
     let events = sim.view().event_counts();
     assert_eq!(events.get("OOMKilled"), None, "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_is_late_by_half_a_minute_at_most_and_never_early() {
+async fn after_sigkill_a_condition_ends_half_a_minute_late_at_most_and_never_early() {
     for seconds in [1, 14, 29, 61] {
         let sim = Sim::start(|node| node).await;
         let Sim { api, host, node } = sim;
@@ -132,15 +132,15 @@ async fn an_agent_that_is_killed_is_late_by_half_a_minute_at_most_and_never_earl
             .view()
             .becomes("PIDPressure", "False", TRANSITION * 2)
             .await;
-        // It was last looked at five seconds before at most.
+        // It was last sampled five seconds before at most.
         let least = TRANSITION.checked_sub(Duration::from_secs(5)).unwrap();
         let most = TRANSITION + Duration::from_secs(30) + AT_ONCE;
-        let held = at - killed;
-        assert!((least..=most).contains(&held), "{seconds} s: {held:?}");
+        let lasted = at - killed;
+        assert!((least..=most).contains(&lasted), "{seconds} s: {lasted:?}");
     }
 }
 
-/// Sets a condition to True on the Node, as nobody but the agent should.
+/// Sets a condition to True on the Node, as only the agent should.
 fn meddle(sim: &ApiServer, type_: &str) {
     let path = "/api/v1/nodes/worker-1";
     let mut node = sim.object(path).unwrap();
@@ -152,7 +152,7 @@ fn meddle(sim: &ApiServer, type_: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_true_that_somebody_else_wrote_is_put_right_unless_nobody_knows_better() {
+async fn a_true_of_another_client_is_corrected_unless_the_source_is_unavailable() {
     let types = [
         "MemoryPressure",
         "PIDPressure",
@@ -171,7 +171,7 @@ async fn a_true_that_somebody_else_wrote_is_put_right_unless_nobody_knows_better
         assert_eq!(sim.view().status(type_), "False", "{type_}");
     }
 
-    // Without the file it may have been our own.
+    // Without the file the agent may have written it.
     let (mut sim, _) = restarted(sim, |api, host| {
         host.remove(STATE);
         meddle(api, "PIDPressure");
@@ -185,15 +185,15 @@ async fn a_true_that_somebody_else_wrote_is_put_right_unless_nobody_knows_better
         (sim, _) = restarted(sim, |_, _| {}).await;
     }
     let (_, at) = sim.view().becomes("PIDPressure", "False", TRANSITION).await;
-    let held = at - adopted;
+    let lasted = at - adopted;
     assert!(
-        (TRANSITION..=TRANSITION + SOON).contains(&held),
-        "held for {held:?}"
+        (TRANSITION..=TRANSITION + SOON).contains(&lasted),
+        "lasted {lasted:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_another_boot_nothing_is_remembered() {
+async fn the_state_of_another_boot_is_ignored() {
     let sim = Sim::start(|node| node).await;
     sim.crowd().await;
     sim.view().becomes("PIDPressure", "True", SOON).await;

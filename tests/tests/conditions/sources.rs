@@ -11,7 +11,7 @@ use super::*;
 /// How a source of a condition is broken, and mended.
 struct Source {
     type_: &'static str,
-    /// What it says while the source is lost.
+    /// Its message while the source is lost.
     message: &'static str,
     low: fn(&MadeUpHost),
     broken: fn(&MadeUpHost),
@@ -81,7 +81,7 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
         pass(Duration::from_secs(33)).await;
         assert_eq!(view.status(type_), "False", "{message}");
 
-        // For less than two periods nothing is said.
+        // For less than two periods nothing is reported.
         broken(&sim.host);
         pass(LOST - Duration::from_secs(1)).await;
         mended(&sim.host);
@@ -91,11 +91,11 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
 
         broken(&sim.host);
         let lost = sim.api.now();
-        let longest = LOOK + LOST + LOOK;
+        let longest = SAMPLE_INTERVAL + LOST + SAMPLE_INTERVAL;
         let (condition, at) = view.becomes(type_, "Unknown", longest).await;
         let took = at - lost;
         assert!(
-            (LOST..=LOST + LOOK + AT_ONCE).contains(&took),
+            (LOST..=LOST + SAMPLE_INTERVAL + AT_ONCE).contains(&took),
             "{took:?}: {message}"
         );
         assert_eq!(condition["reason"], "SourceUnavailable");
@@ -108,12 +108,12 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
         assert_eq!(others.count(), 0, "{message}");
 
         mended(&sim.host);
-        view.becomes(type_, "False", LOOK * 2).await;
+        view.becomes(type_, "False", SAMPLE_INTERVAL * 2).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_true_whose_source_is_lost_is_neither_kept_nor_taken_for_false() {
+async fn a_true_condition_with_a_lost_source_becomes_unknown() {
     for Source {
         type_,
         message,
@@ -131,19 +131,19 @@ async fn a_true_whose_source_is_lost_is_neither_kept_nor_taken_for_false() {
         .await;
         let view = sim.view();
         low(&sim.host);
-        view.becomes(type_, "True", LOOK * 2).await;
+        view.becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
         broken(&sim.host);
-        let mut said = vec!["True".to_owned()];
+        let mut statuses = vec!["True".to_owned()];
         for _ in 0..60 {
             pass(Duration::from_secs(1)).await;
             let now = view.status(type_);
-            if said.last() != Some(&now) {
-                said.push(now);
+            if statuses.last() != Some(&now) {
+                statuses.push(now);
             }
         }
-        assert_eq!(said, ["True", "Unknown"], "{message}");
+        assert_eq!(statuses, ["True", "Unknown"], "{message}");
         mended(&sim.host);
-        view.becomes(type_, "False", LOOK * 2).await;
+        view.becomes(type_, "False", SAMPLE_INTERVAL * 2).await;
     }
 }
 
@@ -158,25 +158,33 @@ async fn a_source_that_was_never_there_leaves_its_condition_unknown_from_the_sta
         assert_eq!(condition["message"], source.message);
         pass(Duration::from_mins(1)).await;
         (source.mended)(&sim.host);
-        sim.view().becomes(source.type_, "False", LOOK * 2).await;
+        sim.view()
+            .becomes(source.type_, "False", SAMPLE_INTERVAL * 2)
+            .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_threshold_that_is_met_by_what_can_be_read_decides_beside_a_lost_source() {
+async fn a_threshold_exceeded_by_a_readable_source_decides_although_another_source_is_lost() {
     let [node, pods, ..] = SOURCES;
     let sim = Sim::start(judged).await;
     let view = sim.view();
     (node.broken)(&sim.host);
-    view.becomes("MemoryPressure", "Unknown", LOOK + LOST + LOOK)
-        .await;
+    view.becomes(
+        "MemoryPressure",
+        "Unknown",
+        SAMPLE_INTERVAL + LOST + SAMPLE_INTERVAL,
+    )
+    .await;
     (pods.low)(&sim.host);
-    view.becomes("MemoryPressure", "True", LOOK * 2).await;
-    // Held for the whole period by the source that raised it, and not known after that.
+    view.becomes("MemoryPressure", "True", SAMPLE_INTERVAL * 2)
+        .await;
+    // Kept for the whole period because of the source that set it, and unknown after that.
     (pods.mended)(&sim.host);
-    pass(TRANSITION - LOOK * 2).await;
+    pass(TRANSITION - SAMPLE_INTERVAL * 2).await;
     assert_eq!(view.status("MemoryPressure"), "True");
-    view.becomes("MemoryPressure", "Unknown", LOOK * 4).await;
+    view.becomes("MemoryPressure", "Unknown", SAMPLE_INTERVAL * 4)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,7 +207,7 @@ async fn without_a_pods_cgroup_or_a_limit_of_it_nothing_is_lost() {
 
 /// A kubelet that is started after us makes the cgroup of its pods when it likes.
 #[tokio::test(start_paused = true)]
-async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given() {
+async fn the_pods_cgroup_is_detected_also_later_unless_its_driver_is_configured() {
     const SLICE: &str = "kubepods.slice";
     // What is configured, what there is, whether it comes later, what a former kubelet has left,
     // whether pressure in it is seen.
@@ -241,7 +249,7 @@ async fn the_cgroup_of_the_pods_is_what_exists_or_comes_unless_its_name_is_given
             appear();
             pass(Duration::from_secs(11)).await;
         }
-        let row = format!("{driver:?}, {name}, later: {later}, beside {left:?}");
+        let row = format!("{driver:?}, {name}, later: {later}, with {left:?}");
         assert_eq!(sim.view().status("MemoryPressure"), "False", "{row}");
         let kill = Kill {
             victim: ("stress", 4321),

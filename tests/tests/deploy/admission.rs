@@ -1,4 +1,4 @@
-//! The admission policies, decided as an API server decides them.
+//! The admission policies, evaluated as an API server evaluates them.
 
 use cel::{Context, Program};
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
@@ -9,10 +9,10 @@ use super::{all, one};
 const AGENT: &str = "system:serviceaccount:nodepulse:nodepulse";
 const CLEANUP: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup";
 
-/// One write, as a policy sees it.
+/// One write, as the input of a policy.
 struct Write {
     user: &'static str,
-    /// Of the token; nothing where it is not bound to a pod.
+    /// Of the token; `None` if it is not bound to a pod.
     node: Option<&'static str>,
     old: Value,
     new: Value,
@@ -45,35 +45,35 @@ impl Write {
         context
     }
 
-    /// The message of what refuses it. As with `failurePolicy: Fail`, an error refuses too.
-    fn refused_by(&self, policy: &str) -> Option<String> {
+    /// The message of the validation that denies it. As with `failurePolicy: Fail`, an error denies it.
+    fn denied_by(&self, policy: &str) -> Option<String> {
         let policy = one("ValidatingAdmissionPolicy", policy);
         let spec = &policy["spec"];
         let mut context = self.context();
-        let holds = |context: &Context<'_, '_>, entry: &Value| {
+        let is_true = |context: &Context<'_, '_>, entry: &Value| {
             let program = Program::compile(entry["expression"].as_str().unwrap()).unwrap();
             program.execute(context).map(|value| value == true.into())
         };
         let each = |key: &str| spec[key].as_array().unwrap().clone();
         if !each("matchConditions")
             .iter()
-            .all(|entry| holds(&context, entry).unwrap())
+            .all(|entry| is_true(&context, entry).unwrap())
         {
             return None;
         }
         let mut variables = std::collections::HashMap::new();
         for entry in each("variables") {
             let program = Program::compile(entry["expression"].as_str().unwrap()).unwrap();
-            // Evaluated when it is asked for: an error stands for none.
+            // Evaluated lazily: a variable with an error is not set.
             if let Ok(value) = program.execute(&context) {
                 variables.insert(entry["name"].as_str().unwrap().to_owned(), value);
             }
             context.add_variable_from_value("variables", variables.clone());
         }
-        let refuses = |entry: &&Value| !holds(&context, entry).unwrap_or(false);
+        let denies = |entry: &&Value| !is_true(&context, entry).unwrap_or(false);
         let validations = each("validations");
-        let refused = validations.iter().find(refuses);
-        refused.map(|entry| entry["message"].as_str().unwrap().to_owned())
+        let denied = validations.iter().find(denies);
+        denied.map(|entry| entry["message"].as_str().unwrap().to_owned())
     }
 }
 
@@ -103,7 +103,7 @@ fn with(pointer: &str, value: Value) -> Value {
 }
 
 #[test]
-fn an_agent_changes_what_is_ours_on_its_own_node() {
+fn an_agent_may_change_nodepulse_conditions_and_taints_on_its_node() {
     let allowed = [
         with(
             "/status/conditions/-",
@@ -126,32 +126,32 @@ fn an_agent_changes_what_is_ours_on_its_own_node() {
             old: self::node(),
             new: new.clone(),
         };
-        let own = write(AGENT, Some("worker-1")).refused_by("nodepulse-nodes");
-        assert_eq!(own, None, "{new}");
-        let cleanup = write(CLEANUP, Some("worker-2")).refused_by("nodepulse-nodes");
+        let same_node = write(AGENT, Some("worker-1")).denied_by("nodepulse-nodes");
+        assert_eq!(same_node, None, "{new}");
+        let cleanup = write(CLEANUP, Some("worker-2")).denied_by("nodepulse-nodes");
         assert_eq!(cleanup, None, "{new}");
-        for elsewhere in [Some("worker-2"), Some(""), None] {
-            let refused = write(AGENT, elsewhere)
-                .refused_by("nodepulse-nodes")
+        for other_node in [Some("worker-2"), Some(""), None] {
+            let denied = write(AGENT, other_node)
+                .denied_by("nodepulse-nodes")
                 .unwrap();
-            assert!(refused.contains("no other"), "{refused}");
+            assert!(denied.contains("Node that it runs on"), "{denied}");
         }
-        let other = write("system:node:worker-2", None).refused_by("nodepulse-nodes");
-        assert_eq!(other, None, "not ours to judge");
+        let other = write("system:node:worker-2", None).denied_by("nodepulse-nodes");
+        assert_eq!(other, None, "the policy does not apply to other clients");
     }
 }
 
 #[test]
-fn an_agent_changes_nothing_else_of_its_node() {
+fn an_agent_may_change_nothing_else_of_its_node() {
     let rows = [
         (
             with(
                 "/status/conditions/-",
                 json!({"type": "X", "status": "True"}),
             ),
-            "own conditions",
+            "nodepulse's types",
         ),
-        (with("/status/conditions", json!([])), "own conditions"),
+        (with("/status/conditions", json!([])), "nodepulse's types"),
         (
             with("/status/capacity", json!({"cpu": "4"})),
             "of the status",
@@ -164,10 +164,10 @@ fn an_agent_changes_nothing_else_of_its_node() {
             ),
             "of the status",
         ),
-        (with("/spec/taints", json!([])), "taints with a key"),
+        (with("/spec/taints", json!([])), "taints whose key"),
         (
             with("/spec/taints/-", json!({"key": "node.kubernetes.io/x"})),
-            "taints with a key",
+            "taints whose key",
         ),
         (with("/spec/unschedulable", json!(true)), "of the spec"),
         (with("/spec/podCIDR", json!("10.0.1.0/24")), "of the spec"),
@@ -182,15 +182,15 @@ fn an_agent_changes_nothing_else_of_its_node() {
                 old: node(),
                 new: new.clone(),
             };
-            let refused = write.refused_by("nodepulse-nodes").unwrap_or_default();
-            assert!(refused.contains(why), "{new}: {refused}");
+            let denied = write.denied_by("nodepulse-nodes").unwrap_or_default();
+            assert!(denied.contains(why), "{new}: {denied}");
         }
     }
 }
 
-/// Whoever of ours may write to Nodes: RBAC cannot say what of them.
+/// RBAC cannot restrict a write to parts of a Node.
 #[test]
-fn no_account_of_ours_writes_to_nodes_unfenced() {
+fn every_account_that_may_write_to_nodes_is_restricted_by_the_policy() {
     let all = all();
     let may_write = |role: &Value| {
         let rules = role["rules"].as_array().unwrap().iter();
@@ -227,16 +227,16 @@ fn no_account_of_ours_writes_to_nodes_unfenced() {
             old: node(),
             new: with("/spec/unschedulable", json!(true)),
         };
-        let refused = write.refused_by("nodepulse-nodes").unwrap_or_default();
-        assert!(refused.contains("of the spec"), "{user}: {refused}");
+        let denied = write.denied_by("nodepulse-nodes").unwrap_or_default();
+        assert!(denied.contains("of the spec"), "{user}: {denied}");
     }
 }
 
-/// The policy's list of conditions is the agent's.
+/// The policy and the agent have the same list of conditions.
 #[test]
-fn each_condition_of_ours_may_be_written() {
-    for own in NodepulseCondition::ALL {
-        let condition = json!({"type": own.type_(), "status": "Unknown"});
+fn each_of_nodepulse_conditions_may_be_written() {
+    for condition_type in NodepulseCondition::ALL {
+        let condition = json!({"type": condition_type.type_(), "status": "Unknown"});
         let mut old = node();
         old["status"]["conditions"] = json!([]);
         let mut new = old.clone();
@@ -247,8 +247,12 @@ fn each_condition_of_ours_may_be_written() {
             old,
             new,
         };
-        assert_eq!(write.refused_by("nodepulse-nodes"), None, "{own:?}");
-        assert!(own.taint_key().starts_with("nodepulse.dev/"));
+        assert_eq!(
+            write.denied_by("nodepulse-nodes"),
+            None,
+            "{condition_type:?}"
+        );
+        assert!(condition_type.taint_key().starts_with("nodepulse.dev/"));
     }
 }
 
@@ -263,41 +267,41 @@ fn event(host: &str, kind: &str, name: &str) -> Value {
 }
 
 #[test]
-fn an_agent_records_events_in_its_own_name() {
-    let own = || event("worker-1", "Pod", "web-0");
-    let mut counted = own();
+fn an_agent_records_events_with_nodepulse_and_its_node_as_the_source() {
+    let valid = || event("worker-1", "Pod", "web-0");
+    let mut counted = valid();
     counted["count"] = json!(2);
-    let mut moved = own();
+    let mut moved = valid();
     moved["involvedObject"]["name"] = json!("web-1");
-    let mut nobodys = own();
-    nobodys.as_object_mut().unwrap().remove("source");
-    let mut kubelets = own();
+    let mut without_source = valid();
+    without_source.as_object_mut().unwrap().remove("source");
+    let mut kubelets = valid();
     kubelets["source"]["component"] = json!("kubelet");
     let none = Value::Null;
     let rows = [
-        (none.clone(), own(), None),
+        (none.clone(), valid(), None),
         (none.clone(), event("worker-1", "Node", "worker-1"), None),
-        (own(), counted, None),
+        (valid(), counted, None),
         (
             none.clone(),
             event("worker-1", "Node", "worker-2"),
-            Some("own Node"),
+            Some("Node that it runs on"),
         ),
         (
             none.clone(),
             event("worker-1", "Secret", "a"),
-            Some("own Node"),
+            Some("Node that it runs on"),
         ),
         (
             none.clone(),
             event("worker-2", "Pod", "web-0"),
-            Some("as its source"),
+            Some("source"),
         ),
-        (none.clone(), nobodys.clone(), Some("as its source")),
-        (none, kubelets.clone(), Some("as its source")),
-        (kubelets, own(), Some("no others")),
-        (nobodys, own(), Some("no others")),
-        (own(), moved, Some("no others")),
+        (none.clone(), without_source.clone(), Some("source")),
+        (none, kubelets.clone(), Some("source")),
+        (kubelets, valid(), Some("only update")),
+        (without_source, valid(), Some("only update")),
+        (valid(), moved, Some("only update")),
     ];
     for (old, new, why) in rows {
         let write = Write {
@@ -306,12 +310,12 @@ fn an_agent_records_events_in_its_own_name() {
             old,
             new: new.clone(),
         };
-        let refused = write.refused_by("nodepulse-events");
+        let denied = write.denied_by("nodepulse-events");
         match why {
-            None => assert_eq!(refused, None, "{new}"),
+            None => assert_eq!(denied, None, "{new}"),
             Some(why) => assert!(
-                refused.clone().unwrap_or_default().contains(why),
-                "{new}: {refused:?}"
+                denied.clone().unwrap_or_default().contains(why),
+                "{new}: {denied:?}"
             ),
         }
         let unbound = Write {
@@ -320,6 +324,6 @@ fn an_agent_records_events_in_its_own_name() {
             new: event("", "Pod", "a"),
             user: AGENT,
         };
-        assert!(unbound.refused_by("nodepulse-events").is_some());
+        assert!(unbound.denied_by("nodepulse-events").is_some());
     }
 }

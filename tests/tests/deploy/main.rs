@@ -1,4 +1,4 @@
-//! What is shipped beside the binary: manifests, admission policies, alerts and the dashboard.
+//! Files shipped with the binary: manifests, admission policies, alerts and the dashboard.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Every object that kustomize is given.
+/// Every object in the kustomize manifests.
 fn all() -> Vec<Value> {
     let mut all = Vec::new();
     for folder in ["base", "monitoring", "cleanup", "untaint"] {

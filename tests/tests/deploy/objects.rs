@@ -1,4 +1,4 @@
-//! Objects are such as an API server takes, and ask for no more than they must.
+//! The objects are valid for an API server, and request no more privileges than necessary.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
 }
 
 #[test]
-fn each_object_has_only_fields_that_its_type_has() {
+fn each_object_has_only_fields_of_its_type() {
     for object in all() {
         let back = match object["kind"].as_str().unwrap() {
             "ClusterRole" => typed::<ClusterRole>(&object),
@@ -59,7 +59,7 @@ fn pods() -> Vec<Value> {
 }
 
 #[test]
-fn no_container_may_more_than_it_must() {
+fn no_container_has_more_privileges_than_it_needs() {
     let pods = pods();
     assert_eq!(pods.len(), 3, "the agent and both cleanups");
     for pod in &pods {
@@ -88,15 +88,15 @@ fn no_container_may_more_than_it_must() {
                 .iter()
                 .find(|mount| mount["name"] == volume["name"])
                 .unwrap();
-            let own = volume["hostPath"]["path"] == "/run/nodepulse";
-            assert_eq!(mount["readOnly"] == true, !own, "{mount}");
+            let writable = volume["hostPath"]["path"] == "/run/nodepulse";
+            assert_eq!(mount["readOnly"] == true, !writable, "{mount}");
         }
     }
 }
 
-/// What no rule of ours may give: it is more than conditions, taints and Events take.
+/// The permissions that conditions, taints and Events need.
 #[test]
-fn no_role_gives_more_than_it_must() {
+fn no_role_grants_more_than_it_must() {
     for role in all()
         .iter()
         .filter(|object| object["kind"] == "ClusterRole")
@@ -121,7 +121,7 @@ fn no_role_gives_more_than_it_must() {
 
 /// The agent itself reads the ConfigMap and the DaemonSet's environment.
 #[test]
-fn the_agent_takes_the_configuration_that_is_shipped() {
+fn the_agent_accepts_the_shipped_configuration() {
     let map = one("ConfigMap", "nodepulse");
     let text = map["data"]["config.yaml"].as_str().unwrap().to_owned();
     let daemon_set = one("DaemonSet", "nodepulse");

@@ -1,4 +1,4 @@
-//! Alerts and panels ask for series and labels that there are.
+//! Alerts and panels query existing series and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
 /// Names of series in an expression, with the labels that they are asked for.
 fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let ours = |word: &str| word.starts_with("nodepulse_") || word.starts_with("process_");
+    let is_series = |word: &str| word.starts_with("nodepulse_") || word.starts_with("process_");
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut rest = expression;
     while let Some(start) = rest.find(part) {
@@ -61,7 +61,7 @@ fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
         let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
         let word = &rest[..end];
         rest = &rest[end..];
-        if ours(word) {
+        if is_series(word) {
             let matchers = rest
                 .strip_prefix('{')
                 .and_then(|inside| inside.split_once('}'));
@@ -108,19 +108,19 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 #[test]
-fn each_alert_asks_for_what_there_is() {
+fn each_alert_queries_existing_series() {
     let series = series();
     let rules = yaml(&text("helm/nodepulse/files/alerts.yaml"));
     let mut count = 0;
     for rule in each(&rules, "groups").flat_map(|group| each(group, "rules")) {
         let (name, expression) = (&rule["alert"], rule["expr"].as_str().unwrap());
         check(&name.to_string(), expression, &series);
-        // What is said must still be there once the expression has grouped.
-        for said in rule["annotations"].as_object().unwrap().values() {
-            for label in said.as_str().unwrap().split("$labels.").skip(1) {
+        // A label in an annotation must still exist after the expression has grouped.
+        for annotation in rule["annotations"].as_object().unwrap().values() {
+            for label in annotation.as_str().unwrap().split("$labels.").skip(1) {
                 let label = label.split(|c: char| !c.is_alphanumeric()).next().unwrap();
                 let kept = grouped(expression).contains(&label) || label == "node";
-                assert!(kept, "{name} says {label}");
+                assert!(kept, "{name} uses {label}");
             }
         }
         count += 1;
@@ -129,7 +129,7 @@ fn each_alert_asks_for_what_there_is() {
 }
 
 #[test]
-fn each_panel_asks_for_what_there_is() {
+fn each_panel_queries_existing_series() {
     let series = series();
     let dashboard: Value =
         serde_json::from_str(&text("helm/nodepulse/files/dashboard.json")).unwrap();
@@ -153,7 +153,7 @@ fn each_panel_asks_for_what_there_is() {
 }
 
 #[test]
-fn an_expression_is_read_as_it_is_meant() {
+fn an_expression_is_parsed_into_series_and_labels() {
     let expression =
         r#"sum by (le, node) (rate(nodepulse_a_bucket{b="c", e!~"f"}[5m])) / process_g"#;
     let keys = ["b", "e"].map(str::to_owned).to_vec();

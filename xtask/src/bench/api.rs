@@ -24,7 +24,7 @@ pub struct Request {
     pub kind: Kind,
     /// Counts from 1.
     pub connection: u64,
-    /// For whoever wants to know.
+    /// For messages.
     pub line: String,
 }
 
@@ -36,18 +36,18 @@ pub enum Kind {
     Status,
     /// A watch, opened.
     Watch,
-    /// What an idle agent has no need of.
+    /// A request that an idle agent does not need.
     Other,
 }
 
 impl Api {
-    /// With a made-up cluster as `run` wants it.
+    /// With the simulated cluster of `run`.
     pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let mut command = Command::new(testapi);
         command.arg("--log-requests").arg("--dir").arg(dir);
         command.args(["--node", NODE, "--pods", &run.pods.to_string()]);
-        if run.is_beside_a_kubelet() {
+        if run.is_alongside_a_kubelet() {
             command.arg("--registered");
         }
         let mut child = command
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logged_request_tells_its_kind_and_connection() {
+    fn a_logged_request_contains_its_kind_and_connection() {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let rows = [
             (format!("PUT {leases}/bench -> 200"), Kind::Lease),

@@ -1,4 +1,4 @@
-//! What the probes cost in the kernel: runs `cost` of the tests package, and judges its figures.
+//! The cost of the eBPF programs in the kernel: runs `cost` of the tests package, and checks its gates.
 
 use std::process::ExitCode;
 
@@ -9,17 +9,17 @@ use super::report::{Section, machine};
 use crate::repo::{Repo, command, output};
 use crate::{build_ebpf, run, setup};
 
-/// Nanoseconds that one run of a probe may cost, over the empty program.
+/// Largest net cost of one run of a program, in nanoseconds.
 const NET_NS: f64 = 80.0;
-/// How much longer a loop may take that does nothing but set off a probe.
+/// Largest ratio of a loop that does nothing but trigger a program, with and without it.
 const RATIO: f64 = 1.01;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Turns with the probes and without.
+    /// Number of pairs of measurements, with and without the programs
     #[arg(long, default_value_t = 61, value_parser = clap::value_parser!(u32).range(30..))]
     pairs: u32,
-    /// Put the figures into OVERHEAD.md, between its two `bench-kernel` comments.
+    /// Write the figures to OVERHEAD.md, between its two `bench-kernel` comments
     #[arg(long)]
     write: bool,
 }
@@ -27,7 +27,7 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     ensure!(
         nix::unistd::geteuid().is_root(),
-        "the probes are loaded: run as root"
+        "loading eBPF programs requires root"
     );
     let repo = Repo::find()?;
     setup::all(&repo)?;
@@ -37,7 +37,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut cost = command(program);
     cost.arg("--dir").arg(&repo.target_dir);
     cost.arg("--pairs").arg(args.pairs.to_string());
-    eprintln!("bench: {} turns of each loop", args.pairs);
+    eprintln!("bench: {} pairs of measurements of each loop", args.pairs);
     let costs: Value =
         serde_json::from_str(&output(&mut cost)?).context("`cost` printed no JSON")?;
     let table = table(&costs);
@@ -55,7 +55,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 struct Row {
     what: &'static str,
-    /// Where it stands in the JSON.
+    /// JSON pointer.
     at: &'static str,
     digits: usize,
     gate: Option<f64>,
@@ -140,7 +140,7 @@ fn table(costs: &Value) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is over its gate for certain: the whole interval is.
+/// Figures whose whole interval exceeds the gate.
 fn over_budget(costs: &Value) -> Vec<String> {
     let over = |row: &&Row| {
         let low = number(costs, row.at, "low");
@@ -153,15 +153,15 @@ fn over_budget(costs: &Value) -> Vec<String> {
     ROWS.iter().filter(over).map(line).collect()
 }
 
-/// When, where and how.
+/// Date, machine and method.
 fn method(costs: &Value) -> String {
     format!(
-        "{} `cargo xtask bench kernel --write`. {} pairs behind each figure, by turns; the interval \
-         holds the true median 19 times out of 20. Net: what the kernel charges a run of the probe \
-         (`BPF_ENABLE_STATS`) less what it charges an empty program on the same tracepoint in the \
-         same pair. With / without: the same loop with all probes of the agent attached and with \
-         none. A gate fails when the whole interval is over it; a difference smaller than the \
-         interval of \"without / without before\" cannot be told from none.",
+        "{} `cargo xtask bench kernel --write`. {} pairs for each figure, alternating; the interval \
+         contains the true median with 95 % confidence. Net: the time that the kernel measures for a \
+         run of the program (`BPF_ENABLE_STATS`) minus that of an empty program on the same \
+         tracepoint in the same pair. With / without: the same loop with all of the agent's programs \
+         attached and with none. A gate fails if the whole interval exceeds it; a difference smaller \
+         than the interval of \"without / without before\" is not significant.",
         machine(),
         costs["pairs"],
     )
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_over_its_gate_for_certain_fails() {
+    fn a_gate_fails_only_if_the_whole_interval_exceeds_it() {
         let fine = costs([85.0, 79.0, 90.0], [1.02, 1.0, 1.04]);
         assert_eq!(over_budget(&fine), [""; 0]);
         let over = costs([90.0, 81.0, 99.0], [1.02, 1.011, 1.04]);
@@ -194,7 +194,7 @@ mod tests {
             over_budget(&over)[0],
             "`sched_process_fork`, ns a run, net: at least 81.0000, gate 80"
         );
-        assert_eq!(over_budget(&json!({})).len(), 4, "a figure that is missing");
+        assert_eq!(over_budget(&json!({})).len(), 4, "a missing figure");
     }
 
     #[test]

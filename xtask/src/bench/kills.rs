@@ -1,4 +1,4 @@
-//! How long a kill takes to the API server: runs `kills` of the tests package, and judges its figures.
+//! The time from a kill to the API server: runs `kills` of the tests package, and checks its gates.
 
 use std::process::ExitCode;
 
@@ -9,15 +9,14 @@ use super::report::{Section, machine};
 use crate::repo::{Repo, command, output};
 use crate::run;
 
-/// What a kill may take beyond one and a half bare creates, in milliseconds.
+/// A kill may take 1.5 × a bare Event create and this many milliseconds.
 const BEYOND: f64 = 1.0;
-/// From the kernel to the first byte of the request, in milliseconds: half of the kills, and 99 of a
-/// hundred.
+/// From the kernel to the first byte of the request, in milliseconds: median and 99th percentile.
 const FIRST: [f64; 2] = [0.3, 2.0];
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Put the figures into OVERHEAD.md, between its two `bench-kills` comments.
+    /// Write the figures to OVERHEAD.md, between its two `bench-kills` comments
     #[arg(long)]
     write: bool,
 }
@@ -25,20 +24,20 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     ensure!(
         nix::unistd::geteuid().is_root(),
-        "processes are killed in cgroups of ours: run as root"
+        "creating cgroups and loading eBPF programs requires root"
     );
     let repo = Repo::find()?;
     let agent = run::agent(&repo)?;
-    // It is found beside the other.
+    // `kills` expects it in the same directory.
     run::test_program(&repo, "provoke")?;
     let mut kills = command(run::test_program(&repo, "kills")?);
-    let told = output(kills.arg("--agent").arg(&agent))?;
-    let told: Value = serde_json::from_str(&told).context("`kills` printed no JSON")?;
-    let rows = rows(&told);
+    let printed = output(kills.arg("--agent").arg(&agent))?;
+    let measured: Value = serde_json::from_str(&printed).context("`kills` printed no JSON")?;
+    let rows = rows(&measured);
     let table = table(&rows);
     print!("{table}");
     if args.write {
-        let section = format!("{}\n\n{table}", method(&told));
+        let section = format!("{}\n\n{table}", method(&measured));
         Section("bench-kills").write(&repo.root.join("OVERHEAD.md"), &section)?;
     }
     let over: Vec<&Row> = rows.iter().filter(|row| row.is_over()).collect();
@@ -50,7 +49,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 struct Row {
     what: &'static str,
-    /// Half of them, and 99 of a hundred, took no longer.
+    /// Median and 99th percentile.
     took: [f64; 2],
     gates: [Option<f64>; 2],
 }
@@ -58,17 +57,17 @@ struct Row {
 impl Row {
     fn is_over(&self) -> bool {
         let judged = self.took.iter().zip(self.gates);
-        // What is missing is over.
+        // A missing figure exceeds its gate.
         judged
             .into_iter()
             .any(|(took, gate)| gate.is_some_and(|gate| took.is_nan() || *took > gate))
     }
 }
 
-fn rows(told: &Value) -> Vec<Row> {
+fn rows(measured: &Value) -> Vec<Row> {
     let took = |at: &str| {
         ["p50", "p99"].map(|rank| {
-            let figure = told.pointer(&format!("{at}/{rank}"));
+            let figure = measured.pointer(&format!("{at}/{rank}"));
             figure.and_then(Value::as_f64).unwrap_or(f64::NAN)
         })
     };
@@ -80,15 +79,11 @@ fn rows(told: &Value) -> Vec<Row> {
         gates,
     };
     vec![
-        row("create of an Event alone", "/bare", [None; 2]),
+        row("bare Event create", "/bare", [None; 2]),
         row("kill → Event on the Pod", "/knowing/whole", whole),
+        row("kill → request sent", "/knowing/first", FIRST.map(Some)),
         row(
-            "kill → its request goes out",
-            "/knowing/first",
-            FIRST.map(Some),
-        ),
-        row(
-            "kill → Event on the Pod, the container's name asked for",
+            "kill → Event on the Pod, container name requested",
             "/asking/whole",
             whole,
         ),
@@ -98,7 +93,7 @@ fn rows(told: &Value) -> Vec<Row> {
 /// As Markdown.
 fn table(rows: &[Row]) -> String {
     let mut lines = vec![
-        "| ms | half within | gate | 99 % within | gate |".to_owned(),
+        "| ms | median | gate | 99th percentile | gate |".to_owned(),
         "| --- | ---: | ---: | ---: | ---: |".to_owned(),
     ];
     lines.extend(rows.iter().map(|row| {
@@ -111,17 +106,17 @@ fn table(rows: &[Row]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// When, where and how.
-fn method(told: &Value) -> String {
+/// Date, machine and method.
+fn method(measured: &Value) -> String {
     format!(
         "{} `cargo xtask bench kills --write`. The release binary against the test API server over TLS \
-         on loopback; one kill after the other in made-up pods, and a create of an Event alone after \
-         each: {} kills with the container's name known, {} that ask for it first. Times are the \
-         agent's own, since the kernel's time stamp. The gate of the whole is one and a half bare \
-         creates of the same run and {BEYOND} ms.",
+         on loopback; one kill at a time in simulated pods, and a bare Event create after each: {} \
+         kills with the container's name known, {} for which it is requested first. The agent records \
+         the times, since the kernel's timestamp. The gate of the whole is 1.5 × a bare Event create \
+         of the same run + {BEYOND} ms.",
         machine(),
-        told["knowing"]["whole"]["count"],
-        told["asking"]["whole"]["count"],
+        measured["knowing"]["whole"]["count"],
+        measured["asking"]["whole"]["count"],
     )
 }
 
@@ -130,15 +125,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn over(told: &Value) -> Vec<&'static str> {
-        let rows = rows(told);
+    fn over(measured: &Value) -> Vec<&'static str> {
+        let rows = rows(measured);
         let over = rows.iter().filter(|row| row.is_over());
         over.map(|row| row.what).collect()
     }
 
     #[test]
-    fn a_kill_is_judged_by_a_bare_create_of_the_same_run() {
-        let told = |first, whole, asking| {
+    fn a_kill_is_compared_with_a_bare_create_of_the_same_run() {
+        let measured = |first, whole, asking| {
             let figures = |p50: f64| json!({"count": 9, "p50": p50, "p99": 2.0});
             json!({
                 "bare": figures(1.0),
@@ -146,10 +141,10 @@ mod tests {
                 "asking": {"first": figures(9.0), "whole": figures(asking)},
             })
         };
-        assert_eq!(over(&told(0.3, 2.5, 2.5)), [""; 0]);
-        assert_eq!(over(&told(0.31, 2.51, 2.51)).len(), 3);
-        assert_eq!(over(&json!({})).len(), 3, "figures that are missing");
-        let table = table(&rows(&told(0.25, 2.0, 2.25)));
+        assert_eq!(over(&measured(0.3, 2.5, 2.5)), [""; 0]);
+        assert_eq!(over(&measured(0.31, 2.51, 2.51)).len(), 3);
+        assert_eq!(over(&json!({})).len(), 3, "missing figures");
+        let table = table(&rows(&measured(0.25, 2.0, 2.25)));
         let expected = "| kill → Event on the Pod | 2.00 | 2.50 | 2.00 | - |";
         assert_eq!(table.lines().nth(3), Some(expected));
     }

@@ -1,4 +1,4 @@
-//! The figures, the budget that they are held to, and their place in OVERHEAD.md.
+//! The figures, their gates, and their section in OVERHEAD.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::first_line;
 use super::runs::{Run, STATUS_PATCHES, WATCH_REOPENS};
 use super::sample::Sample;
 
-/// How far above its gate a figure must be that a busy machine moves, to fail there.
+/// With [`Judged::OnAnyMachine`], a figure that other load changes fails above this multiple of its gate.
 const FAR: f64 = 4.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -26,31 +26,31 @@ struct Row {
     what: &'static str,
     unit: &'static str,
     value: f64,
-    /// At most this; `None` is shown and not judged.
+    /// The largest allowed value; `None` if there is no gate.
     gate: Option<f64>,
     moved_by: MovedBy,
 }
 
-/// What else than the agent decides a figure.
+/// What else changes a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MovedBy {
     Nothing,
-    /// What runs beside it, a little.
+    /// Other processes, slightly.
     Others,
-    /// How quick the machine is.
+    /// The speed of the machine.
     Machine,
 }
 
-/// Which gates count.
+/// Which gates apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
-    /// All of them: the machine is quiet.
+    /// All: there is no other load.
     Everything,
-    /// Only what any machine can tell.
+    /// Only those that do not depend on the machine.
     OnAnyMachine,
 }
 
-/// What the API server saw.
+/// Requests that the API server received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     lease: u64,
@@ -62,7 +62,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts the requests from number `from` on, and the connections of all.
+    /// Counts the requests from index `from`, and the connections of all requests.
     pub fn new(requests: &[Request], from: usize) -> Self {
         let mut traffic = Self::default();
         for request in requests.iter().skip(from) {
@@ -110,7 +110,7 @@ impl Figures {
         }
     }
 
-    /// One line for each gate that is passed.
+    /// One line for each figure that exceeds its gate.
     pub fn over(&self, judged: Judged) -> impl Iterator<Item = String> {
         let over = move |row: &&Row| {
             let factor = match (judged, row.moved_by) {
@@ -139,7 +139,7 @@ fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) ->
     let switches = last.voluntary_switches;
     let switches = float(switches.saturating_sub(first.voluntary_switches)) / seconds;
     let cpu = float(last.cpu_ticks - first.cpu_ticks) / 100.0;
-    // 0.05 s in 300 s; one tick is the least that can be told.
+    // 0.05 s in 300 s; one tick is the resolution.
     let cpu_gate = (0.05 * seconds / 300.0).max(0.01);
     let mib = |kib| float(kib) / 1024.0;
     let none = MovedBy::Nothing;
@@ -184,7 +184,7 @@ fn of_the_api(run: &Run, traffic: &Traffic, seconds: f64) -> [Row; 5] {
         gate: Some(gate),
         moved_by: MovedBy::Nothing,
     };
-    // A window can begin just before one is due, and end just behind another.
+    // A window can begin just before one is due, and end just after another.
     let at_most = |an_hour: f64| match an_hour {
         0.0 => 0.0,
         an_hour => (an_hour * seconds / 3600.0 + 1.0).floor(),
@@ -193,7 +193,7 @@ fn of_the_api(run: &Run, traffic: &Traffic, seconds: f64) -> [Row; 5] {
     [
         row("lease renewals", traffic.lease, at_most(run.lease_renewals)),
         row("status patches", traffic.status, at_most(STATUS_PATCHES)),
-        row("watches opened anew", traffic.watch, watches),
+        row("watches reopened", traffic.watch, watches),
         row("other API requests", traffic.other, 0.0),
         row("TCP connections, start included", traffic.connections, 1.0),
     ]
@@ -230,7 +230,7 @@ pub fn table(figures: &Figures) -> String {
 pub struct Section(pub &'static str);
 
 impl Section {
-    /// Replaces what stands there.
+    /// Replaces the text between the comments.
     pub fn write(&self, file: &Path, text: &str) -> Result<()> {
         let name = file.display();
         let old = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
@@ -254,17 +254,17 @@ impl Section {
     }
 }
 
-/// When, where and how.
+/// Date, machine and method.
 pub fn method() -> String {
     format!(
         "{} `cargo xtask bench --write`. The release binary (static, musl) against the test API \
-         server over TLS on loopback, which holds the Node's pods; sampled from `/proc` after 10 s \
+         server over TLS on loopback, which contains the Node's pods; sampled from `/proc` after 10 s \
          of settling and again at the end.",
         machine()
     )
 }
 
-/// The beginning of a sentence that the command ends: when, and on what.
+/// The beginning of a sentence that the name of the command continues: date and machine.
 pub fn machine() -> String {
     let date = first_line("date", &["-u", "+%F"]).unwrap_or_default();
     let kernel = first_line("uname", &["-srm"]).unwrap_or_default();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_its_gate_is_named_and_what_is_at_it_is_not() {
+    fn a_figure_above_its_gate_is_reported_and_one_at_its_gate_is_not() {
         let idle = Traffic {
             lease: 31,
             status: 2,
@@ -320,7 +320,7 @@ mod tests {
             "CPU time, s: 0.06, gate 0.05",
             "lease renewals: 32.00, gate 31.00",
             "status patches: 3.00, gate 2.00",
-            "watches opened anew: 5.00, gate 4.00",
+            "watches reopened: 5.00, gate 4.00",
             "other API requests: 1.00, gate 0.00",
             "TCP connections, start included: 2.00, gate 1.00",
         ]
@@ -332,14 +332,14 @@ mod tests {
         assert_eq!(
             anywhere[1..],
             *requests,
-            "no time, and wake-ups only by far"
+            "no times, and wake-ups only far above the gate"
         );
         let awake = figures(1, 600, 1201, &idle);
         assert_eq!(awake.over(Judged::OnAnyMachine).count(), 1);
     }
 
     #[test]
-    fn traffic_counts_from_a_moment_on_and_connections_from_the_start() {
+    fn requests_are_counted_from_an_index_and_connections_from_the_start() {
         let request = |kind, connection| Request {
             kind,
             connection,
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_between_the_markers_is_replaced() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let section = Section("bench");
         let other = "<!-- bench-kernel:begin -->\nother\n<!-- bench-kernel:end -->";
         let with =
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(
             section.replaced(&with("new"), "new\n"),
             expected,
-            "twice is once"
+            "writing twice changes nothing"
         );
         assert_eq!(section.replaced(other, "new"), None, "no markers");
     }

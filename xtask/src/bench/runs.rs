@@ -1,8 +1,8 @@
-//! What is measured, and what it may cost.
+//! The measured runs, and their gates.
 
 use super::NODE;
 
-/// One agent among so many pods, and its budget.
+/// One agent among a number of pods, and its gates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// As on the agent's command line.
@@ -15,7 +15,7 @@ pub struct Run {
     pub voluntary_switches: f64,
     /// An hour.
     pub lease_renewals: f64,
-    /// Watches that the mode keeps open, each opened anew up to 13 times an hour.
+    /// Watches that the mode keeps open, each reopened up to 13 times an hour.
     pub watches: f64,
 }
 
@@ -24,7 +24,7 @@ pub const STATUS_PATCHES: f64 = 12.0;
 /// An hour, for each watch.
 pub const WATCH_REOPENS: f64 = 13.0;
 
-/// Far from every one: a disk that is nearly full is looked at more often.
+/// Far from every threshold: a disk that is nearly full is sampled more often.
 const THRESHOLDS: &str = "memory.available<64Mi,nodefs.available<64Mi,imagefs.available<64Mi,\
      nodefs.inodesFree<1Ki,imagefs.inodesFree<1Ki,pid.available<1Ki";
 
@@ -65,8 +65,8 @@ impl Run {
         format!("{} mode, {} pods", self.mode, self.pods)
     }
 
-    /// Somebody else has registered the Node.
-    pub fn is_beside_a_kubelet(&self) -> bool {
+    /// Another client has registered the Node.
+    pub fn is_alongside_a_kubelet(&self) -> bool {
         self.mode == "companion"
     }
 
@@ -74,7 +74,7 @@ impl Run {
     pub fn arguments(&self) -> Vec<&'static str> {
         let mut arguments = vec!["run", "--mode", self.mode, "--node-name", NODE];
         arguments.extend(["--eviction-hard", THRESHOLDS]);
-        if !self.is_beside_a_kubelet() {
+        if !self.is_alongside_a_kubelet() {
             arguments.extend(["--take-over", "--allow-ready-without-runtime"]);
         }
         arguments

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process at one moment.
+//! The figures of a process in `/proc` at one moment.
 
 use std::path::Path;
 

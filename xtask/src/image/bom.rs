@@ -52,7 +52,7 @@ fn tree(repo: &Repo, package: &str, target: &str) -> Result<String> {
     output(tree.args(["--format", "{p}|{l}"]))
 }
 
-/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; ours, which have a path, are left out.
+/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; the workspace's crates, which have a path, are left out.
 fn components(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Value> {
     let mut found = BTreeMap::new();
     for line in tree.lines() {
@@ -105,9 +105,9 @@ mod tests {
     fn linked_crates_are_listed_once_with_their_checksums() {
         let lock = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\
                     source = \"registry\"\nchecksum = \"aa\"\n\n\
-                    [[package]]\nname = \"ours\"\nversion = \"0.1.0\"\n\n\
+                    [[package]]\nname = \"member\"\nversion = \"0.1.0\"\n\n\
                     [[package]]\nname = \"not-linked\"\nversion = \"2.0.0\"\nchecksum = \"cc\"\n";
-        let tree = "ours v0.1.0 (/work)|Apache-2.0\na v1.0.0|MIT/Apache-2.0\n\
+        let tree = "member v0.1.0 (/work)|Apache-2.0\na v1.0.0|MIT/Apache-2.0\n\
                     a v1.0.0|MIT/Apache-2.0 (*)\n";
         let found = components(tree, &checksums(lock));
         assert_eq!(found.len(), 1, "{found:?}");

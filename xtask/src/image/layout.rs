@@ -10,10 +10,10 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
 
-/// Where the program is in the image, and what is started.
+/// The path of the program in the image, and its entry point.
 const PROGRAM: &str = "nodepulse";
 
-/// What is written beside the program.
+/// What is written next to the program.
 #[derive(Debug)]
 pub struct About {
     pub name: String,
@@ -131,7 +131,7 @@ fn config(about: &About, layer: &[u8]) -> Value {
     config
 }
 
-/// One file, of root, that everybody may run, without a time.
+/// One file of root, executable by every user, without a time.
 fn layer(program: &[u8]) -> Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
     append(&mut layer, PROGRAM, 0o755, program)?;
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The blob of a descriptor, checked against what the descriptor says of it.
+    /// The blob of a descriptor, checked against the descriptor's digest and size.
     fn blob<'a>(blobs: &'a Blobs, descriptor: &Value) -> &'a [u8] {
         let digest = descriptor["digest"].as_str().unwrap();
         let bytes = &blobs.files[&digest.replace("sha256:", "blobs/sha256/")];
@@ -238,12 +238,12 @@ mod tests {
         let mut entries = archive.entries().unwrap();
         let mut entry = entries.next().unwrap().unwrap();
         let header = entry.header();
-        let said = (
+        let header_fields = (
             header.mode().unwrap(),
             header.uid().unwrap(),
             header.mtime().unwrap(),
         );
-        assert_eq!(said, (0o755, 0, 0));
+        assert_eq!(header_fields, (0o755, 0, 0));
         let mut program = String::new();
         entry.read_to_string(&mut program).unwrap();
         assert_eq!(program, "\u{7f}ELF program");

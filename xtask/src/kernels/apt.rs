@@ -1,5 +1,5 @@
-//! apt with sources, lists and cache of our own: other releases than this machine's, and nothing of
-//! this machine touched. What it downloads is checked against the index, and the index against
+//! apt with separate sources, lists and cache: for other releases than this machine's, without changing
+//! this machine. Its downloads are checked against the index, and the index against
 //! Debian's keys.
 
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Apt {
             "Acquire::Languages=none".to_owned(),
             "Acquire::Retries=2".to_owned(),
             "Acquire::http::Timeout=30".to_owned(),
-            // The user `_apt` cannot write to a directory of ours; without root there is no change.
+            // The user `_apt` cannot write to this directory; without root there is no change.
             "APT::Sandbox::User=".to_owned(),
         ];
         for option in options {
@@ -123,20 +123,20 @@ impl Apt {
     }
 }
 
-/// Runs apt-get; an error says what it complained of.
+/// Runs apt-get; an error contains its first complaint.
 fn attempt(apt_get: &mut Command) -> Result<()> {
     let done = apt_get.output().context("cannot start apt-get")?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        bail!("apt-get: {}", complaint(&said));
+        let printed = String::from_utf8_lossy(&done.stderr);
+        bail!("apt-get: {}", complaint(&printed));
     }
     Ok(())
 }
 
-/// Its first error; before that, the key that was missing where that is the reason.
-fn complaint(said: &str) -> String {
-    let key = said.lines().find(|line| line.contains("NO_PUBKEY"));
-    let error = said.lines().find(|line| line.starts_with("E: "));
+/// Its first error; before that, the missing key, if that is the reason.
+fn complaint(printed: &str) -> String {
+    let key = printed.lines().find(|line| line.contains("NO_PUBKEY"));
+    let error = printed.lines().find(|line| line.starts_with("E: "));
     let both: Vec<&str> = key.into_iter().chain(error).collect();
     both.join("; ")
 }
@@ -202,18 +202,18 @@ mod tests {
     fn a_complaint_is_the_first_error_and_the_missing_key() {
         let unsigned = "W: GPG error: http://m sid InRelease: NO_PUBKEY 6ED0\n\
                         E: The repository 'http://m sid InRelease' is not signed.\nN: See apt-secure\n";
-        let gone = "W: slow\nE: Failed to fetch http://m\nE: Some index files failed\n";
+        let missing_file = "W: slow\nE: Failed to fetch http://m\nE: Some index files failed\n";
         let table = [
             (
                 unsigned,
                 "W: GPG error: http://m sid InRelease: NO_PUBKEY 6ED0; \
                  E: The repository 'http://m sid InRelease' is not signed.",
             ),
-            (gone, "E: Failed to fetch http://m"),
+            (missing_file, "E: Failed to fetch http://m"),
             ("", ""),
         ];
-        for (said, expected) in table {
-            assert_eq!(complaint(said), expected);
+        for (printed, expected) in table {
+            assert_eq!(complaint(printed), expected);
         }
     }
 }

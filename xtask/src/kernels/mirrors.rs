@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Where nothing is configured, as on another distribution.
+/// If nothing is configured, as on another distribution.
 const MAIN: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
@@ -50,7 +50,7 @@ pub fn sources(suites: &[String], keyring: &str, mirrors: &Mirrors) -> String {
     suites.iter().map(line).collect()
 }
 
-/// What this machine's own sources say.
+/// The mirrors in this machine's sources.
 pub fn configured() -> Mirrors {
     let mut files = vec![Path::new("/etc/apt/sources.list").to_owned()];
     files.extend(super::entries(Path::new("/etc/apt/sources.list.d")));
@@ -67,7 +67,7 @@ pub fn configured() -> Mirrors {
     chosen(&found)
 }
 
-/// Where suites go that have left the mirrors.
+/// The archive of suites that have left the mirrors.
 pub fn archive() -> Mirrors {
     Mirrors {
         main: ARCHIVE.to_owned(),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_own_mirrors_are_taken_from_either_form() {
+    fn the_machines_mirrors_are_read_from_either_form() {
         let lines = "# deb http://old stable main\ndeb-src http://s sid main\n\
                      deb http://m/updates bookworm-updates main\n\
                      deb [signed-by=/k arch=amd64] http://m/debian bookworm main contrib\n\
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn security_suites_come_from_the_mirror_of_their_own() {
+    fn security_suites_come_from_the_security_mirror() {
         let suites = ["sid".to_owned(), "bookworm-security".to_owned()];
         let expected = "deb [arch=amd64 target=Packages signed-by=/k] http://m sid main\n\
                         deb [arch=amd64 target=Packages signed-by=/k] http://s bookworm-security main\n";

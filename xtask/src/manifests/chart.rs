@@ -1,4 +1,4 @@
-//! A Helm chart, rendered as Helm does, as far as ours goes.
+//! Renders a Helm chart like Helm, with the features that this chart uses.
 
 use std::collections::BTreeMap;
 use std::fs;

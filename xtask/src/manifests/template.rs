@@ -1,5 +1,5 @@
-//! The part of Go's template language that our chart is written in. Whatever else stands in a
-//! template is an error: better no answer than one that Helm would not give.
+//! The part of Go's template language that the chart uses. Anything else in a template is an error,
+//! because the result could differ from Helm's.
 
 use std::collections::BTreeMap;
 
@@ -30,16 +30,16 @@ pub fn definitions(template: &str) -> Result<BTreeMap<String, String>> {
     while let Some((before, action, behind)) = next_action(rest)? {
         let at = template.len() - rest.len() + before.len();
         rest = behind;
-        match (words(action)?.as_slice(), &open) {
-            ([Word::Name("define"), Word::Literal(Value::String(name))], None) => {
+        match (tokens(action)?.as_slice(), &open) {
+            ([Token::Name("define"), Token::Literal(Value::String(name))], None) => {
                 open = Some((name.clone(), template.len() - rest.len()));
             }
-            ([Word::Name("if"), ..], Some(_)) => depth += 1,
-            ([Word::Name("end")], Some((name, begin))) if depth == 0 => {
+            ([Token::Name("if"), ..], Some(_)) => depth += 1,
+            ([Token::Name("end")], Some((name, begin))) if depth == 0 => {
                 defined.insert(name.clone(), template[*begin..at].to_owned());
                 open = None;
             }
-            ([Word::Name("end")], Some(_)) => depth -= 1,
+            ([Token::Name("end")], Some(_)) => depth -= 1,
             (_, Some(_)) => {}
             (_, None) => bail!("{{{{ {action} }}}} is in no define"),
         }
@@ -52,13 +52,13 @@ pub fn definitions(template: &str) -> Result<BTreeMap<String, String>> {
 struct Open {
     /// Whether what is around it is written at all.
     around: bool,
-    holds: bool,
+    condition: bool,
     in_else: bool,
 }
 
 impl Open {
     fn writes(&self) -> bool {
-        self.around && self.holds != self.in_else
+        self.around && self.condition != self.in_else
     }
 }
 
@@ -73,26 +73,26 @@ pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
             out.push_str(before);
         }
         rest = behind;
-        let words = words(action).with_context(|| format!("{{{{ {action} }}}}"))?;
-        match words.first() {
-            Some(Word::Name("if")) => {
-                let holds = writes && is_true(&pipeline(&words[1..], scope)?);
+        let tokens = tokens(action).with_context(|| format!("{{{{ {action} }}}}"))?;
+        match tokens.first() {
+            Some(Token::Name("if")) => {
+                let condition = writes && is_true(&pipeline(&tokens[1..], scope)?);
                 open.push(Open {
                     around: writes,
-                    holds,
+                    condition,
                     in_else: false,
                 });
             }
-            Some(Word::Name("else")) if words.len() == 1 => {
+            Some(Token::Name("else")) if tokens.len() == 1 => {
                 let last = open.last_mut().context("else without if")?;
                 ensure!(!last.in_else, "two else in one if");
                 last.in_else = true;
             }
-            Some(Word::Name("end")) if words.len() == 1 => {
+            Some(Token::Name("end")) if tokens.len() == 1 => {
                 open.pop().context("end without if")?;
             }
             _ if writes => {
-                let value = pipeline(&words, scope).with_context(|| action.to_owned())?;
+                let value = pipeline(&tokens, scope).with_context(|| action.to_owned())?;
                 out.push_str(&printed(&value).with_context(|| action.to_owned())?);
             }
             _ => {}
@@ -122,32 +122,32 @@ fn next_action(text: &str) -> Result<Option<(&str, &str, &str)>> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Word<'a> {
+enum Token<'a> {
     /// A function or a keyword.
     Name(&'a str),
     /// `.Values.a.b`, without the first dot.
     Field(&'a str),
     Literal(Value),
     /// In parentheses.
-    Group(Vec<Word<'a>>),
+    Group(Vec<Token<'a>>),
     Pipe,
 }
 
-/// The words of an action. Strings hold no escapes.
-fn words(action: &str) -> Result<Vec<Word<'_>>> {
-    let mut words = Vec::new();
+/// The tokens of an action. Strings contain no escapes.
+fn tokens(action: &str) -> Result<Vec<Token<'_>>> {
+    let mut tokens = Vec::new();
     let mut rest = action.trim_start();
     while !rest.is_empty() {
         if let Some(string) = rest.strip_prefix('"') {
             let (string, behind) = string.split_once('"').context("a string has no end")?;
             ensure!(!string.contains('\\'), "escapes are not known here");
-            words.push(Word::Literal(string.into()));
+            tokens.push(Token::Literal(string.into()));
             rest = behind.trim_start();
             continue;
         }
         if let Some(group) = rest.strip_prefix('(') {
             let (group, behind) = group.split_at(group_end(group)?);
-            words.push(Word::Group(self::words(group)?));
+            tokens.push(Token::Group(self::tokens(group)?));
             rest = behind[1..].trim_start();
             continue;
         }
@@ -155,20 +155,20 @@ fn words(action: &str) -> Result<Vec<Word<'_>>> {
         rest = behind.trim_start();
         let known = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '|';
         ensure!(word.chars().all(known), "`{word}` is not known here");
-        words.push(if word == "|" {
-            Word::Pipe
+        tokens.push(if word == "|" {
+            Token::Pipe
         } else if let Some(field) = word.strip_prefix('.') {
-            Word::Field(field)
+            Token::Field(field)
         } else if let Ok(number) = word.parse::<u32>() {
-            Word::Literal(number.into())
+            Token::Literal(number.into())
         } else {
-            Word::Name(word)
+            Token::Name(word)
         });
     }
-    Ok(words)
+    Ok(tokens)
 }
 
-/// Where the parenthesis closes that is open at the begin.
+/// The position of the parenthesis that closes the one that is open at the beginning.
 fn group_end(text: &str) -> Result<usize> {
     let (mut depth, mut in_string) = (0, false);
     for (at, c) in text.char_indices() {
@@ -184,33 +184,33 @@ fn group_end(text: &str) -> Result<usize> {
 }
 
 /// `a b | c d`: each part's value is the last argument of the next.
-fn pipeline(words: &[Word<'_>], scope: &Scope<'_>) -> Result<Value> {
+fn pipeline(tokens: &[Token<'_>], scope: &Scope<'_>) -> Result<Value> {
     let mut last = None;
-    for part in words.split(|word| *word == Word::Pipe) {
+    for part in tokens.split(|word| *word == Token::Pipe) {
         last = Some(command(part, last, scope)?);
     }
     last.context("nothing to write")
 }
 
-fn command(words: &[Word<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Result<Value> {
-    let (first, words) = words.split_first().context("an empty part")?;
-    let arguments = words.iter().map(|word| match word {
-        Word::Field(path) => Ok(field(path, scope.data)),
-        Word::Literal(value) => Ok(value.clone()),
-        Word::Group(words) => pipeline(words, scope),
-        Word::Name(_) | Word::Pipe => bail!("{word:?} is no argument"),
+fn command(tokens: &[Token<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Result<Value> {
+    let (first, tokens) = tokens.split_first().context("an empty part")?;
+    let arguments = tokens.iter().map(|word| match word {
+        Token::Field(path) => Ok(field(path, scope.data)),
+        Token::Literal(value) => Ok(value.clone()),
+        Token::Group(tokens) => pipeline(tokens, scope),
+        Token::Name(_) | Token::Pipe => bail!("{word:?} is not an argument"),
     });
     let mut arguments = arguments.collect::<Result<Vec<Value>>>()?;
     arguments.extend(piped);
     match first {
-        Word::Name("include") => match arguments.as_slice() {
+        Token::Name("include") => match arguments.as_slice() {
             [Value::String(name), data] => {
                 let text = scope.defined.get(name).context("it is not defined")?;
                 Ok(render(text, &Scope { data, ..*scope })?.into())
             }
             _ => bail!("include takes a name and what its dot is"),
         },
-        Word::Name("lookup") => match arguments.as_slice() {
+        Token::Name("lookup") => match arguments.as_slice() {
             [_, Value::String(kind), _, Value::String(name)] => {
                 let there = scope.installed.contains(&(kind, name));
                 Ok(if there {
@@ -221,14 +221,14 @@ fn command(words: &[Word<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Resul
             }
             _ => bail!("lookup takes a version, a kind, a namespace and a name"),
         },
-        Word::Name("dict") => dict(&arguments),
-        Word::Name(name) => call(name, &arguments),
-        Word::Field("Files.Get") => match arguments.as_slice() {
+        Token::Name("dict") => dict(&arguments),
+        Token::Name(name) => call(name, &arguments),
+        Token::Field("Files.Get") => match arguments.as_slice() {
             [Value::String(path)] => Ok((scope.file)(path)?.into()),
             _ => bail!("Files.Get takes one path"),
         },
-        Word::Field(path) if arguments.is_empty() => Ok(field(path, scope.data)),
-        Word::Literal(value) if arguments.is_empty() => Ok(value.clone()),
+        Token::Field(path) if arguments.is_empty() => Ok(field(path, scope.data)),
+        Token::Literal(value) if arguments.is_empty() => Ok(value.clone()),
         other => bail!("{other:?} takes no arguments"),
     }
 }
@@ -288,7 +288,7 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-/// What Go would print. It would print maps too, but nobody wants that.
+/// The text that Go would print. Maps are not supported.
 fn printed(value: &Value) -> Result<String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -316,10 +316,10 @@ mod tests {
         render(template, &scope)
     }
 
-    /// What Helm makes of the same was looked up with Helm 4; for `not`, `include`, `dict` and `lookup`
-    /// it is what Helm says of them.
+    /// The expected results are those of Helm 4; for `not`, `include`, `dict` and `lookup`
+    /// they are those of Helm's documentation.
     #[test]
-    fn what_is_known_gives_what_helm_gives() {
+    fn supported_templates_render_like_helm() {
         let rows = [
             ("a: {{ .Values.a }}", "a: x"),
             ("a: {{ .Values.a | quote }}", "a: \"x\""),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unsupported_templates_are_refused() {
         let rows = [
             "{{ range .Values.list }}{{ end }}",
             "{{ include \"a\" . }}",

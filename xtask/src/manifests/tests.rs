@@ -1,4 +1,4 @@
-//! The chart renders to what kustomize has, and its switches switch.
+//! The chart renders to the kustomize manifests, and each of its switches has an effect.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ fn render(values: &Value) -> Vec<Value> {
     render_over(values, &[])
 }
 
-/// Where these are installed already, as kind and name.
+/// If these objects are installed already, as kind and name.
 fn render_over(values: &Value, installed: &[(&str, &str)]) -> Vec<Value> {
     let chart = Chart::load(&root().join(CHART)).unwrap();
     let rendered = chart.render("agents", values, installed).unwrap();
@@ -41,7 +41,7 @@ fn of<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 }
 
 #[test]
-fn kustomize_has_what_the_chart_says() {
+fn the_kustomize_manifests_are_those_of_the_chart() {
     for (path, text) in files(&root()).unwrap() {
         let path = root().join(KUSTOMIZE).join(path);
         let there = fs::read_to_string(&path).unwrap_or_default();
@@ -54,7 +54,7 @@ fn kustomize_has_what_the_chart_says() {
 }
 
 #[test]
-fn the_chart_is_of_this_version() {
+fn the_chart_has_this_version() {
     let chart = fs::read_to_string(root().join(CHART).join("Chart.yaml")).unwrap();
     let chart = yaml::parse(&chart).unwrap();
     for key in ["version", "appVersion"] {
@@ -62,9 +62,9 @@ fn the_chart_is_of_this_version() {
     }
 }
 
-/// Every file that is written is also taken.
+/// Every generated file is used.
 #[test]
-fn each_kustomization_names_each_file_beside_it() {
+fn each_kustomization_lists_each_file_in_its_folder() {
     for folder in ["base", "monitoring", "cleanup", "untaint"] {
         let folder = root().join(KUSTOMIZE).join(folder);
         let text = fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
@@ -87,7 +87,7 @@ fn each_kustomization_names_each_file_beside_it() {
 }
 
 #[test]
-fn a_switch_takes_its_objects_along() {
+fn a_switch_adds_and_removes_its_objects() {
     let off = json!({"enabled": false});
     let on = json!({"enabled": true});
     let all = kinds(&render(&json!({}))).len();
@@ -116,7 +116,7 @@ fn a_switch_takes_its_objects_along() {
 }
 
 #[test]
-fn taints_give_the_right_to_patch_nodes_and_nothing_else_does() {
+fn only_taints_grant_the_permission_to_patch_nodes() {
     let may = |values: Value| {
         let rendered = render(&values);
         let of_agents = |object: &&Value| {
@@ -139,11 +139,11 @@ fn taints_give_the_right_to_patch_nodes_and_nothing_else_does() {
     assert_eq!(may(json!({"config": taints})), json!([["get"], ["patch"]]));
 }
 
-/// Once there are no taints any more, after the upgrade that turns them off and after rollbacks: a
+/// After the upgrade that turns taints off, and after rollbacks: a
 /// rollback renders nothing again.
 #[test]
-fn who_turns_taints_off_has_them_taken_off() {
-    let told = |values: &Value, installed: &[(&str, &str)]| -> Vec<(String, Value, Value)> {
+fn turning_taints_off_removes_them_from_all_nodes() {
+    let hooked_jobs = |values: &Value, installed: &[(&str, &str)]| -> Vec<(String, Value, Value)> {
         let rendered = render_over(values, installed);
         let account = rendered.iter().find(|object| {
             object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "nodepulse-cleanup"
@@ -152,7 +152,7 @@ fn who_turns_taints_off_has_them_taken_off() {
             let hooks = &object["metadata"]["annotations"]["helm.sh/hook"];
             hooks.as_str().unwrap().to_owned()
         };
-        let told = |job: &Value| {
+        let job_of_hook = |job: &Value| {
             let pod = &job["spec"]["template"]["spec"];
             assert_eq!(pod["serviceAccountName"], "nodepulse-cleanup");
             let made = hooks(account.unwrap());
@@ -166,7 +166,7 @@ fn who_turns_taints_off_has_them_taken_off() {
             )
         };
         let jobs = rendered.iter().filter(|object| object["kind"] == "Job");
-        jobs.map(told).collect()
+        jobs.map(job_of_hook).collect()
     };
     let at_the_end = (
         "pre-delete,post-delete".to_owned(),
@@ -179,31 +179,44 @@ fn who_turns_taints_off_has_them_taken_off() {
     };
     let tainting = [("ClusterRole", "nodepulse-taints")];
     let taints = json!({"config": {"taints": {"MemoryLow": "NoSchedule"}}});
-    assert_eq!(told(&taints, &tainting), std::slice::from_ref(&at_the_end));
+    assert_eq!(
+        hooked_jobs(&taints, &tainting),
+        std::slice::from_ref(&at_the_end)
+    );
     let rendered = render(&taints);
     let (kind, name) = tainting[0];
     let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
-    assert_eq!(rendered.iter().filter(is).count(), 1, "what is looked for");
     assert_eq!(
-        told(&json!({}), &tainting),
+        rendered.iter().filter(is).count(),
+        1,
+        "the role that the chart looks up"
+    );
+    assert_eq!(
+        hooked_jobs(&json!({}), &tainting),
         [at_the_end.clone(), on("post-upgrade,post-rollback")]
     );
-    assert_eq!(told(&json!({}), &[]), [at_the_end, on("post-rollback")]);
+    assert_eq!(
+        hooked_jobs(&json!({}), &[]),
+        [at_the_end, on("post-rollback")]
+    );
     let rendered = render(&json!({}));
     let job = rendered
         .iter()
         .find(|object| object["metadata"]["name"] == "nodepulse-untaint")
         .unwrap();
-    let goes = &job["metadata"]["annotations"]["helm.sh/hook-delete-policy"];
-    assert_eq!(*goes, "before-hook-creation", "its log can be read");
+    let delete_policy = &job["metadata"]["annotations"]["helm.sh/hook-delete-policy"];
+    assert_eq!(
+        *delete_policy, "before-hook-creation",
+        "its log can be read"
+    );
     let deadline = job["spec"]["activeDeadlineSeconds"].as_u64().unwrap();
-    assert!(deadline < 300, "Helm waits for no longer");
+    assert!(deadline < 300, "Helm's timeout");
     let off = json!({"cleanup": {"enabled": false}});
-    assert_eq!(told(&off, &tainting), []);
+    assert_eq!(hooked_jobs(&off, &tainting), []);
 }
 
 #[test]
-fn values_end_up_where_they_belong() {
+fn values_are_rendered_in_their_fields() {
     let rendered = render(&json!({
         "image": {"repository": "r.example/np", "digest": "sha256:00", "pullSecrets": [{"name": "s"}]},
         "config": {"cgroupDriver": "cgroupfs", "rootDirectory": "/data/kubelet"},
@@ -242,7 +255,7 @@ fn values_end_up_where_they_belong() {
 }
 
 #[test]
-fn nothing_is_served_where_serving_is_off() {
+fn nothing_is_served_if_serving_is_disabled() {
     let rendered = render(&json!({"serve": {"enabled": false}}));
     let container = &of(&rendered, "DaemonSet")["spec"]["template"]["spec"]["containers"][0];
     for key in ["ports", "startupProbe", "livenessProbe"] {
@@ -251,14 +264,14 @@ fn nothing_is_served_where_serving_is_off() {
     assert_eq!(container["env"][1]["value"], "off");
 }
 
-/// The real tools, where this machine has them: ours must not be the only ones that agree.
+/// With the real tool, if this machine has it.
 #[test]
 fn kubectl_builds_the_same_objects() {
     let folder = root().join(KUSTOMIZE).join("base");
     let mut kubectl = std::process::Command::new("kubectl");
-    let Ok(output) = kubectl.arg("kustomize").arg(&folder).output() else {
-        println!("skipped: no kubectl here");
-        return;
+    let output = match kubectl.arg("kustomize").arg(&folder).output() {
+        Ok(output) => output,
+        Err(err) => return crate::skips::skip("no kubectl", err),
     };
     assert!(output.status.success(), "{output:?}");
     let mut built = objects(&String::from_utf8(output.stdout).unwrap());
@@ -266,13 +279,13 @@ fn kubectl_builds_the_same_objects() {
     let rendered = chart
         .render("nodepulse", &json!({"cleanup": {"enabled": false}}), &[])
         .unwrap();
-    let mut ours: Vec<Value> = rendered.values().flat_map(|text| objects(text)).collect();
+    let mut expected: Vec<Value> = rendered.values().flat_map(|text| objects(text)).collect();
     built.retain(|object| object["kind"] != "Namespace");
-    for objects in [&mut built, &mut ours] {
+    for objects in [&mut built, &mut expected] {
         objects.sort_by_key(|o| format!("{} {}", o["kind"], o["metadata"]["name"]));
     }
-    assert_eq!(built.len(), ours.len());
-    for (built, ours) in built.iter().zip(&ours) {
-        assert_eq!(built, ours);
+    assert_eq!(built.len(), expected.len());
+    for (built, expected) in built.iter().zip(&expected) {
+        assert_eq!(built, expected);
     }
 }

@@ -41,7 +41,7 @@ fn block(value: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// Its lines, where it does not fit behind its key.
+/// Its lines, if it does not fit after its key.
 fn nested(value: &Value) -> Option<Vec<String>> {
     let fits = match value {
         Value::Object(map) => map.is_empty(),
@@ -63,7 +63,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Without quotes only where no reader could take it for something else.
+/// Without quotes only if no parser could take it for another type.
 fn plain(text: &str) -> String {
     const WORDS: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
     let ordinary = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::kernel_tests;
 use super::libtest::{self, Counts};
 use crate::repo::{Repo, run};
+use crate::skips::{NO_CLUSTER, Skip};
 use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 
 /// Names a kubeconfig of an administrator of a real API server.
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
+
+/// Its tests load the release build, for the duration of the stage `hostile`.
+const HOSTILE_MACHINE: &str = "hostile_machine";
 
 pub struct Stage {
     pub name: &'static str,
@@ -29,14 +34,17 @@ pub struct Stage {
 pub struct Outcome {
     pub counts: Counts,
     pub failure: Option<String>,
-    /// Parts that could not be had from outside, each with its reason: told, but no failure.
-    pub unavailable: Vec<String>,
+    /// Tests and checks that could not run: part of `counts`.
+    pub skips: Vec<Skip>,
 }
 
 /// The budgets are for two slow cores with nothing built yet; all of them together are well under the limit. They
 /// are for comparison: a run fails only if all of it takes too long.
 pub const STAGES: &[Stage] = &[
-    stage("setup", 450, &[], |repo| done(setup::all(repo))),
+    stage("setup", 450, &[], |repo| {
+        setup::TEST.announce(repo)?;
+        done(setup::all(repo))
+    }),
     stage("fmt", 30, &["setup"], fmt),
     stage("tidy", 30, &[], |_| tidy()),
     stage("build-ebpf", 60, &["setup"], |repo| {
@@ -52,9 +60,9 @@ pub const STAGES: &[Stage] = &[
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
     Stage {
-        run_if_named: |repo| hostile(repo, "600", &["hostile_day", "hostile_machine"]),
+        run_if_named: |repo| hostile(repo, "600", &["hostile_day", HOSTILE_MACHINE]),
         ..stage("hostile", 480, &["build"], |repo| {
-            hostile(repo, "60", &["hostile_machine"])
+            hostile(repo, "60", &[HOSTILE_MACHINE])
         })
     },
 ];
@@ -131,7 +139,7 @@ fn build(repo: &Repo) -> Result<Outcome> {
 }
 
 fn test(repo: &Repo) -> Result<Outcome> {
-    // Scenarios of `cluster` run on the embedded server here, whoever has named a real one.
+    // Scenarios of `cluster` run on the embedded server here, even if a real one is configured.
     let mut test = workspace(repo, "test");
     libtest::run(test.arg("--no-fail-fast").env_remove(ADMIN))
 }
@@ -148,27 +156,26 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
     build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
     test.args(["--features", "nodepulse-tests/kernel"]);
-    for name in ["kernel", "daemon", "hostile", "pod_kills"] {
-        test.args(["--test", name]);
+    let mut targets = kernel_tests::targets(&repo.root.join("tests/tests"))?;
+    targets.retain(|target| target != HOSTILE_MACHINE);
+    for target in targets {
+        test.args(["--test", &target]);
     }
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
 
-/// The scenarios and what is shipped, on a real API server, where somebody names one.
+/// The scenarios and what is shipped, on a real API server, if its kubeconfig is given.
 fn cluster(repo: &Repo) -> Result<Outcome> {
     if std::env::var_os(ADMIN).is_none() {
-        let why = format!("a real API server: {ADMIN} does not name an administrator's kubeconfig");
-        return Ok(Outcome {
-            unavailable: vec![why],
-            ..Outcome::default()
-        });
+        let why = format!("{NO_CLUSTER}: {ADMIN} names no administrator's kubeconfig");
+        return Err(CannotRunHere(why).into());
     }
     let mut test = workspace(repo, "test");
     test.args(["--test", "cluster", "--", "--include-ignored"]);
     libtest::run(&mut test)
 }
 
-/// The oldest kernel that can be had, and the newest. Mirrors change, and that is no failure.
+/// The oldest kernel that can be downloaded, and the newest.
 fn vm(repo: &Repo) -> Result<Outcome> {
     setup::vm(repo).map_err(|err| CannotRunHere(format!("{err:#}")))?;
     let reports = vm::reports(repo, &vm::Choice::Ends)?;
@@ -177,7 +184,7 @@ fn vm(repo: &Repo) -> Result<Outcome> {
     Ok(Outcome {
         counts,
         failure: (counts.failed > 0).then(|| format!("{} checks failed", counts.failed)),
-        unavailable: vm::skipped(&reports),
+        skips: vm::skips(&reports),
     })
 }
 
@@ -249,6 +256,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_kernel_stage_leaves_out_only_what_another_stage_runs() {
+        let root = crate::repo::root();
+        let targets = kernel_tests::targets(&root.join("tests/tests")).unwrap();
+        assert!(targets.iter().any(|target| target == HOSTILE_MACHINE));
+    }
+
+    #[test]
     fn loading_programs_takes_cap_sys_admin_or_cap_bpf_with_cap_perfmon() {
         let table = [
             ("000001ffffffffff", true, "root"),
@@ -258,9 +272,9 @@ mod tests {
             ("00000000a80425fb", false, "root of an ordinary container"),
             ("", false, "not to be read"),
         ];
-        for (mask, expected, who) in table {
+        for (mask, expected, user) in table {
             let status = format!("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t{mask}\n");
-            assert_eq!(may_load(&status), expected, "{who}");
+            assert_eq!(may_load(&status), expected, "{user}");
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn start(limit: Duration) -> Watchdog {
     let thread = thread::spawn(move || {
         let late = stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
         if late {
-            // What is killed may just have started something: until `stop`, look again.
+            // A killed process may just have started another: until `stop`, search again.
             while stopped.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout)
             {
                 kill_descendants(nix::unistd::getpid());
@@ -31,13 +31,13 @@ pub fn start(limit: Duration) -> Watchdog {
 impl Watchdog {
     /// Whether the time ran out before this call.
     pub fn stop(self) -> bool {
-        // The thread holds the other end until it is told; if it is gone, joining says so.
+        // The thread has the other end until it stops; if it panicked, joining returns that.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or(true)
     }
 }
 
-/// Children in a process group of their own would not get Ctrl-C, so they are found by parent.
+/// Children in separate process groups would not get Ctrl-C, so they are found by parent.
 fn kill_descendants(of: Pid) {
     for child in children(of) {
         kill_descendants(child);
@@ -60,7 +60,7 @@ fn children(of: Pid) -> Vec<Pid> {
     pids.filter(is_child).map(Pid::from_raw).collect()
 }
 
-/// The fourth field of `/proc/<pid>/stat`. The second, in parentheses, may hold anything.
+/// The fourth field of `/proc/<pid>/stat`. The second, in parentheses, may contain anything.
 fn parent(stat: &str) -> Option<i32> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
     behind_name.split(' ').nth(1)?.parse().ok()
@@ -79,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_killed_with_their_own_children() {
+    fn descendants_are_killed_with_their_children() {
         let script = "sh -c 'sleep 60; true'; true";
-        // Should it live on, it holds nobody's output open.
+        // If it continues to run, it does not keep an output open.
         let mut outer = Command::new("sh");
         outer
             .args(["-c", script])
@@ -106,7 +106,7 @@ mod tests {
         children(of).first().copied()
     }
 
-    /// Killed processes stay as zombies until their new parent looks.
+    /// Killed processes remain zombies until their new parent waits for them.
     fn is_running(pid: Pid) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| !stat.contains(") Z "))

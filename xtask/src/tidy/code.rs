@@ -3,19 +3,37 @@
 
 /// `text` with comments, strings and character literals blanked out. Lines and columns stay.
 pub fn code_only(text: &str) -> String {
+    parts(text, Part::Code)
+}
+
+/// `text` with everything but comments, strings and character literals blanked out.
+pub fn prose_only(text: &str) -> String {
+    parts(text, Part::Prose)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    Prose,
+}
+
+fn parts(text: &str, wanted: Part) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut previous = ' ';
     while let Some(next) = rest.chars().next() {
         let opaque = opaque_len(rest, previous);
-        let taken = if opaque == 0 { next.len_utf8() } else { opaque };
-        let (piece, after) = rest.split_at(taken);
-        if opaque == 0 {
-            out.push(next);
+        let (len, part) = match opaque {
+            0 => (next.len_utf8(), Part::Code),
+            len => (len, Part::Prose),
+        };
+        let (piece, after) = rest.split_at(len);
+        if part == wanted {
+            out.push_str(piece);
         } else {
             blank(&mut out, piece);
         }
-        previous = if opaque == 0 { next } else { ' ' };
+        previous = if part == Part::Code { next } else { ' ' };
         rest = after;
     }
     out
@@ -115,7 +133,7 @@ pub fn product_code(text: &str) -> String {
     code
 }
 
-/// Where the item that begins at `start` ends: behind its `;`, or behind the brace that closes it.
+/// The end of the item that begins at `start`: after its `;`, or after the brace that closes it.
 fn item_end(code: &str, start: usize) -> usize {
     let (mut braces, mut others) = (0_usize, 0_usize);
     for (at, c) in code[start..].char_indices() {
@@ -140,7 +158,7 @@ pub fn code_lines(code: &str) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     pub name: &'a str,
-    /// Where `fn` stands, from 1.
+    /// The line of `fn`, from 1.
     pub line: usize,
     /// Lines with code on them, signature and closing brace included.
     pub code_lines: usize,
@@ -167,7 +185,7 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     functions
 }
 
-/// A path such as `crate::api::Client`, spelt out where it stands in the braces of a `use`.
+/// A path such as `crate::api::Client`, complete even if it is in the braces of a `use`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamedPath {
     pub line: usize,
@@ -188,7 +206,7 @@ pub fn paths(code: &str) -> Vec<NamedPath> {
     found
 }
 
-/// Reads the path at `at`, and those in its braces, and says where it ends.
+/// Reads the path at `at`, and those in its braces, and returns its end.
 fn read_path(code: &str, at: usize, prefix: &str, found: &mut Vec<NamedPath>) -> usize {
     let start = at;
     let mut at = at;
@@ -264,6 +282,18 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(code_only(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn comments_and_strings_are_prose() {
+        let table = [
+            ("a // b\nc", "  // b\n "),
+            ("f(\"x\", r#\"y\"#)", "  \"x\"  r#\"y\"# "),
+            ("&'a str", "       "),
+        ];
+        for (text, expected) in table {
+            assert_eq!(prose_only(text), expected, "{text}");
         }
     }
 

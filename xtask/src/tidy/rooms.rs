@@ -1,5 +1,5 @@
-//! Who may name whom. A room is a module under `agent/src`: edges do I/O and hold no policy, pure
-//! rooms hold policy and do no I/O.
+//! Which module may name which. A room is a module under `agent/src`: edges perform I/O and contain no
+//! policy, pure rooms contain policy and perform no I/O.
 
 use super::Source;
 use super::code::{NamedPath, code_only, paths, product_code};
@@ -39,7 +39,7 @@ enum Rooms {
 struct Room {
     name: &'static str,
     rooms: Rooms,
-    /// Paths from outside the agent that it must not name.
+    /// Paths of other crates that it must not name.
     not: &'static [&'static str],
 }
 
@@ -49,6 +49,7 @@ const fn room(name: &'static str, rooms: Rooms, not: &'static [&'static str]) ->
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
+    room("escape", Rooms::Only(&[]), IMPURE),
     room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
     room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
     room(
@@ -62,6 +63,7 @@ const ROOMS: &[Room] = &[
         &["aya", "kube", "tokio", "tracing"],
     ),
     room("lane", Rooms::Only(&[]), &["aya", "kube"]),
+    room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
     room(
@@ -108,6 +110,11 @@ const ROOMS: &[Room] = &[
         Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
         &["aya"],
     ),
+    room(
+        "reporting",
+        Rooms::Not(&["app", "cli", "kernel", "os", "pressure", "subjects"]),
+        &["aya"],
+    ),
     // Pure.
     room(
         "record",
@@ -137,6 +144,19 @@ const ROOMS: &[Room] = &[
     room(
         "node_status",
         Rooms::Only(&["clock", "pressure", "reading", "units"]),
+        IMPURE,
+    ),
+    room(
+        "kube_event",
+        Rooms::Only(&[
+            "clock",
+            "escape",
+            "node_status",
+            "pods",
+            "pressure",
+            "reading",
+            "units",
+        ]),
         IMPURE,
     ),
     // Around the line. `config` fills the policy types of other rooms.
@@ -170,7 +190,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("agent-ebpf/src/", &["alloc", "std", "anyhow"]),
     ("agent/src/main.rs", &[]),
     ("agent/src/bin/", &[]),
-    // Files from outside are read whole through `file`, which knows limits.
+    // Untrusted files are read through `file`, which has limits.
     (
         "agent/src/",
         &[
@@ -183,7 +203,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files that may hold unsafe code, or must let a module below them do so.
+/// Files that may contain unsafe code, or must allow a module below them to do so.
 const MAY_BE_UNSAFE: &[&str] = &["fd", "kernel", "lib", "main", "os"];
 
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
@@ -213,10 +233,10 @@ fn rooms(path: &str, named: &[NamedPath]) -> Vec<String> {
     let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
         return Vec::new();
     };
-    let outside = "super::".repeat(depth);
+    let parents = "super::".repeat(depth);
     let refused = |named: &&NamedPath| {
         let below = named.path.strip_prefix("crate::");
-        match below.or_else(|| named.path.strip_prefix(&outside)) {
+        match below.or_else(|| named.path.strip_prefix(&parents)) {
             Some(below) => !room.may_name(below.split("::").next().unwrap_or_default()),
             // What the build was for is no I/O.
             None if begins_with_any(&named.path, &["std::env::consts"]) => false,
@@ -309,7 +329,7 @@ mod tests {
                 "pressure/oom",
                 "use super::super::kernel::K;",
                 false,
-                "two up is outside",
+                "two levels up is another room",
             ),
             (
                 "pressure",
@@ -377,14 +397,14 @@ mod tests {
                 "kernel/ring",
                 "use crate::api::Client;",
                 false,
-                "an edge holds no other edge",
+                "an edge names no other edge",
             ),
             ("host/psi", "use std::fs;", true, "an edge does I/O"),
             (
                 "host/psi",
                 "use crate::pressure::Pressure;",
                 false,
-                "an edge holds no policy",
+                "an edge contains no policy",
             ),
             (
                 "api/patch",
@@ -404,7 +424,7 @@ mod tests {
                 "host",
                 "use crate::app::App;",
                 false,
-                "nobody knows the app",
+                "no room knows the app",
             ),
         ];
         for (room, text, allowed, why) in table {

@@ -9,6 +9,8 @@ use super::{Found, Source};
 
 const FILE_NEEDS_REASON: usize = 400;
 const FILE_MAX: usize = 600;
+/// Lines of any kind in a file of tests.
+const TEST_FILE_MAX: usize = 500;
 const AGENT_MAIN: &str = "agent/src/main.rs";
 const AGENT_MAIN_MAX: usize = 80;
 
@@ -30,6 +32,7 @@ const EBPF_FUNCTIONS: FunctionLimits = FunctionLimits { note: 30, max: 50 };
 
 pub fn check(sources: &[Source]) -> Found {
     let mut found = Found::default();
+    found.broken.extend(sources.iter().filter_map(test_file));
     for source in sources.iter().filter(|source| source.is_product()) {
         let code = product_code(&source.text);
         found.broken.extend(file(source, code_lines(&code)));
@@ -38,6 +41,15 @@ pub fn check(sources: &[Source]) -> Found {
         }
     }
     found
+}
+
+/// Integration tests, and unit tests in a file of their own.
+fn test_file(source: &Source) -> Option<String> {
+    let path = &source.path;
+    let lines = source.text.lines().count();
+    let is_test = source.is_rust() && !source.is_product();
+    (is_test && lines > TEST_FILE_MAX)
+        .then(|| format!("{path}:1: {lines} lines of tests, above {TEST_FILE_MAX}: split it"))
 }
 
 fn file(source: &Source, lines: usize) -> Option<String> {
@@ -55,7 +67,7 @@ fn file(source: &Source, lines: usize) -> Option<String> {
     }
     if lines > FILE_NEEDS_REASON && !has_reason(text.lines().take(TOP)) {
         return Some(format!(
-            "{path}:1: {lines} lines of code, above {FILE_NEEDS_REASON}: split it, or say why \
+            "{path}:1: {lines} lines of code, above {FILE_NEEDS_REASON}: split it, or give the reason \
              near the top: `{REASON}<reason>`"
         ));
     }
@@ -139,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_at_most_80_lines_and_is_noted_above_50() {
+    fn a_function_has_at_most_80_lines_and_a_note_above_50() {
         let reason = format!("{REASON}one table.\n#[must_use]\n");
         let table = [
             ("agent/src/host.rs", function(50), 0, 0),
@@ -167,6 +179,27 @@ mod tests {
                 "{path}, {lines} lines: {found:?}"
             );
             assert_eq!(found.notes.len(), notes, "{path}, {lines} lines: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_tests_has_at_most_500_lines_of_any_kind() {
+        let table = [
+            ("tests/tests/kernel.rs", 500, 0),
+            ("tests/tests/kernel.rs", 501, 1),
+            ("tests/tests/cluster/main.rs", 501, 1),
+            ("agent/src/config/tests.rs", 501, 1),
+            ("agent/src/config/tests/table.rs", 501, 1),
+            ("agent/src/config.rs", 501, 0),
+            ("docs/tests.md", 501, 0),
+        ];
+        for (path, lines, broken) in table {
+            let found = check(&[source(path, &"// A line.\n".repeat(lines))]);
+            assert_eq!(
+                found.broken.len(),
+                broken,
+                "{path}, {lines} lines: {found:?}"
+            );
         }
     }
 

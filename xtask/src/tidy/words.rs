@@ -1,4 +1,4 @@
-//! What files may be called, and what no tracked text may say.
+//! Rejected names of files, and texts that no tracked file may contain.
 
 use super::Source;
 
@@ -7,7 +7,7 @@ const FILE_NAMES: &[&str] = &[
     "common", "helper", "helpers", "misc", "mod", "types", "util", "utils",
 ];
 
-/// Cut in two, so that this file does not say them. Each belongs to one person's machine or
+/// In two parts, so that this file does not contain them. Each belongs to one person's machine or
 /// afternoon, and not in the repository.
 const ANYWHERE: &[&str] = &[
     concat!("sha", "red/"),
@@ -29,9 +29,9 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     let mut broken = Vec::new();
     for source in sources {
         broken.extend(named_badly(source));
-        broken.extend(says(source, ANYWHERE));
+        broken.extend(contains_any(source, ANYWHERE));
         if source.is_rust() {
-            broken.extend(says(source, IN_RUST));
+            broken.extend(contains_any(source, IN_RUST));
         }
     }
     broken
@@ -44,10 +44,10 @@ fn named_badly(source: &Source) -> Option<String> {
         .then(|| format!("{}:1: named `{name}`: name it after its noun", source.path))
 }
 
-fn says<'a>(source: &'a Source, words: &'a [&str]) -> impl Iterator<Item = String> + 'a {
+fn contains_any<'a>(source: &'a Source, words: &'a [&str]) -> impl Iterator<Item = String> + 'a {
     source.text.lines().enumerate().flat_map(move |(n, line)| {
-        let said = words.iter().filter(move |word| line.contains(**word));
-        said.map(move |word| format!("{}:{}: says `{word}`", source.path, n + 1))
+        let found = words.iter().filter(move |word| line.contains(**word));
+        found.map(move |word| format!("{}:{}: contains `{word}`", source.path, n + 1))
     })
 }
 
@@ -72,16 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn each_banned_word_is_found_where_it_stands() {
+    fn each_banned_text_is_found_with_its_line() {
         for word in ANYWHERE {
             let found = broken(&[source("docs/a.md", &format!("fine\nsee {word}b\n"))]);
-            assert_eq!(found, [format!("docs/a.md:2: says `{word}`")]);
+            assert_eq!(found, [format!("docs/a.md:2: contains `{word}`")]);
         }
         for word in IN_RUST {
             let text = format!("{word}x)\n");
             assert_eq!(
                 broken(&[source("a.rs", &text)]),
-                [format!("a.rs:1: says `{word}`")]
+                [format!("a.rs:1: contains `{word}`")]
             );
             assert_eq!(broken(&[source("a.md", &text)]), [""; 0], "only in Rust");
         }

@@ -3,7 +3,7 @@
 
 /// One way to boot a kernel.
 pub struct Boot {
-    /// What PID 1 is told to run, by `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
+    /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
     pub plan: &'static str,
     /// More of the kernel's command line.
     pub kernel_line: &'static str,

@@ -1,4 +1,4 @@
-//! What the virtual machine says on its console → what it found. The lines are described in
+//! Reads the console of the virtual machine. The lines are described in
 //! `tests/src/vm.rs`.
 
 use std::time::Duration;
@@ -20,15 +20,15 @@ pub enum Verdict {
     Skipped,
 }
 
-/// Everything that was said.
+/// The contents of the console so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Console {
-    /// `uname -r`, and when PID 1 came to say so.
+    /// `uname -r`, and the time since boot at which PID 1 printed it.
     pub kernel: Option<(String, Duration)>,
     plan: Vec<String>,
     checks: Vec<Check>,
     pub done: bool,
-    /// The last lines that are not ours, for when it ends early.
+    /// The last lines of other programs, for the report of an early end.
     others: Vec<String>,
 }
 
@@ -36,13 +36,15 @@ pub struct Console {
 const KEPT: usize = 40;
 
 impl Console {
-    /// Takes one line, and gives back what of it is ours: the firmware and the kernel may have
-    /// written in front.
+    /// Takes one line, and returns the part that is a line of the tests: the firmware and the
+    /// kernel may have written in front of it.
     pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         let line = line.trim_end();
-        let ours = line.find("vm-").and_then(|at| line.get(at..));
-        if let Some(ours) = ours.filter(|ours| self.ours(ours).is_some()) {
-            return Some(ours);
+        let line_of_tests = line.find("vm-").and_then(|at| line.get(at..));
+        if let Some(line_of_tests) =
+            line_of_tests.filter(|line_of_tests| self.take(line_of_tests).is_some())
+        {
+            return Some(line_of_tests);
         }
         if !line.is_empty() {
             if self.others.len() == KEPT {
@@ -53,7 +55,7 @@ impl Console {
         None
     }
 
-    fn ours(&mut self, line: &str) -> Option<()> {
+    fn take(&mut self, line: &str) -> Option<()> {
         let (kind, rest) = line.split_once(": ").unwrap_or((line, ""));
         match kind {
             "vm-kernel" => {
@@ -69,7 +71,7 @@ impl Console {
         Some(())
     }
 
-    /// All checks of the plan; those without a result failed, and the first of them says `why`.
+    /// All checks of the plan; those without a result failed, and the first of them has `why`.
     pub fn checks(&self, why: &str) -> Vec<Check> {
         let mut checks = self.checks.clone();
         let mut why = Some(why);
@@ -85,7 +87,7 @@ impl Console {
         checks
     }
 
-    /// What else was said at the end.
+    /// The last other lines.
     pub fn others(&self) -> String {
         self.others.join("\n")
     }
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_read_from_between_what_others_say() {
+    fn results_are_read_between_lines_of_other_programs() {
         let console = console(&[
             "\x1b[2JSeaBIOS vm-kernel: 5.10.0-46-cloud-amd64 1500\r",
             "[    1.0] cpu vm-like",
@@ -148,7 +150,7 @@ mod tests {
         let release = "5.10.0-46-cloud-amd64".to_owned();
         assert_eq!(console.kernel, Some((release, Duration::from_millis(1500))));
         assert!(console.done);
-        let told: Vec<_> = console
+        let checks: Vec<_> = console
             .checks("unused")
             .into_iter()
             .map(|c| (c.name, c.verdict, c.took.as_millis(), c.detail))
@@ -158,7 +160,7 @@ mod tests {
             ("oom", Verdict::Skipped, 0, "no task"),
         ];
         let expected = expected.map(|(n, v, t, d)| (n.to_owned(), v, t, d.to_owned()));
-        assert_eq!(told, expected);
+        assert_eq!(checks, expected);
         assert_eq!(
             console.others(),
             "[    1.0] cpu vm-like\nvm-test: oom perhaps 0"
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planned_check_without_a_result_failed_and_the_first_says_why() {
+    fn a_planned_check_without_a_result_failed_and_the_first_has_the_reason() {
         let ended = console(&["vm-plan: a b c", "vm-test: a ok 1"]);
         let failed: Vec<_> = ended.checks("timed out");
         let expected = [

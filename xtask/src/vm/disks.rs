@@ -1,4 +1,4 @@
-//! The machine's disks, and what is done to them while it runs. Inside they are told apart by their
+//! The machine's disks, and what is done to them while it runs. Inside, they are identified by their
 //! serial numbers.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ const DISKS: [Disk; 6] = [
     disk("slow", ",throttling.iops-total=20"),
     disk("ext4", ""),
     disk("hang", ""),
-    // Reads of the block at 4 MiB fail, always; `tests/src/vm/ask.rs` says so to those inside.
+    // Reads of the block at 4 MiB always fail, as `tests/src/vm/ask.rs` expects.
     disk(
         "error",
         ",file.inject-error.0.event=none,file.inject-error.0.iotype=read,\
@@ -50,7 +50,7 @@ const fn disk(serial: &'static str, drive: &'static str) -> Disk {
     }
 }
 
-/// Makes them anew in `dir`; gives QEMU's options.
+/// Creates them in `dir`, and returns QEMU's options.
 pub fn options(dir: &Path) -> Result<Vec<String>> {
     let mut options = Vec::new();
     for disk in &DISKS {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_becomes_a_command_and_nonsense_does_not() {
+    fn a_valid_request_becomes_a_command_and_an_invalid_one_does_not() {
         let table = [
             ("hang slow", Some("block_set_io_throttle")),
             ("release slow", Some("block_set_io_throttle")),

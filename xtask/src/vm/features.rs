@@ -1,7 +1,7 @@
-//! What a reader of docs/kernels.md wants to know of a kernel → the checks that tell.
+//! The checks behind each row of docs/kernels.md.
 
 /// A row of the page, and the names of its checks; those of the plan `bare` begin with `bare/`. A
-/// check that stands nowhere here has a row of its own.
+/// check that is not listed here has a separate row.
 pub const FEATURES: &[(&str, &[&str])] = &[
     ("probes are attached", &["load", "bare/load"]),
     (
@@ -54,7 +54,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
     ("conditions by the daemon", &["daemon"]),
     (
         "two capabilities",
-        &["few-rights", "few-rights-and-handles"],
+        &["few-capabilities", "few-capabilities-and-handles"],
     ),
     (
         "nothing lost or left",

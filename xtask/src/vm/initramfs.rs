@@ -22,7 +22,7 @@ pub fn pack(programs: &[(&str, Vec<u8>)]) -> Vec<u8> {
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
-    /// Each file needs a number of its own, or they count as links to one another.
+    /// Each file needs a different number, or they count as links to one another.
     files: u32,
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_holds_the_programs_and_a_console_and_ends_with_the_trailer() {
+    fn an_archive_contains_the_programs_and_a_console_and_ends_with_the_trailer() {
         let bytes = pack(&[("init", b"one".to_vec()), ("provoke", b"two".to_vec())]);
         assert_eq!(
             names(&bytes),

@@ -1,5 +1,5 @@
 //! One virtual machine from start to end: flags, disks, console, timeout. Emulated in software, so
-//! that it runs where there is no KVM, and the same everywhere.
+//! that it runs without KVM, and the same everywhere.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// at once.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off";
 
-/// Boots it and listens until it is off or the time is over; the text says why it ended.
+/// Boots it and reads its console until it is off or the time is over; the text is the reason of the end.
 pub fn boot(
     boot: &Boot,
     vmlinuz: &Path,
@@ -44,10 +44,10 @@ pub fn boot(
         let left = deadline.saturating_duration_since(Instant::now());
         match lines.recv_timeout(left) {
             Ok(line) => {
-                if let Some(ours) = console.line(&line) {
-                    eprintln!("{ours}");
-                    if let Some(words) = ours.strip_prefix("vm-ask: ") {
-                        done(words, &socket);
+                if let Some(report) = console.line(&line) {
+                    eprintln!("{report}");
+                    if let Some(request) = report.strip_prefix("vm-ask: ") {
+                        done(request, &socket);
                     }
                 }
             }
@@ -56,7 +56,7 @@ pub fn boot(
         }
     };
     if late {
-        // It may have ended this moment; waiting tells.
+        // It may have ended already; waiting shows.
         let _ = child.0.kill();
     }
     let status = child.0.wait().context("waiting for the virtual machine")?;
@@ -68,12 +68,12 @@ pub fn boot(
     Ok((console, why))
 }
 
-/// Does what was asked for. What asked looks for the effect, and fails without it.
-fn done(words: &str, socket: &Path) {
-    let done = disks::asked(words)
+/// Does what a check has requested. The check waits for the effect, and fails without it.
+fn done(request: &str, socket: &Path) {
+    let done = disks::asked(request)
         .and_then(|(command, arguments)| qmp::execute(socket, command, &arguments));
     if let Err(err) = done {
-        eprintln!("vm: {words}: {err:#}");
+        eprintln!("vm: {request}: {err:#}");
     }
 }
 
@@ -93,13 +93,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nothing to do where it has ended and was waited for.
+        // Fails if it has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Read in a thread of their own, so that silence does not hold up the timeout.
+/// Read in a separate thread, so that silence does not delay the timeout.
 fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
     let output = child.stdout.take().context("the child has no output")?;
     let (send, lines) = mpsc::channel();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// Emulation may keep QEMU's main loop busy for a moment.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs one command. Each has a connection of its own: there are a handful in a boot.
+/// Runs one command, each over a new connection: there are a handful in a boot.
 pub fn execute(socket: &Path, command: &str, arguments: &Value) -> Result<()> {
     let stream = UnixStream::connect(socket)
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_found_among_events_and_an_error_is_told() {
+    fn an_answer_is_found_among_events_and_an_error_is_returned() {
         let table = [
             (
                 "{\"QMP\": {}}\n{\"event\": \"RESUME\"}\n{\"return\": {}}\n",
@@ -60,11 +60,11 @@ mod tests {
             ),
             ("{\"QMP\": {}}\n", Some("QEMU closed its control socket")),
         ];
-        for (said, expected) in table {
-            let told = answer(&mut said.as_bytes())
+        for (received, expected) in table {
+            let result = answer(&mut received.as_bytes())
                 .err()
                 .map(|err| err.to_string());
-            assert_eq!(told.as_deref(), expected, "{said}");
+            assert_eq!(result.as_deref(), expected, "{received}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reports → a table for people, a page for the documentation, counts for the test run.
+//! Turns reports into a table, a page of the documentation, and counts for the test run.
 
 use std::path::Path;
 
@@ -8,22 +8,23 @@ use super::boots::{BOOTS, Boot};
 use super::console::{Check, Verdict};
 use super::features::FEATURES;
 use super::{Outcome, Ran, Report};
+use crate::skips::{NO_IMAGE, Skip};
 use crate::test::Counts;
 
-/// Around what is written here; the rest of the page is written by people.
+/// Around the generated part of the page.
 const BEGIN: &str = "<!-- written by `cargo xtask vm --all`: begin -->";
 const END: &str = "<!-- written by `cargo xtask vm --all`: end -->";
 
-/// The page where there is none yet.
+/// The page if it does not exist.
 const PAGE: &str = "\
 # Kernels
 
-What works on the kernels that are tried, in virtual machines, without hardware support. `cargo
-xtask vm` boots the oldest and the newest; `cargo xtask vm --all` boots all and writes this.
+What works on the tested kernels, in virtual machines without hardware support. `cargo xtask vm` boots the
+oldest and the newest; `cargo xtask vm --all` boots all and generates this table.
 
 Each kernel is booted twice: `full` has cgroup v2, pressure files and two memory nodes; `bare` has
-cgroup v1 and no pressure files. Which checks stand behind a row is said in
-`xtask/src/vm/features.rs`; *in part* means that some of them were skipped.
+cgroup v1 and no pressure files. `xtask/src/vm/features.rs` lists the checks of each row; *in part*
+means that some of them were skipped.
 
 ";
 
@@ -50,34 +51,48 @@ fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
         let (name, took) = (&check.name, check.took.as_secs_f64());
         let verdict = word(check.verdict);
         let detail = &check.detail;
-        lines.push(format!("  {name:<22} {verdict:<8} {took:>5.1} s  {detail}"));
+        lines.push(format!("  {name:<28} {verdict:<8} {took:>5.1} s  {detail}"));
     }
     lines.push(String::new());
 }
 
-/// Each check is a test, and so is a kernel that could not be had.
+/// Each check is a test, and so is a kernel that could not be downloaded.
 pub fn counts(reports: &[Report]) -> Counts {
     let mut counts = Counts {
-        skipped: u32::try_from(skipped(reports).len()).unwrap_or(u32::MAX),
+        skipped: u32::try_from(skips(reports).len()).unwrap_or(u32::MAX),
         ..Counts::default()
     };
     for (_, check) in reports.iter().flat_map(checks) {
         match check.verdict {
             Verdict::Ok => counts.passed += 1,
             Verdict::Failed => counts.failed += 1,
-            Verdict::Skipped => counts.skipped += 1,
+            Verdict::Skipped => {}
         }
     }
     counts
 }
 
-/// Kernels that could not be had, each with its reason.
-pub fn skipped(reports: &[Report]) -> Vec<String> {
-    let reason = |report: &Report| match &report.outcome {
-        Outcome::Skipped(why) => Some(format!("{}: {why}", report.kernel)),
-        Outcome::Ran(_) => None,
-    };
-    reports.iter().filter_map(reason).collect()
+/// Kernels that could not be downloaded, and checks that a kernel cannot run.
+pub fn skips(reports: &[Report]) -> Vec<Skip> {
+    let mut skips = Vec::new();
+    for report in reports {
+        let kernel = &report.kernel;
+        if let Outcome::Skipped(why) = &report.outcome {
+            skips.push(Skip::new(kernel, format!("{NO_IMAGE}: {why}")));
+        }
+        let checks = checks(report).into_iter();
+        let skipped = checks.filter(|(_, check)| check.verdict == Verdict::Skipped);
+        skips.extend(
+            skipped.map(|(name, check)| Skip::new(format!("{kernel} {name}"), &*check.detail)),
+        );
+    }
+    skips
+}
+
+/// Kernels that were booted.
+pub fn booted(reports: &[Report]) -> usize {
+    let booted = |report: &&Report| matches!(report.outcome, Outcome::Ran(_));
+    reports.iter().filter(booted).count()
 }
 
 fn boots(report: &Report) -> &[Ran] {
@@ -167,12 +182,12 @@ fn rows(reports: &[Report]) -> Vec<(String, Vec<String>)> {
             rows.push(((*feature).to_owned(), names));
         }
     }
-    let told = |name: &String| {
+    let listed = |name: &String| {
         FEATURES
             .iter()
             .any(|(_, names)| names.contains(&name.as_str()))
     };
-    let others = there.into_iter().filter(|name| !told(name));
+    let others = there.into_iter().filter(|name| !listed(name));
     rows.extend(others.map(|name| (format!("`{name}`"), vec![name])));
     rows
 }
@@ -207,10 +222,10 @@ fn reasons(reports: &[Report]) -> String {
         if let Outcome::Skipped(why) = &report.outcome {
             reasons += &format!("- {kernel}: SKIPPED: {why}\n");
         }
-        let mut told: Vec<&str> = Vec::new();
+        let mut reported: Vec<&str> = Vec::new();
         for (name, check) in checks(report) {
-            if check.verdict != Verdict::Ok && !told.contains(&check.detail.as_str()) {
-                told.push(&check.detail);
+            if check.verdict != Verdict::Ok && !reported.contains(&check.detail.as_str()) {
+                reported.push(&check.detail);
                 let verdict = word(check.verdict);
                 reasons += &format!("- {kernel}: `{name}` {verdict}: {}\n", check.detail);
             }
@@ -293,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_loudly_what_was_skipped() {
+    fn the_table_shows_what_was_skipped() {
         let table = table(&reports());
         assert!(
             table.contains("SKIPPED newest: the mirror is gone"),

@@ -1,4 +1,4 @@
-//! A token that is in a file: it goes with every request, and is replaced while requests are sent.
+//! A token in a file: part of every request, and replaced while requests are sent.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use super::files::{self, TokenFile};
 use crate::api::lock;
 
-/// How old a token may get before its file is read again, as other clients have it: the kubelet
-/// replaces it long before its end.
+/// Maximum age of a token before its file is read again, as in other clients: the kubelet replaces
+/// it long before it expires.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// Shared by all connections that the token is for.
+/// Shared by all connections that use the token.
 #[derive(Clone)]
 pub(in crate::api) struct Bearer {
     path: PathBuf,
@@ -32,7 +32,7 @@ struct Current {
 impl Bearer {
     /// # Errors
     ///
-    /// What no header can hold.
+    /// A token that is not valid in a header.
     pub(super) fn new(file: TokenFile) -> Result<Self, InvalidHeaderValue> {
         Ok(Self {
             path: file.path,
@@ -49,7 +49,7 @@ impl Bearer {
         request
     }
 
-    /// Whether the file should be read again, which is for the first who asks.
+    /// Whether the file has to be read again, which is true for the first caller only.
     pub(in crate::api) fn is_stale(&self) -> bool {
         let mut current = lock(&self.current);
         let stale = FRESH <= current.read.elapsed();
@@ -59,12 +59,12 @@ impl Bearer {
         stale
     }
 
-    /// Reads the file again. Can wait for a disk. The old token stays where there is no other:
-    /// some remove the file once it was read.
+    /// Reads the file again. Can wait for a disk. The old token stays if there is no other: some
+    /// tools remove the file after it was read.
     ///
     /// # Errors
     ///
-    /// Why there is no other.
+    /// Why there is no other token.
     pub(in crate::api) fn refresh(&self) -> Result<(), String> {
         let file = files::read_token(&self.path)?;
         let header = header(&file.token).map_err(|err| err.to_string())?;

@@ -1,7 +1,7 @@
-//! The files that hold credentials: read here, within a limit, and given to kube as data.
+//! The files with credentials: read here, within a limit, and passed to kube as data.
 //!
-//! kube reads files of any kind and length by itself, and reads a token's file and the certificate
-//! authority of a service account again whenever it sends, on the one thread that everything runs on.
+//! kube reads files of any kind and size, and reads a token's file and the certificate authority of
+//! a service account again for each request, on the only runtime thread.
 
 #![forbid(unsafe_code)]
 
@@ -13,35 +13,35 @@ use serde_json::{Map, Value, json};
 
 use crate::file;
 
-/// Of the user in a kubeconfig: the key that names a file, and the one for its content.
+/// Of the user in a kubeconfig: the key for a file, and the key for its content.
 const OF_USER: [(&str, &str); 2] = [
     ("client-certificate", "client-certificate-data"),
     ("client-key", "client-key-data"),
 ];
 
-/// Where Kubernetes mounts the service account of a pod.
+/// The mount path of a pod's service account.
 pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A kubeconfig that names no file any more.
+/// A kubeconfig that refers to no file any more.
 pub(super) struct Inlined {
     pub(super) kubeconfig: Kubeconfig,
     pub(super) token: Option<TokenFile>,
 }
 
-/// A token that is in a file, and may be replaced there while it is in use.
+/// A token in a file, which may be replaced while it is in use.
 pub(super) struct TokenFile {
     pub(super) path: PathBuf,
     pub(super) token: String,
 }
 
-/// Reads `path`, and the files that its current context names.
+/// Reads `path`, and the files of its current context.
 ///
 /// # Errors
 ///
-/// What is wrong with it, or with which of those files.
+/// What is wrong with it, or with one of those files.
 pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
     let text = file::text(path).map_err(|err| err.to_string())?;
-    // Some editors begin every file with the mark of an encoding.
+    // Some editors start every file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|err| err.to_string())?;
     let dir = path.parent().unwrap_or(Path::new(""));
@@ -131,13 +131,13 @@ fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, Str
         return Ok(None);
     };
     for (path_key, data_key) in OF_USER {
-        if let Some(path) = taken(&mut keys, path_key)
+        if let Some(path) = take(&mut keys, path_key)
             && keys.get(data_key).is_none_or(Value::is_null)
         {
             keys.insert(data_key.to_owned(), data(path_key, &dir.join(path))?);
         }
     }
-    let token_file = taken(&mut keys, "tokenFile");
+    let token_file = take(&mut keys, "tokenFile");
     *user = serde_json::from_value(Value::Object(keys)).map_err(read)?;
     if let Some(exec) = &mut user.exec
         && let Some(command) = &mut exec.command
@@ -145,7 +145,7 @@ fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, Str
     {
         *command = dir.join(&*command).display().to_string();
     }
-    // In the order in which kube decides.
+    // In kube's order of precedence.
     let has_password = user.username.is_some() && user.password.is_some();
     match token_file {
         Some(path) if !has_password && user.token.is_none() && user.exec.is_none() => {
@@ -155,7 +155,7 @@ fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, Str
     }
 }
 
-fn taken(keys: &mut Map<String, Value>, key: &str) -> Option<String> {
+fn take(keys: &mut Map<String, Value>, key: &str) -> Option<String> {
     keys.remove(key)?.as_str().map(str::to_owned)
 }
 

@@ -1,19 +1,20 @@
-//! Events as JSON, in the core/v1 form: without `eventTime`, which would switch on stricter rules.
+//! Events as JSON, in the core/v1 form: without `eventTime`, which would enable stricter rules.
 
 #![forbid(unsafe_code)]
 
 use serde_json::{Value, json};
 
 use super::correlate::Write;
-use super::{Involved, MESSAGE_LIMIT, Reporter};
+use super::{MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
+use crate::kube_event::Involved;
 
 /// `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";
 
-/// The Event as created, where the server has none to count up.
+/// A new Event.
 pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
-    let input = &write.noted.newest;
+    let input = &write.pending.newest;
     json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -25,23 +26,23 @@ pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
         "source": { "component": COMPONENT, "host": reporter.node },
         "reportingComponent": COMPONENT,
         "reportingInstance": reporter.node,
-        "firstTimestamp": time(write.noted.first),
+        "firstTimestamp": time(write.pending.first),
         "lastTimestamp": time(input.at),
         "count": write.count,
     })
 }
 
-/// What makes an Event of the server's count to `count`.
+/// The patch that raises the count of an existing Event to `count`.
 pub fn patch(count: u32, write: &Write) -> Vec<u8> {
     let patch = json!({
         "count": count,
-        "lastTimestamp": time(write.noted.newest.at),
+        "lastTimestamp": time(write.pending.newest.at),
         "message": cut(&write.message),
     });
     patch.to_string().into_bytes()
 }
 
-/// Where Events about `object` live.
+/// The namespace of Events about `object`.
 pub fn namespace(object: &Involved) -> &str {
     match object {
         Involved::Node => "default",
@@ -70,7 +71,7 @@ fn involved(object: &Involved, reporter: &Reporter) -> Value {
                 "apiVersion": "v1", "kind": "Pod",
                 "namespace": namespace, "name": name, "uid": uid,
             });
-            // Absent rather than null, which the server would store.
+            // Absent instead of null, which the server would store.
             if let (Some(path), Some(pod)) = (field_path, pod.as_object_mut()) {
                 pod.insert("fieldPath".to_owned(), json!(path));
             }

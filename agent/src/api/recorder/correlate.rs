@@ -1,4 +1,4 @@
-//! Which Events are written, which are folded together, and which wait: pure, `now` is an argument.
+//! Which Events are written, folded or delayed: pure, `now` is a parameter.
 
 #![forbid(unsafe_code)]
 
@@ -6,36 +6,37 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
-use super::{EventInput, EventType, Involved, ReportedKills};
 use crate::clock::BootNanos;
+use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::node_status::transition::EventType;
 
-/// Distinct messages of one kind within [`SIMILAR_WINDOW`] before they are written as one Event.
+/// Number of distinct messages of one kind within [`SIMILAR_WINDOW`] before they become one Event.
 const DISTINCT_MESSAGES: usize = 10;
 /// How long after the last similar Event a new one counts as similar, as in a kubelet.
 const SIMILAR_WINDOW: Duration = Duration::from_mins(10);
-/// Writes about one object and type that may come at once, as in a kubelet.
+/// Writes about one object and type that may follow at once, as in a kubelet.
 const BURST: u32 = 25;
-/// How often one more is allowed.
+/// Interval after which one more is allowed.
 const REFILL: Duration = Duration::from_mins(5);
-/// Objects that are remembered; a kubelet remembers 4096, in more memory than we may use.
+/// Maximum number of objects; a kubelet has 4096, with more memory.
 const SUBJECTS: usize = 512;
-/// Written Events that are remembered, to count them up.
+/// Maximum number of written Events that can be counted up.
 const KNOWN: usize = 1024;
-/// What stands before the newest of many messages.
+/// Prefix of a combined message.
 const COMBINED: &str = "(combined from similar events): ";
 
 /// One or more observations that will be written as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingEvent {
     /// The newest observation.
-    pub newest: EventInput,
-    /// How many there are.
+    pub newest: Draft,
+    /// Number of observations.
     pub times: u32,
-    /// How many things they tell of.
+    /// Number of incidents in them.
     of: u32,
     /// The kills that they report.
     pub kills: ReportedKills,
-    /// When the oldest was.
+    /// Time of the oldest observation.
     pub first: SystemTime,
     /// Whether their messages differ.
     mixed: bool,
@@ -43,7 +44,7 @@ pub struct PendingEvent {
 
 impl PendingEvent {
     /// One observation.
-    pub fn once(mut input: EventInput) -> Self {
+    pub fn once(mut input: Draft) -> Self {
         Self {
             first: input.at,
             of: input.of,
@@ -54,7 +55,7 @@ impl PendingEvent {
         }
     }
 
-    /// The same of our Node, where it was of one of our pods.
+    /// The same about the Node, if it was about a pod.
     pub fn of_node(mut self) -> Option<Self> {
         let Involved::Pod {
             namespace, name, ..
@@ -67,7 +68,7 @@ impl PendingEvent {
         Some(self)
     }
 
-    /// Takes in an older, similar one.
+    /// Adds an older, similar one.
     fn add_older(&mut self, older: Self) {
         self.times = self.times.saturating_add(older.times);
         self.of = self.of.saturating_add(older.of);
@@ -76,21 +77,21 @@ impl PendingEvent {
         self.kills.add_all(older.kills);
     }
 
-    /// Alike in observations that may be folded together.
+    /// What similar observations have in common.
     fn kind(&self) -> (&Involved, EventType, &str) {
         let newest = &self.newest;
         (&newest.object, newest.type_, &newest.reason)
     }
 }
 
-/// What became of an observation for which there was no room.
+/// What happened to an observation if there was no room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overflow {
     /// There was room.
     None,
-    /// The oldest that was similar to another was folded into that one.
+    /// The oldest one with a similar one was folded into that one.
     Folded,
-    /// The oldest of all was thrown away.
+    /// The oldest one was dropped.
     Lost(Box<PendingEvent>),
 }
 
@@ -102,7 +103,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// For `room` of them.
+    /// With capacity `room`.
     pub fn new(room: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -110,10 +111,10 @@ impl Backlog {
         }
     }
 
-    /// Adds the newest. Where there is no room, two of one kind become one, whoever's they are: so
-    /// one object with many takes nothing away from the others.
-    pub fn push(&mut self, noted: PendingEvent) -> Overflow {
-        self.waiting.push_back(noted);
+    /// Adds the newest. If there is no room, two similar ones of any object become one: so one
+    /// object with many does not displace those of others.
+    pub fn push(&mut self, pending: PendingEvent) -> Overflow {
+        self.waiting.push_back(pending);
         if self.waiting.len() <= self.room {
             return Overflow::None;
         }
@@ -125,7 +126,7 @@ impl Backlog {
         let Some(older) = older else {
             return Overflow::None;
         };
-        // What stood behind the older one has moved up.
+        // The element behind the older one has moved up.
         let newer = pair.and_then(|(_, newer)| self.waiting.get_mut(newer - 1));
         match newer {
             Some(newer) => {
@@ -136,30 +137,30 @@ impl Backlog {
         }
     }
 
-    /// The oldest that has a similar one behind it, and the next of those.
+    /// The oldest one with a similar one behind it, and the next similar one.
     fn oldest_pair(&self) -> Option<(usize, usize)> {
         let mut next = HashMap::new();
         let mut oldest = None;
-        for (index, noted) in self.waiting.iter().enumerate().rev() {
-            if let Some(newer) = next.insert(noted.kind(), index) {
+        for (index, pending) in self.waiting.iter().enumerate().rev() {
+            if let Some(newer) = next.insert(pending.kind(), index) {
                 oldest = Some((index, newer));
             }
         }
         oldest
     }
 
-    /// How many wait.
+    /// Number of waiting observations.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes the oldest.
+    /// Removes the oldest.
     pub fn pop(&mut self) -> Option<PendingEvent> {
         self.waiting.pop_front()
     }
 }
 
-/// What an Event on the server is known by. Without a message: the combined one.
+/// The key of an Event on the server. Without a message: the combined one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     object: Involved,
@@ -168,7 +169,7 @@ pub struct Key {
     message: Option<String>,
 }
 
-/// An Event that the server has.
+/// An Event that the server has stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedEvent {
     /// `metadata.name`.
@@ -180,51 +181,51 @@ pub struct CreatedEvent {
 /// One Event to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// What it is known by afterwards.
+    /// Its key afterwards.
     pub key: Key,
-    /// What it says.
-    pub noted: PendingEvent,
-    /// The message, as it is to be written.
+    /// Its content.
+    pub pending: PendingEvent,
+    /// The message to write.
     pub message: String,
-    /// What it adds to the count: of a message that stays how often it came, of one that gives way to
-    /// the next how many things it tells of.
+    /// What it adds to the count: for an unchanged message the number of observations, for a
+    /// message that is replaced by the next the number of incidents.
     pub count: u32,
-    /// The Event that counts up, where there is one.
+    /// The Event whose count is raised, if there is one.
     pub known: Option<CreatedEvent>,
 }
 
-/// What is remembered about one object and type.
+/// The state of one object and type.
 #[derive(Debug)]
 struct Subject {
-    /// How many writes may come at once.
+    /// Number of writes that may follow at once.
     tokens: u32,
-    /// When `tokens` last rose, or was full.
+    /// When `tokens` was last raised, or full.
     refilled: BootNanos,
     reasons: BTreeMap<String, Recent>,
 }
 
-/// What is remembered about one reason of a subject.
+/// The state of one reason of a subject.
 #[derive(Debug)]
 struct Recent {
     last: BootNanos,
     messages: Vec<String>,
-    /// What the limit holds back. Goes into the next write.
+    /// Delayed by the rate limit. Part of the next write.
     held: Option<PendingEvent>,
 }
 
-/// Remembers what was written, and decides how the next is.
+/// Remembers written Events, and decides how to write the next.
 #[derive(Debug)]
 pub struct Correlator {
     subjects: Lru<(Involved, EventType), Subject>,
     known: Lru<Key, CreatedEvent>,
-    /// Observations that were held back for an object when it was forgotten.
+    /// Delayed observations of objects that were dropped.
     lost: u32,
-    /// The kills that those report.
+    /// The kills in them.
     lost_kills: ReportedKills,
 }
 
 impl Correlator {
-    /// Knowing nothing.
+    /// Without any state.
     pub fn new() -> Self {
         Self {
             subjects: Lru::new(SUBJECTS),
@@ -234,77 +235,77 @@ impl Correlator {
         }
     }
 
-    /// What to write for `noted`; `None` when the limit holds it back for now.
-    pub fn admit(&mut self, mut noted: PendingEvent, now: BootNanos) -> Option<Write> {
-        let of = (noted.newest.object.whole(), noted.newest.type_);
+    /// What to write for `pending`; `None` if the rate limit delays it.
+    pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<Write> {
+        let of = (pending.newest.object.whole(), pending.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
-            while let Some(held) = forgotten.take_held() {
+            while let Some(held) = forgotten.take_delayed() {
                 self.lost = self.lost.saturating_add(held.times);
                 self.lost_kills.add_all(held.kills);
             }
         }
         let subject = self.subjects.get_or_insert(of, || Subject::new(now));
-        let reason = noted.newest.reason.clone();
+        let reason = pending.newest.reason.clone();
         let recent = subject
             .reasons
             .entry(reason.clone())
             .or_insert_with(|| Recent::new(now));
-        let combined = recent.sees(&noted.newest.message, now);
+        let combined = recent.exceeds(&pending.newest.message, now);
         if let Some(held) = recent.held.take() {
-            noted.add_older(held);
+            pending.add_older(held);
         }
         if subject.take_token(now) {
-            return Some(self.write(noted, combined));
+            return Some(self.write(pending, combined));
         }
         if let Some(recent) = subject.reasons.get_mut(&reason) {
-            recent.held = Some(noted);
+            recent.held = Some(pending);
         }
         None
     }
 
-    /// When something that is held back may be written.
+    /// When a delayed observation may be written.
     pub fn next_due(&self) -> Option<BootNanos> {
         let waiting = self
             .subjects
             .values()
-            .filter(|subject| subject.is_holding());
+            .filter(|subject| subject.has_delayed());
         waiting.map(Subject::next_token).min()
     }
 
-    /// Something that was held back and may be written now.
+    /// A delayed observation that may be written now.
     pub fn release(&mut self, now: BootNanos) -> Option<Write> {
-        let noted = self.subjects.values_mut().find_map(|subject| {
-            // In this order: a token is for something that is held.
-            if subject.is_holding() && subject.take_token(now) {
-                subject.take_held()
+        let pending = self.subjects.values_mut().find_map(|subject| {
+            // In this order: a token is for a delayed observation.
+            if subject.has_delayed() && subject.take_token(now) {
+                subject.take_delayed()
             } else {
                 None
             }
         })?;
-        Some(self.write(noted, false))
+        Some(self.write(pending, false))
     }
 
-    /// Anything that is held back, limit or not: there will be no later.
+    /// Any delayed observation, regardless of the limit, because there is no later write.
     pub fn release_last(&mut self) -> Option<Write> {
-        let noted = self.subjects.values_mut().find_map(Subject::take_held)?;
-        Some(self.write(noted, false))
+        let pending = self.subjects.values_mut().find_map(Subject::take_delayed)?;
+        Some(self.write(pending, false))
     }
 
-    /// How many observations were lost since the last call, because too many objects had some.
-    /// And the kills that they report.
+    /// The number of observations lost since the last call, because too many objects had some, and
+    /// the kills in them.
     pub fn take_lost(&mut self) -> (u32, ReportedKills) {
         let kills = std::mem::take(&mut self.lost_kills);
         (std::mem::take(&mut self.lost), kills)
     }
 
-    /// Takes note of what the server now has.
+    /// Stores what the server now has.
     pub fn written(&mut self, key: Key, known: CreatedEvent) {
         self.known.insert(key, known);
     }
 
-    fn write(&mut self, noted: PendingEvent, combined: bool) -> Write {
-        let input = &noted.newest;
-        let combined = combined || noted.mixed;
+    fn write(&mut self, pending: PendingEvent, combined: bool) -> Write {
+        let input = &pending.newest;
+        let combined = combined || pending.mixed;
         let key = Key {
             object: input.object.clone(),
             type_: input.type_,
@@ -319,8 +320,8 @@ impl Correlator {
         let known = self.known.get(&key).cloned();
         Write {
             key,
-            count: if combined { noted.of } else { noted.times },
-            noted,
+            count: if combined { pending.of } else { pending.times },
+            pending,
             message,
             known,
         }
@@ -366,11 +367,11 @@ impl Subject {
         }
     }
 
-    fn is_holding(&self) -> bool {
+    fn has_delayed(&self) -> bool {
         self.reasons.values().any(|recent| recent.held.is_some())
     }
 
-    fn take_held(&mut self) -> Option<PendingEvent> {
+    fn take_delayed(&mut self) -> Option<PendingEvent> {
         self.reasons
             .values_mut()
             .find_map(|recent| recent.held.take())
@@ -386,8 +387,8 @@ impl Recent {
         }
     }
 
-    /// Whether `message` is one too many, and to be combined with those before it.
-    fn sees(&mut self, message: &str, now: BootNanos) -> bool {
+    /// Whether `message` exceeds the limit, and is combined with those before it.
+    fn exceeds(&mut self, message: &str, now: BootNanos) -> bool {
         if SIMILAR_WINDOW < now.since(self.last) {
             self.messages.clear();
         }
@@ -405,11 +406,11 @@ impl Recent {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::KillOwner;
     use super::*;
+    use crate::kube_event::KillOwner;
 
-    pub fn input(reason: &str, message: &str) -> EventInput {
-        EventInput {
+    pub fn input(reason: &str, message: &str) -> Draft {
+        Draft {
             object: Involved::Node,
             type_: EventType::Warning,
             reason: reason.to_owned(),
@@ -422,7 +423,7 @@ pub(super) mod tests {
         }
     }
 
-    fn noted(message: &str) -> PendingEvent {
+    fn pending(message: &str) -> PendingEvent {
         PendingEvent::once(input("OOMKilling", message))
     }
 
@@ -430,13 +431,13 @@ pub(super) mod tests {
         BootNanos(0).plus(Duration::from_secs(seconds))
     }
 
-    /// Admits and pretends that the server took it. Gives (message, count on the server).
+    /// Admits an observation and simulates its write. Returns (message, count on the server).
     fn write(
         correlator: &mut Correlator,
-        noted: PendingEvent,
+        pending: PendingEvent,
         now: BootNanos,
     ) -> Option<(String, u32)> {
-        let write = correlator.admit(noted, now)?;
+        let write = correlator.admit(pending, now)?;
         Some(accept(correlator, write))
     }
 
@@ -451,36 +452,36 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_repeated_message_counts_up_and_another_is_an_event_of_its_own() {
+    fn a_repeated_message_counts_up_and_another_is_a_separate_event() {
         let mut correlator = Correlator::new();
         let rows = [("a", 1), ("a", 2), ("b", 1), ("a", 3)];
         for (message, count) in rows {
-            let got = write(&mut correlator, noted(message), after(0));
+            let got = write(&mut correlator, pending(message), after(0));
             assert_eq!(got, Some((message.to_owned(), count)));
         }
     }
 
     #[test]
-    fn from_the_tenth_distinct_message_on_they_are_one_event() {
+    fn distinct_messages_are_combined_from_the_tenth_on() {
         let mut correlator = Correlator::new();
         for n in 1..10 {
-            let got = write(&mut correlator, noted(&n.to_string()), after(0));
+            let got = write(&mut correlator, pending(&n.to_string()), after(0));
             assert_eq!(got, Some((n.to_string(), 1)));
         }
         for (n, count) in [(10, 1), (11, 2), (12, 3)] {
-            let got = write(&mut correlator, noted(&n.to_string()), after(600));
+            let got = write(&mut correlator, pending(&n.to_string()), after(600));
             let message = format!("(combined from similar events): {n}");
             assert_eq!(got, Some((message, count)), "still within the window");
         }
-        let got = write(&mut correlator, noted("13"), after(1201));
+        let got = write(&mut correlator, pending("13"), after(1201));
         assert_eq!(got, Some(("13".to_owned(), 1)), "the window is over");
     }
 
     #[test]
-    fn a_group_counts_whole_where_its_message_gives_way_to_another() {
+    fn a_group_is_counted_completely_if_another_message_replaces_it() {
         let mut correlator = Correlator::new();
         let group = |message| {
-            PendingEvent::once(EventInput {
+            PendingEvent::once(Draft {
                 of: 3,
                 ..input("OOMKilling", message)
             })
@@ -490,7 +491,7 @@ pub(super) mod tests {
             Some(("a".to_owned(), 1))
         );
         for n in 1..9 {
-            write(&mut correlator, noted(&n.to_string()), after(0)).unwrap();
+            write(&mut correlator, pending(&n.to_string()), after(0)).unwrap();
         }
         let combined = |text: &str, count| Some((format!("{COMBINED}{text}"), count));
         assert_eq!(
@@ -498,11 +499,11 @@ pub(super) mod tests {
             combined("b", 3)
         );
         assert_eq!(
-            write(&mut correlator, noted("c"), after(0)),
+            write(&mut correlator, pending("c"), after(0)),
             combined("c", 4)
         );
         for _ in 11..BURST {
-            write(&mut correlator, noted("c"), after(0)).unwrap();
+            write(&mut correlator, pending("c"), after(0)).unwrap();
         }
         assert_eq!(
             write(&mut correlator, group("d"), after(0)),
@@ -510,16 +511,16 @@ pub(super) mod tests {
             "held back"
         );
         assert_eq!(
-            write(&mut correlator, noted("e"), after(300)),
+            write(&mut correlator, pending("e"), after(300)),
             combined("e", 22)
         );
     }
 
     #[test]
-    fn sixty_in_a_burst_are_all_accounted_for() {
+    fn all_sixty_of_a_burst_are_accounted_for() {
         let mut correlator = Correlator::new();
         let written = (0..60)
-            .filter_map(|_| write(&mut correlator, noted("same"), after(0)))
+            .filter_map(|_| write(&mut correlator, pending("same"), after(0)))
             .count();
         assert_eq!(written, 25);
         assert_eq!(correlator.next_due(), Some(after(300)));
@@ -530,10 +531,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_held_back_goes_with_the_next_write_of_its_reason() {
+    fn delayed_observations_are_part_of_the_next_write_of_their_reason() {
         let mut correlator = Correlator::new();
         for _ in 0..27 {
-            write(&mut correlator, noted("same"), after(0));
+            write(&mut correlator, pending("same"), after(0));
         }
         let other = PendingEvent::once(input("PIDLimitReached", "other"));
         assert_eq!(
@@ -541,7 +542,7 @@ pub(super) mod tests {
             None,
             "one bucket for both"
         );
-        let got = write(&mut correlator, noted("same"), after(300));
+        let got = write(&mut correlator, pending("same"), after(300));
         assert_eq!(got, Some(("same".to_owned(), 28)));
         let last = correlator.release_last().unwrap();
         assert_eq!(accept(&mut correlator, last), ("other".to_owned(), 1));
@@ -552,10 +553,10 @@ pub(super) mod tests {
     fn objects_do_not_share_a_limit() {
         let mut correlator = Correlator::new();
         for n in 0..26 {
-            let got = write(&mut correlator, noted("same"), after(0));
+            let got = write(&mut correlator, pending("same"), after(0));
             assert_eq!(got.is_some(), n < 25);
         }
-        let mut pod = noted("same");
+        let mut pod = pending("same");
         pod.newest.object = Involved::Pod {
             namespace: "n".to_owned(),
             name: "p".to_owned(),
@@ -572,26 +573,26 @@ pub(super) mod tests {
     fn containers_of_one_pod_share_its_limit() {
         let mut correlator = Correlator::new();
         for n in 0..26 {
-            let mut noted = noted("same");
-            noted.newest.object = Involved::Pod {
+            let mut pending = pending("same");
+            pending.newest.object = Involved::Pod {
                 namespace: "n".to_owned(),
                 name: "p".to_owned(),
                 uid: "u".to_owned(),
                 field_path: Some(format!("spec.containers{{c{}}}", n % 2).into()),
             };
-            let got = write(&mut correlator, noted, after(0));
+            let got = write(&mut correlator, pending, after(0));
             assert_eq!(got.is_some(), n < 25, "{n}");
         }
     }
 
     #[test]
-    fn a_full_backlog_folds_similar_ones_before_it_loses_any() {
+    fn a_full_backlog_folds_similar_observations_before_it_loses_any() {
         let mut backlog = Backlog::new(2);
         let other = PendingEvent::once(input("Rebooted", "x"));
-        assert_eq!(backlog.push(noted("a")), Overflow::None);
+        assert_eq!(backlog.push(pending("a")), Overflow::None);
         assert_eq!(backlog.push(other.clone()), Overflow::None);
-        assert_eq!(backlog.push(noted("b")), Overflow::Folded);
-        assert_eq!(backlog.push(noted("b")), Overflow::Folded);
+        assert_eq!(backlog.push(pending("b")), Overflow::Folded);
+        assert_eq!(backlog.push(pending("b")), Overflow::Folded);
         let starting = PendingEvent::once(input("Starting", "y"));
         assert_eq!(
             backlog.push(starting.clone()),
@@ -605,10 +606,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_object_with_many_makes_room_for_one_with_few() {
+    fn an_object_with_many_observations_makes_room_for_one_with_few() {
         let mut backlog = Backlog::new(3);
         for message in ["a", "b", "c"] {
-            assert_eq!(backlog.push(noted(message)), Overflow::None);
+            assert_eq!(backlog.push(pending(message)), Overflow::None);
         }
         let quiet = PendingEvent::once(input("Rebooted", "x"));
         assert_eq!(backlog.push(quiet.clone()), Overflow::Folded);
@@ -620,16 +621,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_while_held_back_is_counted() {
+    fn dropped_observations_that_were_delayed_are_counted() {
         let mut correlator = Correlator::new();
         for _ in 0..28 {
-            let mut kill = noted("same");
+            let mut kill = pending("same");
             kill.kills = ReportedKills::of(KillOwner::Pods, 1);
             write(&mut correlator, kill, after(0));
         }
         for n in 0..SUBJECTS {
             assert_eq!(correlator.take_lost().0, 0, "{n}");
-            let mut pod = noted("same");
+            let mut pod = pending("same");
             pod.newest.object = Involved::Pod {
                 namespace: "n".to_owned(),
                 name: "p".to_owned(),

@@ -1,4 +1,4 @@
-//! One Event on its way to the API server, for as long as that is worth it.
+//! Delivery of one Event to the API server.
 
 #![forbid(unsafe_code)]
 
@@ -12,58 +12,59 @@ use crate::api::backoff::Jitter;
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
 use crate::clock::{BootNanos, Clock};
 
-/// Tries to write one Event over which the server fails, as many as a kubelet's.
+/// Maximum number of attempts that the server answers with an error, as in a kubelet.
 const TRIES: u32 = 12;
-/// Tries that get no answer while the server answers others, which takes ten minutes at least: what
-/// is away may be only where Events are stored, but the next Event waits behind this one. While the
-/// server answers nobody there is no limit: an outage is no fault of the Event.
+/// Maximum number of unanswered attempts while the server answers other requests, which takes at
+/// least ten minutes: the storage of Events may be unavailable, but the next Event waits behind
+/// this one. While the server answers no request there is no limit, because an outage is not caused
+/// by the Event.
 const TRIES_UNANSWERED: u32 = 60;
-/// Between them; before the second one a random part of it.
+/// Pause between attempts; before the second one a random part of it.
 const RETRY_WAIT: Duration = Duration::from_secs(10);
-/// A connection that broke is most often one that can be opened again: a random part of this later.
+/// A broken connection can usually be opened again: a random part of this later.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// While nobody else asks for the server, we do so about this often.
+/// Interval of attempts while no other request is sent.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After an outage: what goes on before us, lease and status above all.
+/// Pause after an outage, in which lease and status are sent first.
 const AFTER_OTHERS: Duration = Duration::from_secs(1);
-/// And a random part of this, so that a cluster's nodes do not all come back in one second.
+/// Plus a random part of this, so that the nodes of a cluster do not return in the same second.
 const SPREAD: Duration = Duration::from_secs(10);
 
-/// One Event on its way.
+/// The delivery of one Event.
 pub struct Delivery {
-    /// How to reach the server.
+    /// The connection to the server.
     pub client: Client,
-    /// When requests are sent and answered.
+    /// For the times of requests and answers.
     pub clock: Clock,
-    /// Where the Event lives.
+    /// The namespace of the Event.
     pub namespace: String,
-    /// The Event that the server has as it will be, and the patch that makes it so.
+    /// The existing Event after the patch, and the patch.
     pub known: Option<(CreatedEvent, Vec<u8>)>,
-    /// Name and object, where it has none or has forgotten.
+    /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
     /// Spreads the waits.
     pub jitter: Jitter,
-    /// Becomes true on the way out: then no wait is worth it.
+    /// Becomes true at shutdown: then there is no further wait.
     pub leaving: watch::Receiver<bool>,
 }
 
 /// An Event that was accepted.
 pub struct Written {
-    /// As the server has it now.
+    /// The Event as stored now.
     pub known: CreatedEvent,
     /// Before the accepted request was written.
     pub sent: BootNanos,
     /// After its answer was read.
     pub acked: BootNanos,
-    /// From the first try to the one that was accepted, where they are not one.
+    /// Time from the first attempt to the accepted one, if they differ.
     pub held_up: Option<Duration>,
 }
 
 impl Delivery {
-    /// Tries until the server has decided; through any outage, but not for ever against a server
-    /// that answers others.
+    /// Tries until the server has decided; during any outage, but not without limit if the server
+    /// answers other requests.
     pub async fn deliver(mut self, times: u32) -> Result<Written, ApiError> {
-        // Failures of all kinds; of no answer; and those that the Event may be the reason of.
+        // Counts of all failures; of unanswered attempts; and of those that the Event may cause.
         let (mut failed, mut unanswered) = (0, 0);
         let (mut answered, mut ignored) = (0, 0);
         let mut failing_since = None;
@@ -86,11 +87,11 @@ impl Delivery {
                 return Err(err);
             }
             if err.refusal().is_some() {
-                // Throttled is not refused.
+                // Throttled is not rejected.
                 answered += u32::from(!err.is_outage());
             } else {
                 unanswered += 1;
-                // Others are answered, so it may be this Event.
+                // Other requests are answered, so this Event may be the cause.
                 ignored +=
                     u32::from(unanswered > 1 && self.wait_for_server().await == Sign::Answer);
             }
@@ -104,7 +105,7 @@ impl Delivery {
             let wait = match err.refusal() {
                 None if unanswered == 1 => self.jitter.part(RECONNECT),
                 None if ignored <= 1 => AFTER_OTHERS + self.jitter.part(SPREAD),
-                // Each such try costs a connection, and others use it too.
+                // Each such attempt costs a connection, and others use it too.
                 None => RETRY_WAIT + self.jitter.part(SPREAD),
                 Some(_) => self.wait(&err, failed == 1),
             };
@@ -112,7 +113,7 @@ impl Delivery {
         }
     }
 
-    /// How long to wait after an answer that is no for now.
+    /// How long to wait after a temporary error status.
     fn wait(&mut self, err: &ApiError, first: bool) -> Duration {
         match err.disposition() {
             Disposition::RetryAfter(wait) => self.client.spread(wait),
@@ -153,15 +154,14 @@ impl Delivery {
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
-            // A try whose answer we never saw has made it.
+            // Created by an attempt whose answer was lost.
             Err(err) if unanswered && err.refusal() == Some(Refusal::AlreadyExists) => Ok(known),
             created => created.map(|_| known),
         }
     }
 }
 
-/// Whether the same Event may still be taken. One is not worth arguing about: what the server has
-/// decided is decided.
+/// Whether the same Event may still be accepted. A decision of the server about an Event is final.
 fn is_worth_a_retry(err: &ApiError) -> bool {
     err.is_outage() || err.refusal() == Some(Refusal::Server)
 }

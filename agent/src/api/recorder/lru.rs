@@ -1,16 +1,16 @@
-//! A bounded memory.
+//! A map of limited size.
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map that forgets what was used longest ago.
+/// A map that drops the least recently used entry.
 #[derive(Debug)]
 pub struct Lru<K, V> {
     entries: HashMap<K, (u64, V)>,
     room: usize,
-    /// Counts uses.
+    /// Number of uses.
     turn: u64,
 }
 
@@ -24,7 +24,7 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         }
     }
 
-    /// Looks up and counts as a use.
+    /// Returns an entry, and counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&V> {
         self.turn += 1;
         let (used, value) = self.entries.get_mut(key)?;
@@ -32,7 +32,7 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         Some(value)
     }
 
-    /// Looks up, or makes what is missing.
+    /// Returns an entry, which is created if it is missing.
     pub fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         self.make_room(&key);
         self.turn += 1;
@@ -48,17 +48,17 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.entries.insert(key, (self.turn, value));
     }
 
-    /// All of them, in no order.
+    /// All entries, in no order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values().map(|(_, value)| value)
     }
 
-    /// All of them, in no order, without counting as a use.
+    /// All entries, in no order, without counting as a use.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.values_mut().map(|(_, value)| value)
     }
 
-    /// Makes sure that `key` fits; gives what had to go for it.
+    /// Makes room for `key`; returns the dropped entry.
     pub fn make_room(&mut self, key: &K) -> Option<V> {
         if self.entries.len() < self.room || self.entries.contains_key(key) {
             return None;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_longest_ago_is_forgotten_first() {
+    fn the_least_recently_used_entry_is_dropped_first() {
         let mut lru = Lru::new(2);
         lru.insert("a", 1);
         lru.insert("b", 2);

@@ -1,4 +1,4 @@
-//! The way in, and the account of what went in.
+//! The input of the recorder, and the counts of what was recorded.
 
 #![forbid(unsafe_code)]
 
@@ -7,45 +7,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{EventInput, KillOutcomes, ReportedKills};
+use crate::kube_event::{Draft, KillOutcomes, ReportedKills};
 
-/// What became of observations so far.
+/// The outcome of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
-    /// All of them.
+    /// All observations.
     pub recorded: u64,
-    /// Are at the API server, alone or folded.
+    /// Accepted by the API server, separately or folded.
     pub delivered: u64,
-    /// Were folded while they waited, because the queue was full.
+    /// Folded while they waited, because the queue was full.
     pub folded: u64,
-    /// Were held back by the limit at first.
+    /// Delayed by the rate limit at first.
     pub held: u64,
-    /// Found no room.
+    /// Lost because there was no room.
     pub lost_full: u64,
-    /// Were refused by the API server.
+    /// Rejected by the API server.
     pub lost_refused: u64,
-    /// Had nobody to go to for too long.
+    /// Lost because the server was unavailable for too long.
     pub lost_unreachable: u64,
-    /// Wait to be written, the one under way not counted.
+    /// Waiting to be written, without the one in progress.
     pub waiting: u64,
 }
 
 impl EventCounts {
-    /// Lost, for whatever reason.
+    /// Lost, for any reason.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost_full + self.lost_refused + self.lost_unreachable
     }
 
-    /// Neither at the API server nor lost, wherever they are.
+    /// Neither accepted by the API server nor lost.
     #[must_use]
     pub const fn pending(&self) -> u64 {
         self.recorded.saturating_sub(self.delivered + self.lost())
     }
 }
 
-/// [`EventCounts`] that the recorder raises and its sinks raise and read: a message would need an
-/// answer, and reading must not wait for a write.
+/// [`EventCounts`] that the recorder increments and its sinks increment and read: a message would
+/// need an answer, and reading must not wait for a write.
 #[derive(Debug, Default)]
 pub(super) struct EventTally {
     pub(super) recorded: AtomicU64,
@@ -56,8 +56,8 @@ pub(super) struct EventTally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
-    /// The recorder adds, the loop takes. In a channel they could find no room, and the loop would wait
-    /// for an outcome that never comes.
+    /// The recorder adds, the loop takes. In a channel they could find no room, and the loop would
+    /// wait for an outcome that never arrives.
     kills: Mutex<KillOutcomes>,
 }
 
@@ -93,21 +93,21 @@ impl EventTally {
     }
 }
 
-/// Takes Events. Cheap to clone.
+/// Accepts Events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct EventSink {
-    /// Whoever records to the recorder's task. Holds 1000, more than one turn of the loop makes.
-    /// When it is full the newest is lost and counted; the recorder keeps it empty even while the
-    /// API server is away.
-    pub(super) inputs: mpsc::Sender<EventInput>,
+    /// To the recorder's task. Capacity for 1000, more than one iteration of the loop creates. If
+    /// it is full, the newest is lost and counted; the recorder empties it even while the API
+    /// server is unavailable.
+    pub(super) inputs: mpsc::Sender<Draft>,
     pub(super) tally: Arc<EventTally>,
-    /// From whoever ends the agent to the recorder. Only the change to true matters.
+    /// Shutdown signal to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
 }
 
 impl EventSink {
     pub(super) const fn new(
-        inputs: mpsc::Sender<EventInput>,
+        inputs: mpsc::Sender<Draft>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
@@ -119,7 +119,7 @@ impl EventSink {
     }
 
     /// Queues an Event. Never blocks.
-    pub fn record(&self, input: EventInput) {
+    pub fn record(&self, input: Draft) {
         add(&self.tally.recorded, input.times);
         if let Err(refused) = self.inputs.try_send(input) {
             let input = refused.into_inner();
@@ -128,20 +128,20 @@ impl EventSink {
         }
     }
 
-    /// What became of recorded kills since the last call.
+    /// The outcome of recorded kills since the last call.
     #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.tally.outcomes(std::mem::take)
     }
 
-    /// What became of everything recorded so far.
+    /// The outcome of everything recorded so far.
     #[must_use]
     pub fn counts(&self) -> EventCounts {
         self.tally.counts()
     }
 
-    /// The end is near: what is recorded is written without waiting for anything, and then the
-    /// recorder ends. It ends at once where the API server is away.
+    /// Shutdown: what is recorded is written without any wait, and then the recorder ends. It ends
+    /// at once if the API server is unavailable.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
     }

@@ -62,7 +62,7 @@ fn recorder(
 }
 
 impl Started {
-    /// Ends the recorder and gives what became of everything.
+    /// Ends the recorder and returns the counts.
     async fn end(self) -> EventCounts {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
@@ -72,7 +72,7 @@ impl Started {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_has_the_fields_that_people_look_for() {
+async fn an_event_has_the_expected_fields() {
     let server = Scripted::new([accepted(), accepted()]);
     let started = start(&server, 0);
     started.sink.record(input("SystemOOM", "victim: java"));
@@ -120,7 +120,7 @@ async fn an_event_has_the_fields_that_people_look_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_event_counts_up_and_one_that_expired_is_created_anew() {
+async fn a_repeated_event_counts_up_and_an_expired_one_is_created_again() {
     let server = Scripted::new([accepted(), accepted(), refusal(404, "NotFound"), accepted()]);
     let started = start(&server, 0);
     for _ in 0..3 {
@@ -141,7 +141,7 @@ async fn a_repeated_event_counts_up_and_one_that_expired_is_created_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_again() {
+async fn a_rejected_event_is_dropped_and_a_temporary_error_is_retried() {
     let rows = [
         ("forbidden", vec![refusal(403, "Forbidden")], 1, 0),
         ("invalid", vec![refusal(422, "Invalid")], 1, 0),
@@ -160,7 +160,7 @@ async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_a
             10,
         ),
         (
-            "made by a try that broke off",
+            "created by an attempt that failed",
             vec![Reply::Cut, refusal(409, "AlreadyExists")],
             0,
             0,
@@ -182,7 +182,7 @@ async fn what_the_server_refuses_is_dropped_and_what_it_cannot_do_now_is_tried_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pods_namespace_does_not_take_is_told_of_the_node() {
+async fn an_event_that_the_pods_namespace_rejects_is_recorded_on_the_node() {
     for code in [403, 404] {
         let server = Scripted::new([refusal(code, "no"), accepted()]);
         let started = start(&server, 0);
@@ -206,7 +206,7 @@ async fn what_a_pods_namespace_does_not_take_is_told_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_costs_no_event_and_a_server_that_fails_over_one_costs_that_one() {
+async fn an_outage_loses_no_event_and_repeated_errors_lose_one() {
     let away = Scripted::new(std::iter::repeat_n(Reply::Cut, 40).chain([accepted(), accepted()]));
     let mut started = start(&away, 0);
     let before = tokio::time::Instant::now();
@@ -217,7 +217,7 @@ async fn an_outage_costs_no_event_and_a_server_that_fails_over_one_costs_that_on
     }
     let counts = started.end().await;
     assert_eq!((counts.delivered, counts.lost()), (2, 0), "{counts:?}");
-    // At once, then every 20 s since nobody else asks, and 1 s for whoever goes before.
+    // At once, then every 20 s because no other request is sent, and 1 s for other tasks.
     let tried = Duration::from_secs(39 * 21);
     let paced = Duration::from_millis(200);
     assert_eq!(before.elapsed(), tried + paced, "jitter is 0 here");
@@ -234,7 +234,7 @@ async fn an_outage_costs_no_event_and_a_server_that_fails_over_one_costs_that_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_event_that_gets_no_answer_while_others_do_is_given_up() {
+async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
     let others = std::iter::repeat_n([Reply::json(200, json!({})), Reply::Cut], 60).flatten();
     let server = Scripted::new([Reply::Cut, Reply::Cut].into_iter().chain(others));
     let started = start(&server, 0);
@@ -253,7 +253,7 @@ async fn one_event_that_gets_no_answer_while_others_do_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced() {
+async fn after_an_outage_events_are_sent_last_at_a_random_moment_and_paced() {
     let mut moments = std::collections::BTreeSet::new();
     for seed in 1..=50 {
         let replies = vec![Reply::Cut; 2].into_iter();
@@ -262,7 +262,7 @@ async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced(
         for n in 0..6 {
             started.sink.record(input("SystemOOM", &n.to_string()));
         }
-        // Shorter than the recorder's patience.
+        // Shorter than the recorder's interval.
         tokio::time::sleep(Duration::from_secs(15)).await;
         let other = server.client();
         other
@@ -282,7 +282,7 @@ async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced(
             assert!(range.contains(&after), "seed {seed}: {after:?}");
             moments.insert(after.as_secs());
         }
-        // Another is not held up any more.
+        // The next one is not delayed any more.
         started.sink.record(input("Rebooted", "m"));
         let delivered = started.deliveries.recv().await.unwrap();
         assert!(delivered.sent.since(last.unwrap()) <= PACE, "seed {seed}");
@@ -291,7 +291,7 @@ async fn after_an_outage_events_come_behind_others_at_a_random_moment_and_paced(
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_waits_for_nothing_and_knows_what_is_left() {
+async fn at_shutdown_the_recorder_does_not_wait_and_counts_what_is_left() {
     let server = Scripted::new(vec![Reply::Cut; 4]);
     let started = start(&server, 0);
     for n in 0..3 {
@@ -303,11 +303,11 @@ async fn whoever_leaves_waits_for_nothing_and_knows_what_is_left() {
     started.sink.leave();
     started.task.await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
-    assert_eq!(server.lines().len(), 3, "one last try");
+    assert_eq!(server.lines().len(), 3, "one last attempt");
     let counts = started.sink.counts();
     assert_eq!((counts.recorded, counts.pending()), (3, 3), "{counts:?}");
 
-    // One that catches up does not wait for its turn any more.
+    // During catch-up it does not wait for its turn any more.
     let replies = vec![Reply::Cut; 2].into_iter();
     let server = Scripted::new(replies.chain(vec![accepted(); 60]));
     let mut started = start(&server, 0);
@@ -323,7 +323,7 @@ async fn whoever_leaves_waits_for_nothing_and_knows_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_is_cut_to_the_limit_and_still_accounted_for() {
+async fn a_burst_is_limited_and_accounted_for() {
     let server = Scripted::new(std::iter::repeat_n(accepted(), 26));
     let mut started = start(&server, 0);
     for _ in 0..60 {
@@ -342,9 +342,9 @@ async fn a_burst_is_cut_to_the_limit_and_still_accounted_for() {
     assert_eq!((counts.held, counts.delivered), (35, 60));
 }
 
-/// Otherwise the recorder would run without a pause until the server may be sent the next one.
+/// Otherwise the recorder would run continuously until the next write is allowed.
 #[tokio::test(start_paused = true)]
-async fn what_the_limit_releases_waits_for_the_pace_too() {
+async fn releases_of_the_rate_limit_are_paced_too() {
     let server = Scripted::new([]);
     let mut recorder = recorder(&server, 0, ROOM).1;
     for _ in 0..60 {
@@ -362,7 +362,7 @@ async fn what_the_limit_releases_waits_for_the_pace_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_wait_for_an_api_server_and_the_rest_is_folded_or_lost_by_count() {
+async fn a_thousand_events_wait_and_the_others_are_folded_or_counted_as_lost() {
     let server = Scripted::new([Reply::Silent].into_iter().chain(vec![accepted(); 2000]));
     let started = start(&server, 0);
     let record = |reason, n: u32| {
@@ -386,8 +386,8 @@ async fn a_thousand_wait_for_an_api_server_and_the_rest_is_folded_or_lost_by_cou
     assert_eq!(counts.delivered, 1500, "{counts:?}");
 }
 
-/// Observations that the server holds, by what the requests said.
-fn told(server: &Scripted) -> u64 {
+/// Observations that the server has, according to the requests.
+fn reported(server: &Scripted) -> u64 {
     let mut counts = std::collections::BTreeMap::new();
     for (nth, line) in server.lines().iter().enumerate() {
         let body = server.body(nth);
@@ -401,13 +401,13 @@ fn told(server: &Scripted) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_while_the_server_is_away_is_folded_within_the_limit_and_adds_up() {
-    //  room, pods, and whether something is lost
+async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
+    // room, pods, and whether observations are lost
     for (room, pods, loses) in [(1000, 50, false), (60, 50, false), (20, 50, true)] {
         let replies = vec![Reply::Cut; 2].into_iter();
         let server = Scripted::new(replies.chain(vec![accepted(); 2000]));
         let started = start_with_room(&server, 3, room);
-        // Under way, and neither in the queue nor folded.
+        // In progress, so neither in the queue nor folded.
         started.sink.record(input("Starting", "m"));
         tokio::time::sleep(Duration::from_secs(2)).await;
         for n in 0..5000 {
@@ -427,12 +427,12 @@ async fn a_flood_while_the_server_is_away_is_folded_within_the_limit_and_adds_up
             assert!(waiting <= u64::try_from(room).unwrap(), "{waiting} wait");
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(server.lines().len(), 2, "still away");
+        assert_eq!(server.lines().len(), 2, "still unavailable");
         let counts = started.end().await;
         assert_eq!(counts.lost_full > 0, loses, "{room}: {counts:?}");
         assert_eq!(counts.delivered + counts.lost(), 5001, "{room}: {counts:?}");
         assert_eq!(counts.lost(), counts.lost_full, "{room}: {counts:?}");
-        // The first two requests of "Starting" broke off; the third one made it.
-        assert_eq!(told(&server), counts.delivered, "{room}");
+        // The first two requests of "Starting" failed; the third one succeeded.
+        assert_eq!(reported(&server), counts.delivered, "{room}");
     }
 }

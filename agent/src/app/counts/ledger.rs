@@ -18,8 +18,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::recorder::{KillOwner, ReportedKills};
 use crate::clock::BootNanos;
+use crate::kube_event::{KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::units::CgroupId;
 

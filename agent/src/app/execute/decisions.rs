@@ -2,7 +2,7 @@
 
 use tracing::{debug, info, warn};
 
-use crate::host::escape;
+use crate::escape::escape;
 use crate::pressure::Pressure;
 use crate::pressure::disks::Health;
 use crate::record::{DiskAction, Side};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::host::escape_to;
+use crate::escape::escape_to;
 
 /// Characters of one text: the verifier's log can be long.
 const LONGEST: usize = 400;

@@ -1,8 +1,8 @@
-//! `status.addresses`: `InternalIP` of each family that was asked for, then `Hostname`.
+//! `status.addresses`: `InternalIP` of each requested family, then `Hostname`.
 //!
 //! Addresses given by `--node-ip` are checked each time and used as they are. Without one, the
-//! first hit of these is taken: the name is itself an address; DNS knows the name; the interface of
-//! a default route has an address.
+//! first of these is used: the name, if it is an address; an address of the name in DNS; an address
+//! of the interface of a default route.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use crate::reading::{InterfaceAddress, Network};
 /// Why an address cannot be the node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// Of this host only.
+    /// It is local to the host.
     Loopback,
-    /// Of a group.
+    /// It belongs to a group.
     Multicast,
-    /// Of one link.
+    /// It is local to a link.
     LinkLocal,
     /// `0.0.0.0` or `::`.
     Unspecified,
@@ -38,12 +38,12 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Where the search for an address ended.
+/// Why no address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotFound {
     /// The routing tables hold no default route.
     NoDefaultRoute,
-    /// There are default routes, but no global unicast address behind them.
+    /// There are default routes, but their interfaces have no global unicast address.
     NothingBehindRoutes,
     /// There is no routing table, and no interface has a global unicast address.
     NothingOnInterfaces,
@@ -121,7 +121,7 @@ impl Family {
 }
 
 fn search(facts: &Facts) -> Result<IpAddr, SetterError> {
-    // `--node-ip ::` is the way to say "an IPv6 address, whichever".
+    // `--node-ip ::` means any IPv6 address.
     let preferred = facts
         .node_ips
         .first()
@@ -154,7 +154,7 @@ fn by_name(network: &Network, preferred: Family) -> Option<IpAddr> {
 fn by_route(network: &Network, preferred: Family) -> Result<IpAddr, NotFound> {
     let families = [preferred, preferred.other()];
     let Some(default_v4) = &network.default_v4 else {
-        // No routing table to read: the first address of any interface that leads outside.
+        // Without a routing table: the first address of any external interface.
         return families
             .into_iter()
             .find_map(|family| first_global(network, family, |a| !a.loopback && !a.point_to_point))
@@ -183,12 +183,12 @@ fn by_route(network: &Network, preferred: Family) -> Result<IpAddr, NotFound> {
 fn first_global(
     network: &Network,
     family: Family,
-    fits: impl Fn(&InterfaceAddress) -> bool,
+    matches: impl Fn(&InterfaceAddress) -> bool,
 ) -> Option<IpAddr> {
     network
         .addresses
         .iter()
-        .filter(|a| a.up && fits(a))
+        .filter(|a| a.up && matches(a))
         .map(|a| a.ip)
         .find(|&ip| Family::of(ip) == family && is_global_unicast(ip))
 }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_address_must_be_reachable_and_ours() {
+    fn an_explicit_address_must_be_reachable_and_belong_to_the_node() {
         let rows = [
             (
                 &["127.0.0.1"][..],
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Name, `--node-ip`, what DNS says; then the address, and why.
+    /// Name, `--node-ip`, DNS answers; then the address, and why.
     type ByName = (
         &'static str,
         &'static [&'static str],
@@ -339,7 +339,7 @@ mod tests {
     );
 
     #[test]
-    fn without_an_explicit_address_the_name_is_asked_first() {
+    fn without_an_explicit_address_the_name_takes_precedence() {
         let rows: [ByName; 7] = [
             (
                 "203.0.113.9",
@@ -348,7 +348,7 @@ mod tests {
                 "203.0.113.9",
                 "the name is an address",
             ),
-            ("worker-1", &[], &["192.0.2.7"], "192.0.2.7", "DNS knows it"),
+            ("worker-1", &[], &["192.0.2.7"], "192.0.2.7", "in DNS"),
             (
                 "worker-1",
                 &[],
@@ -368,22 +368,16 @@ mod tests {
                 &[],
                 &["127.0.0.1", "2001:db8::7"],
                 "2001:db8::7",
-                "the other family, since Debian's 127.0.1.1 and its like do not pass",
+                "the other family: addresses such as Debian's 127.0.1.1 are not usable",
             ),
             (
                 "worker-1",
                 &[],
                 &["127.0.0.1", "203.0.113.1"],
                 "192.0.2.7",
-                "none of them passes: by route",
+                "none of them is usable: by route",
             ),
-            (
-                "worker-1",
-                &[],
-                &[],
-                "192.0.2.7",
-                "DNS knows nothing: by route",
-            ),
+            ("worker-1", &[], &[], "192.0.2.7", "not in DNS: by route"),
         ];
         for (name, node_ips, resolved, expected, why) in rows {
             let mut facts = two_families();
@@ -500,7 +494,7 @@ mod tests {
                 no_file,
                 &[],
                 failed("no acceptable interface with global unicast address found on host"),
-                "no routing table and nothing that leads outside",
+                "no routing table and no external interface",
             ),
         ];
         for (addresses_there, default_v4, default_v6, expected, why) in rows {

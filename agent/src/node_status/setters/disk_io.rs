@@ -1,7 +1,7 @@
-//! `DiskIOPressure`: whether the disks answer in time.
+//! `DiskIOPressure`: whether the disks respond in time.
 //!
-//! The message names the disks and holds no number that moves. While the condition is only held for
-//! the transition period, no disk is slow any more: the words that named them stay.
+//! The message names the disks and contains no number that changes. During the transition period no
+//! disk is slow any more, and the stored message stays.
 
 use super::{Context, SetterError};
 use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
@@ -12,19 +12,19 @@ use crate::reading::Resource;
 /// `type`.
 pub const TYPE: &str = "DiskIOPressure";
 
-/// How many disks a list names; what is beyond is counted. A JBOD has a hundred.
-const NAMED: usize = 5;
+/// Maximum number of disks in a list; the others are counted. A JBOD has a hundred.
+const MAX_NAMED: usize = 5;
 
-/// How long a name may be: the kernel's `DISK_NAME_LEN`.
+/// Maximum length of a name: the kernel's `DISK_NAME_LEN`.
 const NAME_LENGTH: usize = 32;
 
 /// Appends the condition.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let disks = &context.facts.disks;
     let named = message(disks);
-    // Without a source no old True is kept.
+    // Without a source a stored True does not stay.
     let unavailable = cannot_be_read(disks);
-    let blind = (
+    let unknown = (
         Status::Unknown,
         SameStatus::ReplacesText,
         super::nodepulse::UNAVAILABLE,
@@ -32,7 +32,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     );
     let pressure = context.pressure(Resource::DiskIo);
     let (value, same, reason, message) = match pressure {
-        _ if context.lost(Resource::DiskIo).is_some() => blind,
+        _ if context.lost(Resource::DiskIo).is_some() => unknown,
         Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
             Status::True,
             SameStatus::ReplacesText,
@@ -52,36 +52,36 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
             Status::True,
             SameStatus::KeepsText,
             "SlowDisk",
-            "a disk answered late within the transition period",
+            "a disk was slow within the transition period",
         ),
         Pressure::Normal => (
             Status::False,
             SameStatus::ReplacesText,
             "DisksResponsive",
-            "every disk answers in time",
+            "all disks respond in time",
         ),
-        Pressure::Unknown => blind,
+        Pressure::Unknown => unknown,
     };
-    let verdict = ComputedCondition {
+    let computed = ComputedCondition {
         type_: TYPE,
         status: value,
         reason,
         message,
     };
-    let condition = stamp(verdict, same, context.stored, context.now);
+    let condition = stamp(computed, same, context.stored, context.now);
     status.conditions.push(condition);
     Ok(())
 }
 
-/// Why nothing is known of the disks.
+/// Why the state of the disks is unknown.
 pub(super) fn cannot_be_read(disks: &Disks) -> String {
     let what = "the latency of the disks cannot be read";
     if disks.unwatched.is_empty() {
         return what.to_owned();
     }
     let file = |name: &String| format!("/sys/block/{}/queue/iostats", escaped(name));
-    let files: Vec<String> = disks.unwatched.iter().take(NAMED).map(file).collect();
-    let more = match disks.unwatched.len().saturating_sub(NAMED) {
+    let files: Vec<String> = disks.unwatched.iter().take(MAX_NAMED).map(file).collect();
+    let more = match disks.unwatched.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -91,9 +91,9 @@ pub(super) fn cannot_be_read(disks: &Disks) -> String {
 
 fn message(disks: &Disks) -> String {
     [
-        ("not answering", &disks.stalled),
-        ("answering with errors", &disks.failing),
-        ("answering late", &disks.slow),
+        ("stalled disk", &disks.stalled),
+        ("disk errors", &disks.failing),
+        ("slow disk", &disks.slow),
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
@@ -105,17 +105,17 @@ fn message(disks: &Disks) -> String {
 fn list(names: &[String]) -> String {
     let first = names
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED)
         .map(|name| escaped(name))
         .collect::<Vec<_>>()
         .join(", ");
-    match names.len().saturating_sub(NAMED) {
+    match names.len().saturating_sub(MAX_NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
 }
 
-/// Whoever may create a device may choose its name.
+/// A user who can create a device may choose its name.
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for c in name.chars().take(NAME_LENGTH) {
@@ -180,23 +180,16 @@ mod tests {
     fn it_names_the_disks() {
         use Status::{False, True, Unknown};
         let hostile = format!("\u{1b}[2J{}", "x".repeat(40));
-        let cut = format!("answering late: \\u{{1b}}[2J{}", "x".repeat(28));
+        let cut = format!("slow disk: \\u{{1b}}[2J{}", "x".repeat(28));
         let rows: [Row<'_>; 9] = [
-            (
-                UNDER,
-                &[],
-                &["sda"],
-                True,
-                "SlowDisk",
-                "answering late: sda",
-            ),
+            (UNDER, &[], &["sda"], True, "SlowDisk", "slow disk: sda"),
             (
                 UNDER,
                 &["sdb"],
                 &[],
                 True,
                 "StalledDisk",
-                "not answering: sdb",
+                "stalled disk: sdb",
             ),
             (
                 UNDER,
@@ -204,7 +197,7 @@ mod tests {
                 &["sda", "sdc"],
                 True,
                 "StalledDisk",
-                "not answering: sdb; answering late: sda, sdc",
+                "stalled disk: sdb; slow disk: sda, sdc",
             ),
             (
                 UNDER,
@@ -212,7 +205,7 @@ mod tests {
                 &["a", "b", "c", "d", "e"],
                 True,
                 "SlowDisk",
-                "answering late: a, b, c, d, e",
+                "slow disk: a, b, c, d, e",
             ),
             (
                 UNDER,
@@ -220,7 +213,7 @@ mod tests {
                 &["a", "b", "c", "d", "e", "f"],
                 True,
                 "SlowDisk",
-                "answering late: a, b, c, d, e and 1 more",
+                "slow disk: a, b, c, d, e and 1 more",
             ),
             (UNDER, &[], &[&hostile], True, "SlowDisk", &cut),
             (
@@ -229,7 +222,7 @@ mod tests {
                 &[],
                 True,
                 "SlowDisk",
-                "a disk answered late within the transition period",
+                "a disk was slow within the transition period",
             ),
             (
                 Pressure::Normal,
@@ -237,7 +230,7 @@ mod tests {
                 &[],
                 False,
                 "DisksResponsive",
-                "every disk answers in time",
+                "all disks respond in time",
             ),
             (
                 Pressure::Unknown,
@@ -283,18 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_worse_than_slowness_and_better_than_silence() {
+    fn errors_rank_above_slowness_and_below_a_stall() {
         let one = |name: &str| vec![name.to_owned()];
         for (stalled, reason, message) in [
-            (
-                Vec::new(),
-                "DiskErrors",
-                "answering with errors: sdb; answering late: sda",
-            ),
+            (Vec::new(), "DiskErrors", "disk errors: sdb; slow disk: sda"),
             (
                 one("sdc"),
                 "StalledDisk",
-                "not answering: sdc; answering with errors: sdb; answering late: sda",
+                "stalled disk: sdc; disk errors: sdb; slow disk: sda",
             ),
         ] {
             let mut facts = facts();
@@ -313,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_follow_the_disks_and_the_time_follows_the_status() {
+    fn the_message_follows_the_disks_and_the_transition_time_follows_the_status() {
         let then = wall(1_000_000_000);
         let at_once = wall(1_800_000_000);
         let before = || {
@@ -321,33 +310,33 @@ mod tests {
                 TYPE,
                 Status::True,
                 "StalledDisk",
-                "not answering: sdb",
+                "stalled disk: sdb",
             ))
         };
 
         let c = condition(UNDER, &[], &["sda"], before());
         assert_eq!(
             (&*c.reason, &*c.message, c.last_transition_time),
-            ("SlowDisk", "answering late: sda", then),
+            ("SlowDisk", "slow disk: sda", then),
             "another disk is no transition"
         );
         let c = condition(UNDER, &[], &[], before());
         assert_eq!(
             (&*c.reason, &*c.message, c.last_transition_time),
-            ("StalledDisk", "not answering: sdb", then),
-            "held: says which disk it was"
+            ("StalledDisk", "stalled disk: sdb", then),
+            "kept: names the disk"
         );
         let c = condition(Pressure::Normal, &[], &[], before());
         assert_eq!(
             (&*c.reason, c.last_transition_time),
             ("DisksResponsive", at_once),
-            "over"
+            "ended"
         );
         let c = condition(Pressure::Unknown, &[], &[], before());
         assert_eq!(
             (c.status, &*c.reason, c.last_transition_time),
             (Status::Unknown, "SourceUnavailable", at_once),
-            "a blind source keeps no old True"
+            "a lost source does not keep a stored True"
         );
     }
 }

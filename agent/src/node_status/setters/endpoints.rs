@@ -1,9 +1,9 @@
-//! `daemonEndpoints`: the port on which others could reach a kubelet.
+//! `daemonEndpoints`: the port of a kubelet.
 
 use super::{Context, SetterError};
 use crate::node_status::NodeStatus;
 
-/// Writes the port where one is configured.
+/// Writes the port if it is configured.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     status.kubelet_port = context.facts.kubelet_port;
     Ok(())
@@ -16,7 +16,7 @@ mod tests {
     use crate::node_status::setters::{SETTERS, compute};
 
     #[test]
-    fn the_port_is_left_out_unless_set() {
+    fn the_port_is_omitted_unless_configured() {
         for (configured, why) in [(None, "nothing listens"), (Some(10250), "set")] {
             let mut facts = facts();
             facts.kubelet_port = configured;

@@ -1,11 +1,11 @@
-//! `nodeInfo`: operating system and architecture, in the names that Go gives them.
+//! `nodeInfo`: operating system and architecture, with Go's names.
 //!
-//! They are of the build, not of `uname`: a 32-bit agent on a 64-bit kernel says so.
+//! They describe the build, not `uname`: a 32-bit agent on a 64-bit kernel reports 32 bits.
 
 use super::{Context, SetterError};
 use crate::node_status::NodeStatus;
 
-/// The only operating system that we are built for.
+/// The only supported operating system.
 pub const OPERATING_SYSTEM: &str = "linux";
 
 /// Writes both.
@@ -15,13 +15,13 @@ pub fn set(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> 
     Ok(())
 }
 
-/// What this agent was built for, in Go's names.
+/// The architecture of the build, with Go's name.
 #[must_use]
 pub fn architecture() -> &'static str {
     go_name(std::env::consts::ARCH)
 }
 
-/// Go's name for Rust's; Rust's own where the two agree.
+/// Go's name for Rust's name; most are the same.
 fn go_name(rust: &'static str) -> &'static str {
     match rust {
         "x86_64" => "amd64",
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn node_info_says_them() {
+    fn node_info_contains_them() {
         let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
         assert_eq!(status.node_info.operating_system, "linux");
         assert_eq!(status.node_info.architecture, architecture());

@@ -5,7 +5,7 @@ use crate::node_status::{NodeStatus, capacity};
 
 /// Writes capacity, allocatable and the identifiers of `nodeInfo`.
 ///
-/// A new boot id is an edge ([`crate::node_status::transition::edges`]), not a matter of this part.
+/// A new boot id is handled by [`crate::node_status::transition::edges`].
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let facts = context.facts;
     status.capacity = capacity::capacity(facts);
@@ -16,7 +16,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     info.machine_id.clone_from(&machine.machine_id);
     info.system_uuid.clone_from(&machine.system_uuid);
     info.boot_id.clone_from(&machine.boot_id);
-    // The API server refuses a swap of zero: no swap is no field.
+    // The API server rejects a swap of zero, so the field is omitted.
     info.swap_capacity = match machine.swap.get() {
         0 => None,
         bytes => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
@@ -45,7 +45,7 @@ mod tests {
     fn swap_is_in_bytes_and_absent_without_any() {
         let rows = [
             (Bytes::default(), None, "no swap"),
-            (Bytes::from_bytes(1), Some(1), "the least there can be"),
+            (Bytes::from_bytes(1), Some(1), "the minimum"),
             (Bytes::from_kib(2048), Some(2_097_152), "SwapTotal in bytes"),
             (
                 Bytes::from_bytes(u64::MAX),

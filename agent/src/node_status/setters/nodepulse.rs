@@ -1,7 +1,8 @@
-//! The conditions that companion mode writes beside a kubelet.
+//! The conditions that companion mode writes next to a kubelet.
 //!
-//! Each names in its message what it goes by, and no number that moves. True means problem; without
-//! a source a condition is Unknown, and neither keeps an old True nor guesses a False.
+//! The message names what the condition depends on, and contains no number that changes. True means
+//! that there is a problem. Without a source a condition is Unknown: it is never a stale True or a
+//! guessed False.
 
 use super::{Context, SetterError, disk_io as disks};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -12,25 +13,25 @@ use crate::pressure::oom::Grounds;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal, StallKind, StallOf};
 
-/// `reason` of every condition of ours whose source is blind.
+/// `reason` of every condition whose source is unavailable.
 pub const UNAVAILABLE: &str = "SourceUnavailable";
 
 type Set = Result<(), SetterError>;
 
-/// What a condition says.
-struct Saying {
+/// Status, reason and message of one condition.
+struct Outcome {
     status: Status,
     same: SameStatus,
     reason: &'static str,
     message: String,
 }
 
-impl Saying {
+impl Outcome {
     fn problem(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Status::True, reason, message)
     }
 
-    fn fine(reason: &'static str, message: impl Into<String>) -> Self {
+    fn no_problem(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Status::False, reason, message)
     }
 
@@ -38,8 +39,8 @@ impl Saying {
         Self::new(Status::Unknown, UNAVAILABLE, message)
     }
 
-    /// True by what was stored when we started: the words of then say more than ours.
-    fn held(reason: &'static str, message: impl Into<String>) -> Self {
+    /// True because it was stored as True: the stored text is more specific.
+    fn kept(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             same: SameStatus::KeepsText,
             ..Self::problem(reason, message)
@@ -58,51 +59,53 @@ impl Saying {
 
 /// Appends `MemoryLow`.
 pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let saying = match why(context, Resource::Memory) {
-        Some(Cause::OomKill(Grounds::ConfirmedGlobal)) => Saying::problem(
+    let outcome = match cause_of(context, Resource::Memory) {
+        Some(Cause::OomKill(Grounds::ConfirmedGlobal)) => Outcome::problem(
             "GlobalOOMKill",
             "the kernel killed a process because the node was out of memory",
         ),
-        Some(Cause::OomKill(Grounds::PodsLimit)) => Saying::problem(
+        Some(Cause::OomKill(Grounds::PodsLimit)) => Outcome::problem(
             "PodsOOMKill",
             format!(
                 "the kernel killed a process at the memory limit of the pods cgroup {}",
                 context.facts.companion.pods_cgroup
             ),
         ),
-        cause => unless_lost(Resource::Memory, context).unwrap_or_else(|| match cause {
+        cause => if_lost(Resource::Memory, context).unwrap_or_else(|| match cause {
             Some(cause) => low(context, "LowMemory", cause),
-            None => Saying::fine("MemoryAvailable", "no threshold on memory.available is met"),
+            None => {
+                Outcome::no_problem("MemoryAvailable", "no threshold on memory.available is met")
+            }
         }),
     };
-    say(NodepulseCondition::MemoryLow, &saying, context, status)
+    append(NodepulseCondition::MemoryLow, &outcome, context, status)
 }
 
-/// Appends `PIDsLow`. A pods cgroup without a limit is not one that cannot be seen.
+/// Appends `PIDsLow`. A pods cgroup without a limit is not a missing source.
 pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    // Unread is no loss there: a pods cgroup without a limit has nothing to read.
+    // Unknown is no loss here: without a limit there is nothing to read.
     let pods_lost = context.facts.lost.get(&Resource::PodsPids);
     let pods_lost =
-        pods_lost.map(|lost| Saying::unknown(cannot_be_read(Resource::PodsPids, lost, context)));
-    let node_lost = unless_lost(Resource::Pids, context);
-    let node = why(context, Resource::Pids).filter(|_| node_lost.is_none());
-    let pods = why(context, Resource::PodsPids).filter(|_| pods_lost.is_none());
-    let saying = match (node, pods) {
+        pods_lost.map(|lost| Outcome::unknown(cannot_be_read(Resource::PodsPids, lost, context)));
+    let node_lost = if_lost(Resource::Pids, context);
+    let node = cause_of(context, Resource::Pids).filter(|_| node_lost.is_none());
+    let pods = cause_of(context, Resource::PodsPids).filter(|_| pods_lost.is_none());
+    let outcome = match (node, pods) {
         (Some(cause @ Cause::Below { .. }), _) | (Some(cause), None) => {
             low(context, "LowPIDs", cause)
         }
         (_, Some(cause)) => low(context, "PodsLowPIDs", cause),
         (None, None) => node_lost.or(pods_lost).unwrap_or_else(|| {
-            Saying::fine("PIDsAvailable", "no threshold on pid.available is met")
+            Outcome::no_problem("PIDsAvailable", "no threshold on pid.available is met")
         }),
     };
-    say(NodepulseCondition::PidsLow, &saying, context, status)
+    append(NodepulseCondition::PidsLow, &outcome, context, status)
 }
 
 /// Appends `DiskSpaceLow`.
 pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let saying = unless_lost(Resource::Disk, context).unwrap_or_else(|| {
-        match why(context, Resource::Disk) {
+    let outcome = if_lost(Resource::Disk, context).unwrap_or_else(|| {
+        match cause_of(context, Resource::Disk) {
             Some(
                 cause @ Cause::Below {
                     signal: Signal::NodefsInodesFree | Signal::ImagefsInodesFree,
@@ -110,10 +113,10 @@ pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
                 },
             ) => low(context, "LowInodes", cause),
             Some(cause) => low(context, "LowSpace", cause),
-            None => Saying::fine("SpaceAvailable", "no threshold on space or inodes is met"),
+            None => Outcome::no_problem("SpaceAvailable", "no threshold on space or inodes is met"),
         }
     });
-    say(NodepulseCondition::DiskSpaceLow, &saying, context, status)
+    append(NodepulseCondition::DiskSpaceLow, &outcome, context, status)
 }
 
 /// Appends `DiskIOPressure`, which node mode writes too.
@@ -127,26 +130,26 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
 /// Appends `FrequentOOMKills`.
 pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let minutes = WITHIN.as_secs() / 60;
-    let saying = match context.facts.companion.kills {
-        Pressure::UnderPressure { .. } => Saying::problem(
+    let outcome = match context.facts.companion.kills {
+        Pressure::UnderPressure { .. } => Outcome::problem(
             "FrequentOOMKills",
             format!(
-                "at least {FREQUENT} processes of pods were killed for want of memory within \
+                "at least {FREQUENT} processes of pods were OOM-killed within \
                  {minutes} minutes"
             ),
         ),
-        Pressure::Normal => Saying::fine(
+        Pressure::Normal => Outcome::no_problem(
             "FewOOMKills",
             format!(
-                "fewer than {FREQUENT} processes of pods were killed for want of memory within \
+                "fewer than {FREQUENT} processes of pods were OOM-killed within \
                  {minutes} minutes"
             ),
         ),
-        Pressure::Unknown => Saying::unknown("nothing tells of kills"),
+        Pressure::Unknown => Outcome::unknown("no source of OOM kills is available"),
     };
-    say(
+    append(
         NodepulseCondition::FrequentOomKills,
-        &saying,
+        &outcome,
         context,
         status,
     )
@@ -172,42 +175,46 @@ pub fn pods_disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     stall(NodepulseCondition::PodsDiskStallPressure, context, status)
 }
 
-fn stall(own: NodepulseCondition, context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let Some(stall) = own.stall() else {
+fn stall(
+    condition_type: NodepulseCondition,
+    context: &Context<'_>,
+    status: &mut NodeStatus,
+) -> Set {
+    let Some(stall) = condition_type.stall() else {
         return Ok(());
     };
     let facts = &context.facts.companion;
-    let tasks = match stall.of {
-        StallOf::Node => "tasks of the node".to_owned(),
-        StallOf::Pods => format!("tasks below the pods cgroup {}", facts.pods_cgroup),
+    let group = match stall.of {
+        StallOf::Node => "the node".to_owned(),
+        StallOf::Pods => format!("the pods cgroup {}", facts.pods_cgroup),
     };
-    let what = match stall.kind {
+    let kind = match stall.kind {
         StallKind::Memory => "memory",
-        StallKind::Io => "a disk",
+        StallKind::Io => "I/O",
     };
     let percent = facts.stall_threshold;
     let known = context.facts.stalls.get(&stall);
-    let saying = match known.copied().unwrap_or_default() {
-        Pressure::UnderPressure { .. } => Saying::problem(
+    let outcome = match known.copied().unwrap_or_default() {
+        Pressure::UnderPressure { .. } => Outcome::problem(
             "Stalled",
             format!(
-                "{tasks} have waited for {what} at least {percent}% of a minute within the \
+                "{kind} stall (PSI some) of {group} has been at least {percent}% within the \
                  transition period"
             ),
         ),
-        Pressure::Normal => Saying::fine(
+        Pressure::Normal => Outcome::no_problem(
             "NotStalled",
-            format!("{tasks} have not waited for {what} {percent}% of the time"),
+            format!("{kind} stall (PSI some) of {group} is below {percent}%"),
         ),
-        Pressure::Unknown => Saying::unknown(format!(
-            "how long {tasks} wait for {what} cannot be read (pressure stall information)"
-        )),
+        Pressure::Unknown => {
+            Outcome::unknown(format!("{kind} stall (PSI) of {group} cannot be read"))
+        }
     };
-    say(own, &saying, context, status)
+    append(condition_type, &outcome, context, status)
 }
 
-/// Why a resource is under pressure; `None` where it is not.
-fn why(context: &Context<'_>, resource: Resource) -> Option<Cause> {
+/// Why a resource is under pressure; `None` if it is not.
+fn cause_of(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     match context.pressure(resource) {
         Pressure::UnderPressure { .. } => {
             let cause = context.facts.companion.causes.get(&resource);
@@ -217,14 +224,13 @@ fn why(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     }
 }
 
-/// That it cannot be known, where a source is lost; `None` where it can.
-fn unless_lost(resource: Resource, context: &Context<'_>) -> Option<Saying> {
+/// Unknown, if a source is lost; otherwise `None`.
+fn if_lost(resource: Resource, context: &Context<'_>) -> Option<Outcome> {
     let lost = context.lost(resource)?;
-    Some(Saying::unknown(cannot_be_read(resource, lost, context)))
+    Some(Outcome::unknown(cannot_be_read(resource, lost, context)))
 }
 
-/// Which sources of a resource cannot be read: `lost`, or what it is judged by where none was ever
-/// looked at.
+/// Which sources of a resource cannot be read: `lost`, or its main source if none was ever sampled.
 pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) -> String {
     let all = match resource {
         Resource::Memory => Signal::MemoryAvailable,
@@ -244,23 +250,23 @@ pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Cont
     format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
 }
 
-/// Less than a threshold is, or was lately, available.
-fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Saying {
+/// Less than a threshold is available, or was within the transition period.
+fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Outcome {
     match cause {
         Cause::Below { signal, threshold } => {
             let signal = name(signal, &context.facts.companion.pods_cgroup);
             let message =
                 format!("{signal} has been below {threshold} within the transition period");
-            Saying::problem(reason, message)
+            Outcome::problem(reason, message)
         }
-        Cause::Stored | Cause::OomKill(_) | Cause::Disks => Saying::held(
+        Cause::Stored | Cause::OomKill(_) | Cause::Disks => Outcome::kept(
             reason,
             "a threshold has been met within the transition period",
         ),
     }
 }
 
-/// As users name it; what is derived is the pods cgroup's.
+/// The name that users know; a derived signal is that of the pods cgroup.
 fn name(signal: Signal, pods_cgroup: &str) -> String {
     match signal {
         Signal::AllocatableMemoryAvailable => {
@@ -278,25 +284,25 @@ fn name(signal: Signal, pods_cgroup: &str) -> String {
     }
 }
 
-fn is_on(own: NodepulseCondition, context: &Context<'_>) -> bool {
-    context.facts.companion.checks.contains(&own)
+fn is_on(condition_type: NodepulseCondition, context: &Context<'_>) -> bool {
+    context.facts.companion.checks.contains(&condition_type)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a setter")]
-fn say(
-    own: NodepulseCondition,
-    saying: &Saying,
+fn append(
+    condition_type: NodepulseCondition,
+    outcome: &Outcome,
     context: &Context<'_>,
     status: &mut NodeStatus,
 ) -> Set {
-    if is_on(own, context) {
-        let verdict = ComputedCondition {
-            type_: own.type_(),
-            status: saying.status,
-            reason: saying.reason,
-            message: &saying.message,
+    if is_on(condition_type, context) {
+        let computed = ComputedCondition {
+            type_: condition_type.type_(),
+            status: outcome.status,
+            reason: outcome.reason,
+            message: &outcome.message,
         };
-        let condition = stamp(verdict, saying.same, context.stored, context.now);
+        let condition = stamp(computed, outcome.same, context.stored, context.now);
         status.conditions.push(condition);
     }
     Ok(())
@@ -316,7 +322,7 @@ mod tests {
         last_exceeded: BootNanos(1),
     };
 
-    fn said(facts: &Facts, before: Vec<Condition>) -> Vec<Condition> {
+    fn conditions_of(facts: &Facts, before: Vec<Condition>) -> Vec<Condition> {
         let stored = StoredNode {
             conditions: before,
             ..StoredNode::default()
@@ -326,12 +332,12 @@ mod tests {
         status.conditions
     }
 
-    fn one(own: NodepulseCondition, facts: &Facts) -> Condition {
-        let mut all = said(facts, Vec::new()).into_iter();
-        all.find(|c| c.type_ == own.type_()).unwrap()
+    fn one(condition_type: NodepulseCondition, facts: &Facts) -> Condition {
+        let mut all = conditions_of(facts, Vec::new()).into_iter();
+        all.find(|c| c.type_ == condition_type.type_()).unwrap()
     }
 
-    /// Calm, but for resources that are under pressure for these causes, and those with a lost source.
+    /// Without pressure, except for resources with these causes, and for lost sources.
     fn with(causes: &[(Resource, Cause)], lost: &[Resource]) -> Facts {
         let mut facts = facts();
         facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Normal)).into();
@@ -355,19 +361,19 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_node_says_nine_times_that_all_is_well_in_the_declared_order() {
-        let said = said(&with(&[], &[]), Vec::new());
-        let types: Vec<_> = said.iter().map(|c| c.type_.as_str()).collect();
+    fn a_node_without_problems_has_nine_false_conditions_in_the_declared_order() {
+        let all = conditions_of(&with(&[], &[]), Vec::new());
+        let types: Vec<_> = all.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(
             types,
             NodepulseCondition::ALL.map(NodepulseCondition::type_)
         );
         let declared: Vec<_> = COMPANION.iter().map(|(name, _)| *name).collect();
         assert_eq!(types, declared);
-        assert!(said.iter().all(|c| c.status == Status::False), "{said:#?}");
+        assert!(all.iter().all(|c| c.status == Status::False), "{all:#?}");
     }
 
-    /// Whose, why it is under pressure, what is lost, and what comes of it.
+    /// Condition, causes, lost sources; then status and reason.
     type Row<'a> = (
         NodepulseCondition,
         &'a [(Resource, Cause)],
@@ -377,7 +383,7 @@ mod tests {
     );
 
     #[test]
-    fn reasons_follow_what_was_short() {
+    fn reasons_follow_the_cause() {
         use NodepulseCondition::{DiskSpaceLow, MemoryLow, PidsLow};
         use Resource::{Disk, Memory, Pids, PodsPids};
         let pids = below(Signal::PidAvailable);
@@ -400,8 +406,8 @@ mod tests {
             (DiskSpaceLow, &[(Disk, below(Signal::ImagefsInodesFree))], &[], Status::True, "LowInodes"),
             (DiskSpaceLow, &[(Disk, below(Signal::NodefsInodesFree))], &[Disk], Status::Unknown, UNAVAILABLE),
         ];
-        for (own, causes, lost, status, reason) in rows {
-            let condition = one(own, &with(causes, lost));
+        for (condition_type, causes, lost, status, reason) in rows {
+            let condition = one(condition_type, &with(causes, lost));
             let found = (condition.status, condition.reason.as_str());
             assert_eq!(found, (status, reason), "{causes:?} {lost:?}");
         }
@@ -416,29 +422,33 @@ mod tests {
     }
 
     #[test]
-    fn words_of_before_a_restart_stay_and_blindness_ends_them() {
-        let was = |type_| stored(type_, Status::True, "LowInodes", "as it was said then");
-        let before = vec![was("DiskSpaceLow"), was("DiskIOPressure")];
-        let held = [
+    fn a_stored_message_is_kept_until_its_source_is_lost() {
+        let before_restart = |type_| stored(type_, Status::True, "LowInodes", "stored message");
+        let before = vec![
+            before_restart("DiskSpaceLow"),
+            before_restart("DiskIOPressure"),
+        ];
+        let kept = [
             (Resource::Disk, Cause::Stored),
             (Resource::DiskIo, Cause::Stored),
         ];
-        let words = |facts: &Facts| -> Vec<_> {
-            let said = said(facts, before.clone()).into_iter();
-            let ours = said.filter(|c| c.type_.starts_with("Disk") && !c.type_.contains("Stall"));
-            ours.map(|c| (c.status, c.message, c.last_transition_time))
+        let texts = |facts: &Facts| -> Vec<_> {
+            let all = conditions_of(facts, before.clone()).into_iter();
+            let disks = all.filter(|c| c.type_.starts_with("Disk") && !c.type_.contains("Stall"));
+            disks
+                .map(|c| (c.status, c.message, c.last_transition_time))
                 .collect()
         };
-        let then = "as it was said then".to_owned();
+        let then = "stored message".to_owned();
         let expected = (Status::True, then, wall(1_000_000_000));
-        assert_eq!(words(&with(&held, &[])), [expected.clone(), expected]);
-        for (status, _, _) in words(&with(&held, &[Resource::Disk, Resource::DiskIo])) {
+        assert_eq!(texts(&with(&kept, &[])), [expected.clone(), expected]);
+        for (status, _, _) in texts(&with(&kept, &[Resource::Disk, Resource::DiskIo])) {
             assert_eq!(status, Status::Unknown);
         }
     }
 
     #[test]
-    fn what_is_turned_off_or_not_told_is_not_said_to_be_well() {
+    fn a_disabled_condition_is_omitted_and_one_without_a_source_is_unknown() {
         let mut facts = with(&[], &[]);
         facts
             .companion
@@ -450,14 +460,17 @@ mod tests {
             .remove(&NodepulseCondition::MemoryLow);
         facts.companion.kills = Pressure::Unknown;
         facts.stalls.remove(&Stall::ALL[3]);
-        let said = said(&facts, Vec::new());
-        let unknown: Vec<_> = said
+        let all = conditions_of(&facts, Vec::new());
+        let unknown: Vec<_> = all
             .iter()
             .filter(|c| c.status != Status::False)
             .map(|c| (c.type_.as_str(), c.status, c.reason.as_str()))
             .collect();
-        let blind = |type_| (type_, Status::Unknown, UNAVAILABLE);
-        let expected = [blind("FrequentOOMKills"), blind("PodsDiskStallPressure")];
-        assert_eq!((said.len(), unknown), (7, expected.to_vec()));
+        let unavailable = |type_| (type_, Status::Unknown, UNAVAILABLE);
+        let expected = [
+            unavailable("FrequentOOMKills"),
+            unavailable("PodsDiskStallPressure"),
+        ];
+        assert_eq!((all.len(), unknown), (7, expected.to_vec()));
     }
 }

@@ -1,7 +1,7 @@
-//! The kubelet's three pressure conditions. They differ in words, so the words are a table.
+//! The kubelet's three pressure conditions. They differ only in their texts, which are a table.
 //!
-//! The words are an interface: operators alert on them. A kubelet takes a source that it cannot read
-//! for a threshold that is not met; here the condition is Unknown then, and says which source it is.
+//! The texts are an interface: operators alert on them. If a source cannot be read, a kubelet
+//! regards the threshold as not met; here the condition is Unknown, and names the source.
 
 use super::nodepulse::{UNAVAILABLE, cannot_be_read};
 use super::{Context, SetterError};
@@ -10,36 +10,36 @@ use crate::node_status::{NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
 
-/// How one condition is worded.
+/// The texts of one condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConditionTexts {
     /// `type`.
     pub type_: &'static str,
     /// While True.
-    pub under: StatusText,
+    pub when_true: StatusText,
     /// While False.
-    pub relieved: StatusText,
+    pub when_false: StatusText,
 }
 
-/// The words of one status.
+/// The texts of one status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusText {
     /// `reason` of the condition.
     pub reason: &'static str,
     /// `message` of the condition.
     pub message: &'static str,
-    /// `reason` of the Event that tells of the edge into this status.
+    /// `reason` of the Event about a change to this status.
     pub event: &'static str,
 }
 
 const MEMORY: ConditionTexts = ConditionTexts {
     type_: "MemoryPressure",
-    under: StatusText {
+    when_true: StatusText {
         reason: "KubeletHasInsufficientMemory",
         message: "kubelet has insufficient memory available",
         event: "NodeHasInsufficientMemory",
     },
-    relieved: StatusText {
+    when_false: StatusText {
         reason: "KubeletHasSufficientMemory",
         message: "kubelet has sufficient memory available",
         event: "NodeHasSufficientMemory",
@@ -48,12 +48,12 @@ const MEMORY: ConditionTexts = ConditionTexts {
 
 const DISK: ConditionTexts = ConditionTexts {
     type_: "DiskPressure",
-    under: StatusText {
+    when_true: StatusText {
         reason: "KubeletHasDiskPressure",
         message: "kubelet has disk pressure",
         event: "NodeHasDiskPressure",
     },
-    relieved: StatusText {
+    when_false: StatusText {
         reason: "KubeletHasNoDiskPressure",
         message: "kubelet has no disk pressure",
         event: "NodeHasNoDiskPressure",
@@ -62,33 +62,33 @@ const DISK: ConditionTexts = ConditionTexts {
 
 const PIDS: ConditionTexts = ConditionTexts {
     type_: "PIDPressure",
-    under: StatusText {
+    when_true: StatusText {
         reason: "KubeletHasInsufficientPID",
         message: "kubelet has insufficient PID available",
         event: "NodeHasInsufficientPID",
     },
-    relieved: StatusText {
+    when_false: StatusText {
         reason: "KubeletHasSufficientPID",
         message: "kubelet has sufficient PID available",
         event: "NodeHasSufficientPID",
     },
 };
 
-/// The words of a condition type; `None` for one that is not the kubelet's.
+/// The texts of a condition type; `None` if it is not the kubelet's.
 #[must_use]
 pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
     [&MEMORY, &DISK, &PIDS]
         .into_iter()
-        .find(|words| words.type_ == type_)
+        .find(|texts| texts.type_ == type_)
 }
 
 impl ConditionTexts {
-    /// The words of `status`; `None` for Unknown, for which a kubelet has none.
+    /// The texts of `status`; `None` for Unknown, for which a kubelet has none.
     #[must_use]
-    pub const fn row(&self, status: Status) -> Option<&StatusText> {
+    pub const fn of(&self, status: Status) -> Option<&StatusText> {
         match status {
-            Status::True => Some(&self.under),
-            Status::False => Some(&self.relieved),
+            Status::True => Some(&self.when_true),
+            Status::False => Some(&self.when_false),
             Status::Unknown => None,
         }
     }
@@ -114,28 +114,33 @@ pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Setter
     reason = "the shape of a setter, which its three callers have"
 )]
 fn set(
-    words: &ConditionTexts,
+    texts: &ConditionTexts,
     resource: Resource,
     context: &Context<'_>,
     status: &mut NodeStatus,
 ) -> Result<(), SetterError> {
     let unavailable;
-    // Thresholds are evaluated before the first status is sent: what is still unread then has no
-    // source.
+    // Thresholds are evaluated before the first status is sent: a state that is still unknown has
+    // no source.
     let (value, reason, message, same) = if let Some(lost) = context.lost(resource) {
         unavailable = cannot_be_read(resource, lost, context);
-        // The node controller's Unknown is about something else.
+        // The node controller's Unknown has another meaning.
         let same = SameStatus::ReplacesText;
         (Status::Unknown, UNAVAILABLE, &*unavailable, same)
     } else {
-        let (value, row) = match context.pressure(resource) {
-            Pressure::UnderPressure { .. } => (Status::True, &words.under),
-            Pressure::Normal | Pressure::Unknown => (Status::False, &words.relieved),
+        let (value, status_text) = match context.pressure(resource) {
+            Pressure::UnderPressure { .. } => (Status::True, &texts.when_true),
+            Pressure::Normal | Pressure::Unknown => (Status::False, &texts.when_false),
         };
-        (value, row.reason, row.message, SameStatus::KeepsText)
+        (
+            value,
+            status_text.reason,
+            status_text.message,
+            SameStatus::KeepsText,
+        )
     };
     let verdict = ComputedCondition {
-        type_: words.type_,
+        type_: texts.type_,
         status: value,
         reason,
         message,
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_kubelets() {
+    fn the_texts_are_the_kubelets() {
         use Pressure::Normal;
         let rows = [
             (
@@ -244,9 +249,9 @@ mod tests {
                 (status, reason, message),
                 "{type_} {pressure:?}"
             );
-            let row = texts(type_).unwrap().row(status).unwrap();
-            assert_eq!(row.event, event);
-            assert_eq!(texts(type_).unwrap().row(Status::Unknown), None);
+            let status_text = texts(type_).unwrap().of(status).unwrap();
+            assert_eq!(status_text.event, event);
+            assert_eq!(texts(type_).unwrap().of(Status::Unknown), None);
         }
         assert_eq!(texts("Ready"), None);
         assert_eq!(texts("DiskIOPressure"), None);
@@ -286,7 +291,7 @@ mod tests {
                 let mut facts = facts();
                 facts.pressures.insert(resource, pressure);
                 facts.lost.insert(resource, signals.clone());
-                // The node controller's words about a silent node do not stay.
+                // The node controller's text about an unresponsive node does not stay.
                 let before = stored(type_, Status::Unknown, "NodeStatusUnknown", "theirs");
                 let stored = StoredNode {
                     conditions: vec![before],
@@ -304,11 +309,11 @@ mod tests {
         let never = condition("PIDPressure", Resource::Pids, Pressure::Unknown, None);
         let found = (never.status, &*never.reason, &*never.message);
         let expected = (Status::Unknown, UNAVAILABLE, "pid.available cannot be read");
-        assert_eq!(found, expected, "nobody has looked");
+        assert_eq!(found, expected, "never sampled");
     }
 
     #[test]
-    fn the_words_and_the_time_move_only_with_the_status() {
+    fn the_text_and_the_transition_time_change_only_with_the_status() {
         let then = wall(1_000_000_000);
         let at_once = wall(1_800_000_000);
         let rows = [
@@ -324,21 +329,21 @@ mod tests {
                 UNDER,
                 "KubeletHasInsufficientMemory",
                 at_once,
-                "an edge",
+                "a transition",
             ),
             (
                 Some(Status::Unknown),
                 Pressure::Normal,
                 "KubeletHasSufficientMemory",
                 at_once,
-                "the controller's Unknown is undone",
+                "the controller's Unknown is replaced",
             ),
             (
                 Some(Status::True),
                 UNDER,
                 "Theirs",
                 then,
-                "the same status: someone else's words stay",
+                "the same status: another writer's text stays",
             ),
             (
                 Some(Status::False),

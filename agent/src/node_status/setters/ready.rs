@@ -1,4 +1,4 @@
-//! `Ready`: False for as long as anything stands in the way of running pods, and which things.
+//! `Ready`: False while anything prevents pods from running, with the reasons.
 
 use super::{Context, SetterError};
 use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
@@ -7,7 +7,7 @@ use crate::node_status::{NodeStatus, Runtime, Shutdown, Status};
 /// `type`.
 pub const TYPE: &str = "Ready";
 
-/// Without these the scheduler cannot place a pod. In the order in which they are named.
+/// Resources without which the scheduler cannot place a pod, in the order in which they are named.
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
 /// Appends the condition. Needs the capacity.
@@ -49,7 +49,7 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
         Shutdown::Announced => Some("node is shutting down".to_owned()),
         Shutdown::NotAnnounced => None,
     };
-    // A key that we cannot compute now but that is stored stays, and is not missing.
+    // A key that cannot be computed now but is stored stays, so it is not missing.
     let missing: Vec<&str> = NEEDED
         .into_iter()
         .filter(|&key| {
@@ -68,7 +68,7 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
         .collect()
 }
 
-/// The reason of the Event that tells of the edge into `status`.
+/// The reason of the Event about a change to `status`.
 #[must_use]
 pub const fn event_reason(status: Status) -> &'static str {
     match status {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_names_what_stands_in_the_way() {
+    fn ready_names_what_prevents_it() {
         let no_disk = "missing node capacity for resources: ephemeral-storage";
         let rows = [
             (
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_not_missing() {
+    fn a_stored_resource_is_not_missing() {
         let mut facts = facts();
         facts.ephemeral_storage = None;
         let stored = StoredNode {
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_new_each_time_and_the_time_only_with_the_status() {
+    fn the_message_is_always_new_and_the_transition_time_only_with_the_status() {
         let rows = [
             (Status::True, wall(1_000_000_000), "the same"),
-            (Status::False, wall(1_800_000_000), "an edge"),
+            (Status::False, wall(1_800_000_000), "a transition"),
             (
                 Status::Unknown,
                 wall(1_800_000_000),
-                "the controller's Unknown is undone",
+                "the controller's Unknown is replaced",
             ),
         ];
         for (before, time, why) in rows {

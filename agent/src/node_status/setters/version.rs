@@ -1,4 +1,4 @@
-//! `nodeInfo`: which kernel, system and agent this is.
+//! `nodeInfo`: versions of kernel, operating system and agent.
 
 use super::{Context, SetterError};
 use crate::node_status::{NodeStatus, Runtime};
@@ -24,7 +24,7 @@ mod tests {
     use crate::node_status::setters::{SETTERS, compute};
 
     #[test]
-    fn versions_are_said_as_they_were_read() {
+    fn versions_are_reported_as_they_were_read() {
         let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
         let info = status.node_info;
         assert_eq!(info.kernel_version, "6.12.0");

@@ -1,22 +1,22 @@
-//! `volumesInUse`, which the attach-detach controller waits for, and limits for schedulers of old.
+//! `volumesInUse`, which the attach-detach controller waits for, and limits for old schedulers.
 
 use super::{Context, SetterError};
 use crate::node_status::NodeStatus;
 use crate::units::quantity::Quantity;
 
-/// What the key of a CSI driver's limit begins with.
+/// Prefix of the key of a CSI driver's limit.
 const LIMIT_PREFIX: &str = "attachable-volumes-csi-";
 
-/// Writes the volumes that are mounted here. The controller detaches none that is named.
+/// Writes the mounted volumes, which the controller does not detach.
 ///
-/// While they are not known, what is stored stays: better a volume too many than one that is torn
-/// off under its user.
+/// While they are unknown, the stored list stays: an extra volume is better than one that is
+/// detached while in use.
 pub fn in_use(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     status.volumes_in_use.clone_from(&context.facts.volumes);
     Ok(())
 }
 
-/// Writes the configured limits. None by default: kubelets of today say them in `CSINode`.
+/// Writes the configured limits. None by default: current kubelets report them in `CSINode`.
 pub fn limits(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     for (driver, limit) in &context.facts.allocation.volume_limits {
         let key = format!("{LIMIT_PREFIX}{driver}");
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said_only_where_they_are_configured() {
+    fn limits_are_reported_only_if_configured() {
         let mut facts = facts();
         assert_eq!(limits(&facts), []);
         facts.allocation.volume_limits = [
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_is_in_use_and_what_is_not_known_is_left_as_it_is() {
+    fn mounted_volumes_are_in_use_and_an_unknown_list_keeps_the_stored_one() {
         let volume = "kubernetes.io/csi/d^v".to_owned();
         for volumes in [None, Some(Vec::new()), Some(vec![volume])] {
             let mut facts = facts();

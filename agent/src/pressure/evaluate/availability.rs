@@ -1,4 +1,4 @@
-//! What can be said of a resource by the sources that can be read.
+//! What is known of a resource from the sources that can be read.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use crate::pressure::source::Source;
 use crate::pressure::{Pressure, SlowDisks};
 use crate::reading::{Resource, Signal};
 
-/// What the sources of a resource allow to say of it. The worst of them decides.
+/// How much the sources of a resource reveal. The worst source decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Availability {
     /// There is nothing to observe.
     Nothing,
-    /// Every source that a threshold is set on was read at the last look.
+    /// Every source with a threshold was readable at the last sample.
     Readable,
-    /// One of them failed a moment ago: what is known is not changed by that.
+    /// One of them failed a moment ago: the last known state applies.
     Failing,
     /// One of them is lost.
     Lost,
 }
 
 impl Evaluator {
-    /// The resources of which nothing can be said because a source is lost, each with the signals that
-    /// are. A threshold that is met by a source that can be read decides nevertheless, and so does a
-    /// hold that began with one, or with a kill.
+    /// The resources whose state is unknown because a source is lost, each with the lost signals. A
+    /// resource is not listed if a readable source exceeds its threshold, or if its transition
+    /// period was started by a readable source or by a kill.
     #[must_use]
     pub fn lost(&self) -> BTreeMap<Resource, Vec<Signal>> {
-        let unknown = |resource: &Resource| {
+        let is_unknown = |resource: &Resource| {
             self.availability(*resource) == Availability::Lost
-                && !self.is_over(*resource)
-                && !self.is_held_by_what_is_read(*resource)
+                && !self.is_exceeded(*resource)
+                && !self.is_kept_by_readable_source(*resource)
         };
-        let all = Resource::ALL.into_iter().filter(unknown);
+        let all = Resource::ALL.into_iter().filter(is_unknown);
         all.map(|resource| (resource, self.lost_signals(resource)))
             .collect()
     }
@@ -42,24 +42,24 @@ impl Evaluator {
             **source == Some(Source::Lost) && signal.resource() == resource
         });
         let lost = lost.map(|(signal, _)| *signal);
-        lost.filter(|signal| self.is_judged(*signal)).collect()
+        lost.filter(|signal| self.has_threshold(*signal)).collect()
     }
 
-    /// When a signal that cannot be read at present is lost; `None` for any other.
+    /// When a failing signal will be lost; `None` for any other signal.
     #[must_use]
     pub fn lost_at(&self, signal: Signal) -> Option<BootNanos> {
         let source = self.sources.get(&signal).copied().flatten()?;
-        source.lost_at().filter(|_| self.is_judged(signal))
+        source.lost_at().filter(|_| self.has_threshold(signal))
     }
 
-    /// Whether a threshold is set on a signal.
-    fn is_judged(&self, signal: Signal) -> bool {
+    /// Whether a signal has a threshold.
+    fn has_threshold(&self, signal: Signal) -> bool {
         let mut tracked = self.tracked.iter();
         tracked.any(|tracked| tracked.threshold.signal == signal)
     }
 
-    /// What the sources of a resource allow to say. One that no threshold is set on is not needed;
-    /// where there is no threshold at all, none can be met, whatever can be read.
+    /// How much the sources of a resource reveal. A source without a threshold is not needed;
+    /// without any threshold none can be exceeded.
     pub(super) fn availability(&self, resource: Resource) -> Availability {
         let disks = match self.disks {
             Source::NeverRead => Availability::Nothing,
@@ -70,34 +70,35 @@ impl Evaluator {
         if resource == Resource::DiskIo {
             return disks;
         }
-        let (mut sight, mut judged, mut looked_at) = (Availability::Nothing, false, false);
+        let (mut availability, mut any_threshold, mut any_source) =
+            (Availability::Nothing, false, false);
         for (signal, source) in &self.sources {
             if signal.resource() != resource {
                 continue;
             }
-            looked_at = true;
-            let is_judged = self.is_judged(*signal);
-            judged |= is_judged;
-            let own = match source {
+            any_source = true;
+            let has_threshold = self.has_threshold(*signal);
+            any_threshold |= has_threshold;
+            let found = match source {
                 Some(Source::Read) => Availability::Readable,
-                Some(Source::Failing { .. }) if is_judged => Availability::Failing,
-                Some(Source::Lost) if is_judged => Availability::Lost,
+                Some(Source::Failing { .. }) if has_threshold => Availability::Failing,
+                Some(Source::Lost) if has_threshold => Availability::Lost,
                 Some(_) | None => Availability::Nothing,
             };
-            sight = sight.max(own);
+            availability = availability.max(found);
         }
-        if looked_at && !judged {
-            sight = sight.max(Availability::Readable);
+        if any_source && !any_threshold {
+            availability = availability.max(Availability::Readable);
         }
         if resource == Resource::Disk && self.slow_disks == SlowDisks::RaiseDiskPressure {
-            sight = sight.max(disks);
+            availability = availability.max(disks);
         }
-        sight
+        availability
     }
 
-    /// Whether a resource is under pressure by something that is not lost: its hold is due then,
-    /// whatever else cannot be read.
-    fn is_held_by_what_is_read(&self, resource: Resource) -> bool {
+    /// Whether the transition period of a resource was started by a source that is not lost: then
+    /// it runs to its end, even if another source cannot be read.
+    fn is_kept_by_readable_source(&self, resource: Resource) -> bool {
         let Some(state) = self.states.get(&resource) else {
             return false;
         };
@@ -105,8 +106,8 @@ impl Evaluator {
             let source = self.sources.get(&signal).copied().flatten();
             source != Some(Source::Lost)
         };
-        let held = matches!(state.pressure, Pressure::UnderPressure { .. });
-        let by_what_is_read = match state.cause {
+        let under_pressure = matches!(state.pressure, Pressure::UnderPressure { .. });
+        let by_readable_source = match state.cause {
             _ if state.kill.is_some() => true,
             Some(
                 PressureReason::Threshold { signal, .. }
@@ -125,6 +126,6 @@ impl Evaluator {
             )
             | None => false,
         };
-        held && by_what_is_read
+        under_pressure && by_readable_source
     }
 }

@@ -1,56 +1,55 @@
-//! One record of `/dev/kmsg` → one line about a kill, or nothing.
+//! One record of `/dev/kmsg` → one line about an OOM kill.
 //!
-//! Text in it that tenants choose: names of processes (at most 15 bytes) and of cgroups (any bytes
-//! but `/` and NUL, in any number of levels). The kernel writes keys in a fixed order, so what
-//! stands before the first such name and after the last one cannot be forged; everything else is
-//! read so that a forged name can at worst misname something of the tenant's own.
+//! Process names (at most 15 bytes) and cgroup names (any bytes except `/` and NUL, any number of
+//! levels) are untrusted. The kernel writes keys in a fixed order, so text before the first name
+//! and after the last one cannot be forged. The rest is parsed so that a forged name can only
+//! misname a cgroup or process of the same tenant.
 
 use super::super::OomConstraint;
 use crate::units::{Bytes, Pid};
 
-/// Bytes of a record that are read: `PRINTK_MESSAGE_MAX` is 2 KiB, and each may be written as four.
+/// Bytes read of a record: `PRINTK_MESSAGE_MAX` is 2 KiB, and an escaped byte takes four.
 const MOST: usize = 8192;
 
 /// `TASK_COMM_LEN` without the NUL.
 const COMM: usize = 15;
 
-/// What a line says. `mm/oom_kill.c` prints them in this order, under one lock, so that the lines of
-/// two kills never mix.
+/// The lines that `mm/oom_kill.c` prints for a kill, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum KillLine {
     /// `NAME invoked oom-killer: …`.
     Invoked(Invoked),
-    /// `oom-kill:constraint=…`. Held back by the kernel, with the line above, after ten in 5 s.
+    /// `oom-kill:constraint=…`. Rate-limited, with the line above, to ten in 5 s.
     Summary(Summary),
-    /// `… Killed process N (NAME) …`. Never held back.
+    /// `… Killed process N (NAME) …`. Never rate-limited.
     Killed(Killed),
-    /// `… OOM victim N (NAME) is already exiting …`: no kill came of what was announced.
+    /// `… OOM victim N (NAME) is already exiting …`: no process was killed.
     Exiting,
-    /// `Tasks in PATH are going to be killed …`: more kills of the same cause follow.
+    /// `Tasks in PATH are going to be killed …`: the rest of the group follows.
     Group(Vec<u8>),
 }
 
-/// Who asked for memory.
+/// The process whose allocation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Invoked {
     pub(super) comm: Vec<u8>,
-    /// -1: sysrq.
+    /// -1 for sysrq.
     pub(super) order: Option<i32>,
 }
 
-/// What ran out, and where the victim was.
+/// Scope of the kill, and the victim's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) constraint: OomConstraint,
-    /// `oom_memcg`; `None` where it is not told or cannot be told apart from what follows.
+    /// `oom_memcg`; `None` if absent or ambiguous.
     pub(super) limiting: Option<Vec<u8>>,
-    /// `task_memcg`; `None` as above.
+    /// `task_memcg`; `None` if absent or ambiguous.
     pub(super) cgroup: Option<Vec<u8>>,
-    /// `None`: the line was cut.
+    /// `None` if the line was cut.
     pub(super) victim: Option<Victim>,
 }
 
-/// The end of a summary.
+/// The victim, at the end of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Victim {
     pub(super) pid: Pid,
@@ -58,7 +57,7 @@ pub(super) struct Victim {
     pub(super) uid: u32,
 }
 
-/// Who was killed.
+/// The killed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) pid: Pid,
@@ -66,21 +65,21 @@ pub(super) struct Killed {
     pub(super) uid: Option<u32>,
     /// Anonymous, file, shared.
     pub(super) resident: Option<[Bytes; 3]>,
-    /// By the words before it: a memory cgroup's limit.
+    /// Whether the limit of a memory cgroup was the cause.
     pub(super) memcg: bool,
 }
 
-/// A record, apart from what it says.
-pub(super) struct Record<'a> {
+/// A record with its text not yet parsed.
+pub(super) struct KmsgRecord<'a> {
     /// Microseconds on printk's clock.
     pub(super) usec: u64,
     text: &'a [u8],
 }
 
-/// `prio,seq,usec,flags[,…];text\n[ KEY=value\n]…`. `None` for what the kernel itself did not
-/// write, which may come from any process: facility 1 and above. A fragment of a line (flag `c`)
-/// counts as such too, since it can begin with a name.
-pub(super) fn record(bytes: &[u8]) -> Option<Record<'_>> {
+/// Parses `prio,seq,usec,flags[,…];text\n[ KEY=value\n]…`. `None` for facility 1 and above, which
+/// any process can write, and for a continuation (flag `c`), which can begin with an untrusted
+/// name.
+pub(super) fn record(bytes: &[u8]) -> Option<KmsgRecord<'_>> {
     let bytes = bytes.get(..MOST).unwrap_or(bytes);
     let at = bytes.iter().position(|&b| b == b';')?;
     let (head, text) = (bytes.get(..at)?, bytes.get(at + 1..)?);
@@ -92,22 +91,22 @@ pub(super) fn record(bytes: &[u8]) -> Option<Record<'_>> {
         return None;
     }
     let text = text.split(|&b| b == b'\n').next()?;
-    Some(Record { usec, text })
+    Some(KmsgRecord { usec, text })
 }
 
-impl Record<'_> {
-    /// What it says of a kill.
-    pub(super) fn line(&self) -> Option<Line> {
+impl KmsgRecord<'_> {
+    /// The line about a kill, if it is one.
+    pub(super) fn line(&self) -> Option<KillLine> {
         let text = unescape(self.text);
         summary(&text)
-            .map(Line::Summary)
+            .map(KillLine::Summary)
             .or_else(|| killed(&text))
             .or_else(|| group(&text))
-            .or_else(|| invoked(&text).map(Line::Invoked))
+            .or_else(|| invoked(&text).map(KillLine::Invoked))
     }
 }
 
-/// `\xNN` is one byte; the kernel writes every backslash so, so that there is no other meaning.
+/// Replaces `\xNN` by its byte. The kernel escapes every backslash, so this is unambiguous.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -134,9 +133,9 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// `NAME invoked oom-killer: gfp_mask=…, order=N, oom_score_adj=N`.
 fn invoked(text: &[u8]) -> Option<Invoked> {
-    const SAYS: &[u8] = b" invoked oom-killer: gfp_mask=";
-    let at = find(text, SAYS).filter(|&at| at <= COMM)?;
-    let order = after(text.get(at + SAYS.len()..)?, b", order=");
+    const KEY: &[u8] = b" invoked oom-killer: gfp_mask=";
+    let at = find(text, KEY).filter(|&at| at <= COMM)?;
+    let order = after(text.get(at + KEY.len()..)?, b", order=");
     Some(Invoked {
         comm: text.get(..at)?.to_vec(),
         order: order.and_then(|text| number(digits(text))),
@@ -166,9 +165,9 @@ fn summary(text: &[u8]) -> Option<Summary> {
     })
 }
 
-/// `BODY,task=NAME,pid=N,uid=N`, from the right: only the name is free text, and it is short. A name
-/// with `,task=` in it cannot be told from a cgroup's that ends so: then the path is the shorter one,
-/// which is the right one or a part of its last name.
+/// Parses `BODY,task=NAME,pid=N,uid=N` from the right. A process name with `,task=` in it is
+/// ambiguous with the end of a cgroup name. The shorter path is used: it is correct, or cut within its last
+/// name.
 fn victim(text: &[u8]) -> Option<(&[u8], Victim)> {
     let (text, uid) = rsplit(text, b",uid=")?;
     let (text, pid) = rsplit(text, b",pid=")?;
@@ -186,9 +185,9 @@ fn victim(text: &[u8]) -> Option<(&[u8], Victim)> {
 /// `nodemask=…,cpuset=NAME,mems_allowed=…` and then `,oom_memcg=/…,task_memcg=/…` or
 /// `,global_oom,task_memcg=/…`.
 ///
-/// The first of these two is the kernel's: what stands before it holds one name, and no name holds a
-/// `/`. The victim is in the limiting cgroup or below it, so a `,task_memcg=` that somebody put into
-/// the name of a cgroup counts only where it names a cgroup below the same one, which is his own.
+/// The first of these keys is genuine, because the only name before it cannot contain a `/`. The
+/// victim is in the limiting cgroup or below it, so a forged `,task_memcg=` is accepted only if it
+/// names a cgroup below the same one, which belongs to the same tenant.
 fn cgroups(body: &[u8], constraint: OomConstraint) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     const LIMITED: &[u8] = b",oom_memcg=/";
     const GLOBAL: &[u8] = b",global_oom,task_memcg=/";
@@ -198,8 +197,8 @@ fn cgroups(body: &[u8], constraint: OomConstraint) -> (Option<Vec<u8>>, Option<V
     let global = find(body, GLOBAL);
     match (limited, global) {
         (limited, Some(at)) if limited.is_none_or(|limited| at < limited) => {
-            let told = path(at, GLOBAL).filter(|_| constraint != OomConstraint::Memcg);
-            (None, told.map(<[u8]>::to_vec))
+            let cgroup = path(at, GLOBAL).filter(|_| constraint != OomConstraint::Memcg);
+            (None, cgroup.map(<[u8]>::to_vec))
         }
         (Some(at), _) if constraint == OomConstraint::Memcg => {
             let both = path(at, LIMITED).unwrap_or_default();
@@ -229,7 +228,7 @@ fn is_within(path: &[u8], above: &[u8]) -> bool {
 
 /// `[Memory cgroup o|O]ut of memory[ (oom_kill_allocating_task)]: Killed process N (NAME)
 /// total-vm:NkB, anon-rss:NkB, file-rss:NkB, shmem-rss:NkB, UID:N pgtables:NkB oom_score_adj:N`.
-fn killed(text: &[u8]) -> Option<Line> {
+fn killed(text: &[u8]) -> Option<KillLine> {
     let (memcg, rest) = [
         (&b"Memory cgroup out of memory: "[..], true),
         (b"Out of memory: ", false),
@@ -238,12 +237,12 @@ fn killed(text: &[u8]) -> Option<Line> {
     .into_iter()
     .find_map(|(words, memcg)| Some((memcg, text.strip_prefix(words)?)))?;
     if rest.starts_with(b"OOM victim ") {
-        return Some(Line::Exiting);
+        return Some(KillLine::Exiting);
     }
     let rest = rest.strip_prefix(b"Killed process ")?;
     let pid = digits(rest);
     let rest = rest.get(pid.len()..)?.strip_prefix(b" (")?;
-    // Behind the name there are only numbers, so the last one is the kernel's.
+    // Only numbers follow the name, so the last match is genuine.
     let (comm, figures) = rsplit(rest, b") total-vm:")?;
     if comm.len() > COMM {
         return None;
@@ -254,7 +253,7 @@ fn killed(text: &[u8]) -> Option<Line> {
     };
     let resident = (|| Some([kib(b"anon-rss:")?, kib(b"file-rss:")?, kib(b"shmem-rss:")?]))();
     let uid = after(figures, b"UID:");
-    Some(Line::Killed(Killed {
+    Some(KillLine::Killed(Killed {
         pid: Pid(number(pid)?),
         comm: comm.to_vec(),
         uid: uid.and_then(|text| number(digits(text))),
@@ -263,28 +262,29 @@ fn killed(text: &[u8]) -> Option<Line> {
     }))
 }
 
-fn group(text: &[u8]) -> Option<Line> {
+fn group(text: &[u8]) -> Option<KillLine> {
     let rest = text.strip_prefix(b"Tasks in ")?;
     let path = rest.strip_suffix(b" are going to be killed due to memory.oom.group set")?;
-    path.starts_with(b"/").then(|| Line::Group(path.to_vec()))
+    path.starts_with(b"/")
+        .then(|| KillLine::Group(path.to_vec()))
 }
 
 fn find(text: &[u8], words: &[u8]) -> Option<usize> {
     text.windows(words.len()).position(|part| part == words)
 }
 
-/// What stands after the first `key`.
+/// The text after the first `key`.
 fn after<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     text.get(find(text, key)? + key.len()..)
 }
 
-/// What stands before and after the last `key`.
+/// The text before and after the last `key`.
 fn rsplit<'a>(text: &'a [u8], key: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = text.windows(key.len()).rposition(|part| part == key)?;
     Some((text.get(..at)?, text.get(at + key.len()..)?))
 }
 
-/// The digits that `text` begins with, and a minus before them.
+/// The leading digits of `text`, with a minus sign.
 fn digits(text: &[u8]) -> &[u8] {
     let end = text
         .iter()

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Captured on Linux 6.18, between the two lines that are told apart here 75 others.
+/// Captured on Linux 6.18, without the 75 lines between the first two.
 const INVOKED: &str = "4,6280,10559209132,-;provoke invoked oom-killer: \
      gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n";
 const SUMMARY: &str = "6,6357,10559209325,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),\
@@ -27,7 +27,7 @@ fn as_captured() -> LoggedKill {
         comm: b"provoke".to_vec(),
         uid: Some(0),
         cgroup: Some(b"/pods/pod/container".to_vec()),
-        scope: LoggedScope::Memcg(Some(b"/pods/pod".to_vec())),
+        scope: OomScope::Memcg(Some(b"/pods/pod".to_vec())),
         constraint: Some(OomConstraint::Memcg),
         order: Some(0),
         trigger: Some(b"provoke".to_vec()),
@@ -36,11 +36,11 @@ fn as_captured() -> LoggedKill {
 }
 
 #[test]
-fn the_lines_of_a_kill_are_one_kill() {
+fn records_of_one_kill_are_combined() {
     let whole = as_captured();
     let killed_only = LoggedKill {
         cgroup: None,
-        scope: LoggedScope::Memcg(None),
+        scope: OomScope::Memcg(None),
         order: None,
         trigger: None,
         ..whole.clone()
@@ -56,9 +56,13 @@ fn the_lines_of_a_kill_are_one_kill() {
     };
     let rows = [
         (vec![INVOKED, SUMMARY, KILLED], whole, "all three"),
-        (vec![SUMMARY, KILLED], no_head, "who asked was overwritten"),
-        (vec![INVOKED, SUMMARY], early, "the last is still to come"),
-        (vec![KILLED], killed_only, "the first two were held back"),
+        (
+            vec![SUMMARY, KILLED],
+            no_head,
+            "the trigger was overwritten",
+        ),
+        (vec![INVOKED, SUMMARY], early, "the last line is missing"),
+        (vec![KILLED], killed_only, "the first two were suppressed"),
     ];
     for (records, expected, why) in rows {
         assert_eq!(
@@ -71,11 +75,11 @@ fn the_lines_of_a_kill_are_one_kill() {
 }
 
 #[test]
-fn a_kill_is_told_once() {
+fn a_kill_is_reported_once() {
     let mut log = KmsgParser::default();
     assert_eq!(all(&mut log, &[INVOKED, SUMMARY]).len(), 1);
-    assert_eq!(all(&mut log, &[KILLED]), [], "its last line comes late");
-    assert_eq!(all(&mut log, &[KILLED]).len(), 1, "a kill of its own");
+    assert_eq!(all(&mut log, &[KILLED]), [], "the last line is late");
+    assert_eq!(all(&mut log, &[KILLED]).len(), 1, "a separate kill");
 
     let mut log = KmsgParser::default();
     let exiting = "3,1,2,-;Memory cgroup out of memory: OOM victim 28146 (provoke) is already \
@@ -92,12 +96,12 @@ fn a_kill_is_told_once() {
     assert_eq!(
         known,
         [(Pid(28146), &cgroup), (Pid(5), &None)],
-        "after a gap nothing belongs together"
+        "records before and after a gap are not combined"
     );
 }
 
 #[test]
-fn members_of_a_group_are_kills_of_one_cause() {
+fn members_of_a_group_share_the_scope() {
     let member = |pid: &str| KILLED.replace("28146", pid);
     let (one, two) = (member("28147"), member("28148"));
     let kills = all(
@@ -105,13 +109,13 @@ fn members_of_a_group_are_kills_of_one_cause() {
         &[INVOKED, SUMMARY, KILLED, GROUP, KILLED, &one, OTHER, &two],
     );
     let pids: Vec<_> = kills.iter().map(|kill| kill.victim.0).collect();
-    assert_eq!(pids, [28146, 28147, 28148], "the first is told twice");
+    assert_eq!(pids, [28146, 28147, 28148], "the first is logged twice");
     for kill in &kills {
         assert_eq!(kill.scope, as_captured().scope);
         assert_eq!(kill.cgroup.as_deref(), Some(&b"/pods/pod/container"[..]));
         assert_eq!(kill.trigger, as_captured().trigger);
     }
-    // The next kill, elsewhere, is none of them.
+    // The next kill is in another cgroup.
     let next = SUMMARY.replace("/pods/pod", "/else");
     let mut log = KmsgParser::default();
     let kills = all(
@@ -119,11 +123,11 @@ fn members_of_a_group_are_kills_of_one_cause() {
         &[SUMMARY, KILLED, GROUP, &one, INVOKED, &next, &two],
     );
     let last = kills.last().unwrap();
-    assert_eq!(last.scope, LoggedScope::Memcg(Some(b"/else".to_vec())));
+    assert_eq!(last.scope, OomScope::Memcg(Some(b"/else".to_vec())));
 }
 
 #[test]
-fn a_kill_is_as_old_as_the_log_says_when_it_is_read() {
+fn the_time_of_a_kill_is_relative_to_the_newest_record() {
     let later = "6,6400,10562209367,-;eth0: link up\n";
     let kills = all(&mut KmsgParser::default(), &[SUMMARY, KILLED, later]);
     assert_eq!(kills[0].at, BootNanos(20_000_000_000_000 - 3_000_000_000));

@@ -16,10 +16,10 @@ metadata:
     app.kubernetes.io/name: {{ .name }}
   annotations:
     helm.sh/hook: {{ .hooks }}
-    helm.sh/hook-delete-policy: {{ .goes }}
+    helm.sh/hook-delete-policy: {{ .deletePolicy }}
 spec:
   backoffLimit: 3
-  # Less than the 5 min for which Helm waits.
+  # Less than Helm's timeout of 5 min.
   activeDeadlineSeconds: 240
   ttlSecondsAfterFinished: 600
   template:
@@ -32,7 +32,7 @@ spec:
       enableServiceLinks: false
       nodeSelector:
         {{- toYaml .root.Values.nodeSelector | nindent 8 }}
-      # Also where every node is tainted, by us or by others.
+      # The Job must run even if every node is tainted.
       tolerations:
         {{- toYaml .root.Values.tolerations | nindent 8 }}
       {{- if .root.Values.image.pullSecrets }}

@@ -84,8 +84,8 @@ fn apply_list_directives(
             None => plain.push(element),
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
-                let gone = map.get(key).ok_or_else(|| no_merge_key(&element, key))?;
-                original.retain(|item| item.get(key) != Some(gone));
+                let removed = map.get(key).ok_or_else(|| no_merge_key(&element, key))?;
+                original.retain(|item| item.get(key) != Some(removed));
             }
             Some(Some("merge")) => {
                 return Err("merging lists cannot yet be specified in the patch".to_owned());

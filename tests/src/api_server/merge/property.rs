@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{strategic, typed};
 
-const OURS: [&str; 5] = [
+const NODEPULSE_TYPES: [&str; 5] = [
     "MemoryPressure",
     "DiskPressure",
     "PIDPressure",
@@ -62,7 +62,7 @@ fn stored_condition(type_: &'static str) -> impl Strategy<Value = Value> {
 }
 
 fn stored_conditions() -> impl Strategy<Value = Value> {
-    let types = [OURS.as_slice(), &OF_OTHERS].concat();
+    let types = [NODEPULSE_TYPES.as_slice(), &OF_OTHERS].concat();
     subsequence(types, 0..=8)
         .prop_shuffle()
         .prop_flat_map(|types| types.into_iter().map(stored_condition).collect::<Vec<_>>())
@@ -70,7 +70,7 @@ fn stored_conditions() -> impl Strategy<Value = Value> {
 }
 
 /// Never empty, since the API leaves an empty list out. Those of one type stand together: even
-/// where the list is replaced, the merge puts them so.
+/// if the list is replaced, the merge puts them so.
 fn stored_addresses() -> impl Strategy<Value = Value> {
     vec((select(ADDRESS_TYPES.to_vec()), word()), 1..5).prop_map(|mut addresses| {
         addresses.sort_by_key(|(type_, _)| *type_);
@@ -185,7 +185,7 @@ prop_compose! {
         swap_capacity in option::of(0..3_i64),
         kubelet_port in option::of(0..3_u16),
         volumes_in_use in option::of(vec(word(), 0..3)),
-        conditions in subsequence(OURS.to_vec(), 0..=5)
+        conditions in subsequence(NODEPULSE_TYPES.to_vec(), 0..=5)
             .prop_flat_map(|types| types.into_iter().map(condition).collect::<Vec<_>>()),
     ) -> NodeStatus {
         NodeStatus {
@@ -233,7 +233,7 @@ fn conditions<'a>(node: &'a Value, types: &[&str]) -> BTreeMap<&'a str, &'a Valu
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 1000,
-        // A failure prints the smallest input: it becomes a case of its own, not a file.
+        // A failure prints the smallest input: it becomes a separate case, not a file.
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -243,7 +243,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_the_agent_computes_is_what_the_server_has_afterwards(
+    fn the_server_stores_what_the_agent_computes(
         stored in stored_node(),
         status in node_status(),
     ) {
@@ -252,7 +252,7 @@ proptest! {
         let after = merged(&stored, patch.as_ref());
         prop_assert_eq!(without_empty(&after), without_empty(&computed));
 
-        // Nothing is left to say, and so nothing to send.
+        // There is no difference left to send.
         prop_assert_eq!(status_patch(&after, &computed).filter(is_change), None);
 
         // Order and all: conditions of others, and what is not in the subresource.
@@ -272,19 +272,19 @@ proptest! {
     }
 
     #[test]
-    fn quantities_keep_the_servers_words_where_the_amount_is_the_same(
+    fn quantities_keep_the_servers_notation_if_the_amount_is_the_same(
         stored in stored_node(),
         status in node_status(),
     ) {
         let patch = status_patch(&stored, &desired_node(&stored, &status)).unwrap_or_default();
-        for (key, ours) in [("capacity", &status.capacity), ("allocatable", &status.allocatable)] {
+        for (key, computed) in [("capacity", &status.capacity), ("allocatable", &status.allocatable)] {
             let sent: BTreeSet<_> = patch["status"][key].as_object().into_iter().flatten()
                 .map(|(name, _)| name.as_str()).collect();
             let differs = |(name, amount): &(&String, &Quantity)| {
                 let stored = stored["status"][key][name.as_str()].as_str();
                 stored.and_then(|text| text.parse::<Quantity>().ok()) != Some(**amount)
             };
-            let differing: BTreeSet<_> = ours.iter().filter(differs)
+            let differing: BTreeSet<_> = computed.iter().filter(differs)
                 .map(|(name, _)| name.as_str()).collect();
             prop_assert_eq!(sent, differing, "{}", key);
         }
@@ -292,7 +292,7 @@ proptest! {
 
     // Whole statuses, so that conditions, keys and lists go as well as come.
     #[test]
-    fn of_any_status_the_patch_makes_any_other(
+    fn a_patch_turns_any_status_into_any_other(
         old in stored_node(),
         new in stored_status(),
         labels in texts(),

@@ -12,7 +12,7 @@ pub(super) enum Strategy {
     Atomic,
     /// Values are added to a set of plain values.
     Set,
-    /// Elements are merged where this field is the same.
+    /// Elements are merged if this field is the same.
     ByKey(&'static str),
 }
 

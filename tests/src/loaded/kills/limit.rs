@@ -1,4 +1,4 @@
-//! Which cgroup was at its limit, where several above the victim are close to theirs: compared with
+//! Which cgroup was at its limit, if several above the victim are close to theirs: compared with
 //! the kernel's own log.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::os::kmsg;
 use nodepulse::record::kmsg::KmsgParser;
-use nodepulse::record::{LoggedKill, LoggedScope, OomKill, OomScope};
+use nodepulse::record::{LoggedKill, MemcgLimit, OomKill, OomScope};
 use nodepulse::units::CgroupId;
 use tokio::time::{interval, timeout};
 
@@ -21,7 +21,7 @@ use crate::provoke::cgroup::CgroupTree;
 
 /// Of each shape.
 const KILLS: usize = 2;
-/// The kernel logs which limit it was for at most ten kills in 5 s, whoever provoked them.
+/// The kernel logs the limit of at most ten kills in 5 s, for all processes together.
 /// <https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c>
 const ATTEMPTS: usize = 12;
 /// For one line of the log.
@@ -36,12 +36,7 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
         20_480,
         false,
     ),
-    (
-        "the same limit, beside another process",
-        20_480,
-        20_480,
-        true,
-    ),
+    ("the same limit, with another process", 20_480, 20_480, true),
     ("the pod has a little less", 19_456, 20_480, false),
     ("the pod has a little more", 20_992, 20_480, false),
 ];
@@ -50,35 +45,35 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
 ///
 /// # Panics
 ///
-/// Where it names another.
+/// If it names another.
 pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
-    let (mut at_pod, mut not_told_apart) = (0, 0);
-    for (n, (shape, pod, container, beside)) in SHAPES.into_iter().enumerate() {
+    let (mut at_pod, mut ambiguous) = (0, 0);
+    for (n, (shape, pod, container, with_other)) in SHAPES.into_iter().enumerate() {
         let mut tree = tree(&format!("limit-{n}"))?;
         tree.add("pod/container")?;
         tree.add("pod/pause")?;
         tree.limit("pod", pod * 1024)?;
         tree.limit("pod/container", container * 1024)?;
-        let pause = beside.then(|| provoke.stay_in(&tree.dir("pod/pause")));
+        let pause = with_other.then(|| provoke.wait_in(&tree.dir("pod/pause")));
         let _pause = pause.transpose()?;
         let mount = mount(&tree)?;
         for _ in 0..KILLS {
             let (kill, logged) = logged_kill(loaded, provoke, &tree, &mut log).await?;
-            let said = said(&kill, &mount);
+            let limits = limits(&kill, &mount);
             assert!(
-                said.contains(&logged),
-                "{shape}: the kernel says {logged}, the record {said:?}: {kill:?}"
+                limits.contains(&logged),
+                "{shape}: the kernel logged {logged}, the record has {limits:?}: {kill:?}"
             );
             at_pod += u32::from(logged == tree.path("pod"));
-            not_told_apart += u32::from(said.len() > 1);
+            ambiguous += u32::from(limits.len() > 1);
         }
     }
     let kills = SHAPES.len() * KILLS;
     assert!(at_pod > 0, "the kernel named a pod's limit at least once");
     Ok(format!(
-        "{kills} kills as the kernel's log has them, {at_pod} at a pod's limit, {not_told_apart} not \
-         told apart"
+        "{kills} kills as in the kernel's log, {at_pod} at a pod's limit, {ambiguous} \
+         ambiguous"
     ))
 }
 
@@ -108,8 +103,8 @@ fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
 }
 
 /// Paths of the cgroups that may have been at their limit, by the record.
-fn said(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
-    let OomScope::Memcg { limiting, tied, .. } = kill.scope else {
+fn limits(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
+    let OomScope::Memcg(MemcgLimit { limiting, tied, .. }) = kill.scope else {
         panic!("scope is {:?}", kill.scope);
     };
     let path = |id: CgroupId| mount.path(id).expect("it is there");
@@ -133,7 +128,7 @@ async fn logged(log: &mut File, pid: u32) -> String {
         let kills = lines.take(Clock::kernel().now().boot);
         let is = |kill: &LoggedKill| kill.victim.0 == pid;
         let scope = kills.into_iter().find(is).map(|kill| kill.scope);
-        if let Some(LoggedScope::Memcg(Some(path))) = scope {
+        if let Some(OomScope::Memcg(Some(path))) = scope {
             return String::from_utf8_lossy(&path).into_owned();
         }
     }

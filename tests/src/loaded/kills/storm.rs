@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-use nodepulse::record::{OomKill, OomScope, Record};
+use nodepulse::record::{MemcgLimit, OomKill, OomScope, Record};
 use nodepulse::units::CgroupId;
 
 use super::{MIB, page, tree};
@@ -13,11 +13,11 @@ use crate::loaded::Loaded;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Provoke};
 
-/// Provoked before the ring is read again; it holds about 130.
+/// Provoked before the ring is read again; it has room for about 130.
 const AT_ONCE: usize = 20;
 const LIMIT: u64 = 8 * MIB;
 
-/// What the record of one victim has to say.
+/// The expected record of one victim.
 #[derive(Debug, PartialEq, Eq)]
 struct Expected {
     leaf: CgroupId,
@@ -26,7 +26,7 @@ struct Expected {
     max_pages: u64,
 }
 
-/// Where a kill is provoked.
+/// The cgroup in which a kill is provoked.
 #[derive(Clone, Copy)]
 enum Kind {
     /// The limit is the container's own.
@@ -52,7 +52,7 @@ pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, count: usize) -> io::
             expected.extend(victims);
         }
         provoked += expected.len();
-        told(loaded, expected, &mut records).await;
+        await_records(loaded, expected, &mut records).await;
     }
     assert_eq!(records.len(), provoked);
     let groups = match together {
@@ -96,7 +96,7 @@ fn one(provoke: &Provoke, name: &str, kind: Kind) -> io::Result<(Victims, bool)>
     tree.limit(limited, LIMIT)?;
     let dir = tree.dir(leaf);
     let group = matches!(kind, Kind::Group) && tree.kill_together(leaf).is_ok();
-    let bystander: Option<Crowd> = group.then(|| provoke.stay_in(&dir)).transpose()?;
+    let bystander: Option<Crowd> = group.then(|| provoke.wait_in(&dir)).transpose()?;
 
     let (eater, status) = provoke.eat_in(&dir, 16 * LIMIT)?;
     assert!(!status.success(), "{name}: it was killed");
@@ -120,15 +120,18 @@ fn expected(tree: &CgroupTree, leaf: &str, limited: &str) -> io::Result<Expected
     })
 }
 
-/// Each of `left` has one record, which says what it should. Other kills are not ours.
-async fn told(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32>) {
+/// Each of `left` has one record, with the expected contents. Other kills are ignored.
+async fn await_records(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32>) {
     loaded
         .next("record of each kill", |event| {
             if let Record::OomKill(kill) = event {
-                assert!(!records.contains(&kill.victim.0), "told twice: {kill:?}");
+                assert!(
+                    !records.contains(&kill.victim.0),
+                    "reported twice: {kill:?}"
+                );
                 if let Some(expected) = left.remove(&kill.victim.0) {
                     records.insert(kill.victim.0);
-                    assert_eq!(said(kill), Some(expected), "{kill:?}");
+                    assert_eq!(contents(kill), Some(expected), "{kill:?}");
                 }
             }
             left.is_empty().then_some(())
@@ -136,12 +139,12 @@ async fn told(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32
         .await;
 }
 
-fn said(kill: &OomKill) -> Option<Expected> {
-    let OomScope::Memcg {
+fn contents(kill: &OomKill) -> Option<Expected> {
+    let OomScope::Memcg(MemcgLimit {
         limiting,
         max_pages,
         ..
-    } = kill.scope
+    }) = kill.scope
     else {
         return None;
     };

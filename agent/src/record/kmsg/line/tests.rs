@@ -1,13 +1,13 @@
 use super::*;
 
-fn parse(text: &str) -> Option<Line> {
+fn parse(text: &str) -> Option<KillLine> {
     let bytes = format!("6,1,5,-;{text}\n SUBSYSTEM=cpu\n");
     record(bytes.as_bytes())?.line()
 }
 
-fn told(text: &str) -> Summary {
+fn parse_summary(text: &str) -> Summary {
     match parse(text) {
-        Some(Line::Summary(summary)) => summary,
+        Some(KillLine::Summary(summary)) => summary,
         other => panic!("{text}: {other:?}"),
     }
 }
@@ -19,14 +19,18 @@ fn text(bytes: Option<Vec<u8>>) -> String {
 const HEAD: &str = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=";
 
 #[test]
-fn only_the_kernels_own_whole_lines_are_read() {
+fn only_complete_lines_of_the_kernel_are_read() {
     let line = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,\
                 global_oom,task_memcg=/a,task=x,pid=7,uid=0";
     let rows = [
         ("6,1,5,-", true, "as captured"),
-        ("6,1,5,-,caller=T17", true, "with its writer"),
+        ("6,1,5,-,caller=T17", true, "with its caller"),
         ("14,1,5,-", false, "facility 1: any process may write it"),
-        ("6,1,5,c", false, "a fragment, which may begin with a name"),
+        (
+            "6,1,5,c",
+            false,
+            "a continuation, which can begin with a name",
+        ),
         ("6,1,5", false, "no flags"),
         ("x,1,5,-", false, "garbage"),
         ("", false, "empty"),
@@ -41,10 +45,10 @@ fn only_the_kernels_own_whole_lines_are_read() {
 }
 
 #[test]
-fn a_summary_says_what_ran_out_and_where_the_victim_was() {
+fn a_summary_has_the_scope_and_the_victims_cgroup() {
     let numa = "oom-kill:constraint=CONSTRAINT_CPUSET,nodemask=0-1,4,cpuset=pod,mems_allowed=0-1,4,\
                 global_oom,task_memcg=/kubepods/podA,task=a b,pid=1,uid=4294967295";
-    let got = told(numa);
+    let got = parse_summary(numa);
     assert_eq!(got.constraint, OomConstraint::Cpuset);
     assert_eq!(
         (got.limiting, text(got.cgroup)),
@@ -55,7 +59,7 @@ fn a_summary_says_what_ran_out_and_where_the_victim_was() {
     assert_eq!(victim.comm, b"a b");
 }
 
-/// Kubernetes' pod A is the tenant's; B is somebody else's.
+/// Pod A belongs to the hostile tenant, pod B to another one.
 #[test]
 fn a_hostile_name_never_names_another_pod() {
     const A: &str = "/kubepods/podA/ctr";
@@ -96,7 +100,7 @@ fn a_hostile_name_never_names_another_pod() {
             "x",
             A,
             A,
-            "a cpuset that says global",
+            "a cpuset that contains global_oom",
         ),
         (
             "x,oom_memcg=,task_memcg=",
@@ -132,7 +136,7 @@ fn a_hostile_name_never_names_another_pod() {
             "x",
             "/kubepods/podA/ctr/x,global_oom,task_memcg=/kubepods/podB",
             "/kubepods/podA/ctr/x,global_oom,task_memcg=/kubepods/podB",
-            "a cgroup that says global",
+            "a cgroup that contains global_oom",
         ),
         (
             "/",
@@ -141,7 +145,7 @@ fn a_hostile_name_never_names_another_pod() {
             "x",
             A,
             "/kubepods/podA/ctr/y,oom_memcg=/kubepods,task_memcg=/kubepods/podB",
-            "a cgroup that says the limit of all pods",
+            "a cgroup that names the limit of all pods",
         ),
         ("/", "/".into(), A.into(), "x", "/", A, "the top"),
     ];
@@ -149,7 +153,7 @@ fn a_hostile_name_never_names_another_pod() {
         let line = format!(
             "{HEAD}{cpuset},mems_allowed=0,oom_memcg={oom},task_memcg={task},task={comm},pid=7,uid=0"
         );
-        let got = told(&line);
+        let got = parse_summary(&line);
         assert_eq!(text(got.limiting), limiting, "limiting, {why}");
         assert_eq!(text(got.cgroup), cgroup, "cgroup, {why}");
         let victim = got.victim.unwrap();
@@ -170,11 +174,11 @@ fn a_line_that_was_cut_or_contradicts_itself_names_nothing() {
             format!(
                 "{HEAD}/,mems_allowed=0,global_oom,task_memcg=/kubepods/podB,task=x,pid=7,uid=0"
             ),
-            "a cgroup's limit, yet global",
+            "a cgroup's limit, but global",
         ),
         (
             format!("{global}/,mems_allowed=0,oom_memcg=/k,task_memcg=/k,task=x,pid=7,uid=0"),
-            "no limit, yet a cgroup's",
+            "no limit, but a cgroup",
         ),
         (
             format!("{HEAD}/,mems_allowed=0,oom_memcg=/podA,task_memcg=/podB,task=x,pid=7,uid=0"),
@@ -182,19 +186,19 @@ fn a_line_that_was_cut_or_contradicts_itself_names_nothing() {
         ),
         (
             format!("{HEAD}/,mems_allowed=0,oom_memcg=/pod,task_memcg=/podB,task=x,pid=7,uid=0"),
-            "begins alike",
+            "a common prefix",
         ),
     ];
     for (line, why) in rows {
-        let got = told(&line);
+        let got = parse_summary(&line);
         assert_eq!((got.limiting, got.cgroup), (None, None), "{why}");
     }
     assert_eq!(parse("oom-kill:constraint=CONSTRAINT_NEW,x"), None);
 }
 
 #[test]
-fn who_was_killed_is_read_from_both_ends() {
-    const FIGURES: &str = "total-vm:19392kB, anon-rss:16384kB, file-rss:1848kB, shmem-rss:4kB, \
+fn the_victim_is_parsed_from_both_ends() {
+    const SIZES: &str = "total-vm:19392kB, anon-rss:16384kB, file-rss:1848kB, shmem-rss:4kB, \
                            UID:1000 pgtables:80kB oom_score_adj:-998";
     let kib = |n| Bytes::from_kib(n);
     for (words, memcg) in [
@@ -209,8 +213,8 @@ fn who_was_killed_is_read_from_both_ends() {
             "",
             ") (x) UID:7 (y)",
         ] {
-            let line = format!("{words}: Killed process 28146 ({comm}) {FIGURES}");
-            let expected = Line::Killed(Killed {
+            let line = format!("{words}: Killed process 28146 ({comm}) {SIZES}");
+            let expected = KillLine::Killed(Killed {
                 pid: Pid(28146),
                 comm: comm.into(),
                 uid: Some(1000),
@@ -222,12 +226,12 @@ fn who_was_killed_is_read_from_both_ends() {
     }
     let without = parse("Out of memory: Killed process 3 (x) total-vm:1kB, anon-rss:2kB");
     assert!(
-        matches!(&without, Some(Line::Killed(k)) if k.resident.is_none() && k.uid.is_none()),
-        "what is not told is not zero: {without:?}"
+        matches!(&without, Some(KillLine::Killed(k)) if k.resident.is_none() && k.uid.is_none()),
+        "absent is not zero: {without:?}"
     );
     let exiting = "Memory cgroup out of memory: OOM victim 9 (x) is already exiting. Skip killing \
                    the task";
-    assert_eq!(parse(exiting), Some(Line::Exiting));
+    assert_eq!(parse(exiting), Some(KillLine::Exiting));
     for garbage in [
         "Out of memory: Killed process (x) total-vm:1kB",
         "Out of memory: Killed process 99999999999 (x) total-vm:1kB",
@@ -240,9 +244,9 @@ fn who_was_killed_is_read_from_both_ends() {
 }
 
 #[test]
-fn who_asked_and_whether_it_was_a_person() {
-    let asked = |comm: &[u8], order| {
-        Some(Line::Invoked(Invoked {
+fn the_trigger_and_the_order_are_parsed() {
+    let invoked = |comm: &[u8], order| {
+        Some(KillLine::Invoked(Invoked {
             comm: comm.to_vec(),
             order,
         }))
@@ -250,11 +254,11 @@ fn who_asked_and_whether_it_was_a_person() {
     let rows = [
         (
             "provoke invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-            asked(b"provoke", Some(0)),
+            invoked(b"provoke", Some(0)),
         ),
         (
             "kworker/0:1 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=-1, oom_score_adj=0",
-            asked(b"kworker/0:1", Some(-1)),
+            invoked(b"kworker/0:1", Some(-1)),
         ),
         (
             r"a\x5cx41\x0a, order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
@@ -262,13 +266,13 @@ fn who_asked_and_whether_it_was_a_person() {
         ),
         (
             r"a\x5cx41\x0a invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            asked(b"a\\x41\n", Some(3)),
+            invoked(b"a\\x41\n", Some(3)),
         ),
         (
             ", order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            asked(b", order=-1", Some(3)),
+            invoked(b", order=-1", Some(3)),
         ),
-        ("x invoked oom-killer: gfp_mask=0x1", asked(b"x", None)),
+        ("x invoked oom-killer: gfp_mask=0x1", invoked(b"x", None)),
     ];
     for (line, expected) in rows {
         assert_eq!(parse(line), expected, "{line}");

@@ -1,0 +1,84 @@
+//! An agent with one condition more: `SwapOn`, for those who want to know of nodes with swap.
+//!
+//! A setter in this file and a line in [`setters`] are all it takes. Try it beside no kubelet:
+//! `cargo run --example custom_condition -- <kubeconfig> <node name>`.
+
+use std::error::Error;
+use std::path::Path;
+
+use nodepulse::api::backoff::Jitter;
+use nodepulse::api::{Client, credentials};
+use nodepulse::app::{self, KernelLine, Outside};
+use nodepulse::clock::Clock;
+use nodepulse::config::{Config, Overrides};
+use nodepulse::kernel::Support;
+use nodepulse::kernel::support::Missing;
+use nodepulse::node_status::Status;
+use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
+use nodepulse::node_status::transition::{ComputedCondition, SameStatus, stamp};
+
+/// True while the machine has swap.
+const SWAP_ON: Setter = |context, status| {
+    let (value, reason, message) = if context.facts.machine.swap.get() > 0 {
+        (Status::True, "SwapIsOn", "the machine has swap")
+    } else {
+        (Status::False, "SwapIsOff", "the machine has no swap")
+    };
+    let verdict = ComputedCondition {
+        type_: "SwapOn",
+        status: value,
+        reason,
+        message,
+    };
+    let (stored, now) = (context.stored, context.now);
+    let condition = stamp(verdict, SameStatus::ReplacesText, stored, now);
+    status.conditions.push(condition);
+    Ok(())
+};
+
+/// The agent's own setters, and ours.
+pub fn setters() -> Setters {
+    let mut all = SETTERS.to_vec();
+    // Before Ready, which control planes expect to be the last condition of a new Node.
+    let ready = all.iter().position(|(name, _)| *name == "Ready");
+    all.insert(ready.unwrap_or(all.len()), ("SwapOn", SWAP_ON));
+    all.leak()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(kubeconfig), Some(name)) = (args.next(), args.next()) else {
+        return Err("say a kubeconfig and the name of a node".into());
+    };
+    let settings = Overrides {
+        mode: Some("node".to_owned()),
+        allow_ready_without_runtime: Some("true".to_owned()),
+        ..Overrides::default()
+    };
+    let read = |path: &Path| std::fs::read_to_string(path);
+    let config = Config::load(&settings, &|_| None, &read, &name)?;
+    let source = credentials::Source::Kubeconfig(Path::new(&kubeconfig));
+    let client = Client::from_credentials(source, config.lease_duration / 4).await?;
+    let clock = Clock::kernel();
+    let outside = Outside {
+        pods: app::pods_path(&config),
+        config,
+        clock,
+        kernel: KernelLine::None(Support::none(&Missing::TurnedOff)),
+        kmsg: None,
+        client: Some(client),
+        setters: setters(),
+        triggers: Vec::new(),
+        jitter: Jitter::seeded(clock.now().boot.0 | 1),
+        sites: None,
+        figures: None,
+        control: None,
+        reloads: None,
+        notify: nodepulse::notify::Notify::default(),
+        stay: nodepulse::app::Stay::Running,
+        logind: None,
+    };
+    Box::pin(app::run(outside, std::future::pending())).await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What is due: the alarm's moment, and what is done when it has come.
+
+use tracing::info;
+
+use super::{App, Once, Own};
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::Mode;
+use crate::pressure::change::PressureChange;
+use crate::reading::Resource;
+use crate::reporting::{self, Reporting, Why};
+use crate::subjects::{DiskInput, Input};
+
+impl App {
+    /// The next moment at which there is something to do.
+    pub(super) fn due(&self) -> BootNanos {
+        let falls = self.evaluator.next_fall();
+        let reports = self.reporting.as_ref().map(Reporting::due);
+        let own = [
+            falls,
+            self.subjects.due(),
+            self.pod_events.due(),
+            self.counts.save_at(),
+            self.own.as_ref().and_then(Own::fall_at),
+            reports,
+            self.heartbeat.due(),
+            self.once.as_ref().map(Once::deadline),
+        ];
+        let storage = (!self.storage_asked).then(|| self.storage.due());
+        let all = own.into_iter().chain([storage]).flatten();
+        all.fold(self.hot.due(), BootNanos::min)
+    }
+
+    pub(super) fn tick(&mut self, now: Now) {
+        let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
+        let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
+        // What is due within a moment is done in the same wake-up as what is due now.
+        let soon = now.boot.plus(reporting::ALIGN);
+        if must || self.hot.due() <= soon {
+            self.sample(now, None);
+        }
+        if must || self.storage.due() <= soon {
+            self.ask_storage();
+        }
+        self.feed(Input::Disk(DiskInput::Tick { soon }), now);
+        self.read_stalls(soon, now);
+        self.tell_waiting(now);
+        self.kills_settled(now.boot);
+        self.look_at_kills(now);
+        self.keep_exceeded(now);
+        self.heartbeat.beat(now.boot, soon);
+        self.tell_ready();
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        if reporting.status_due(now.boot) {
+            if self.config.mode == Mode::Node {
+                self.observe.refresh(&mut self.facts);
+            }
+            let simulated = self.metering.simulated();
+            if self.probes.log_losses(simulated.as_ref()) {
+                self.counts.lost();
+            }
+            self.sync(Why::Tick);
+        }
+        if let Some(reporting) = &mut self.reporting {
+            reporting.on_time(now.boot);
+        }
+    }
+
+    /// Looks at everything that can be read without waiting for a disk. `stamp` is that of the
+    /// record on pids that was the reason.
+    pub(super) fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
+        let looks = self.observe.hot();
+        self.name_pods();
+        self.looked(&looks, now);
+        let changes = self.evaluator.evaluate(&looks, now.boot);
+        self.hot.next(&looks, &self.evaluator, now.boot);
+        self.pids_sampled(now);
+        self.name_largest(&changes);
+        self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
+        self.kills_settled(now.boot);
+        let questions: Vec<_> = self.counts.sampled(now.boot).collect();
+        for question in questions {
+            self.ask_for_counts(question, now.boot);
+        }
+        self.tell_refused(now);
+    }
+
+    /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
+    pub(super) fn changed(
+        &mut self,
+        changes: &[PressureChange],
+        cause: Option<(Resource, Stamp)>,
+        now: Now,
+    ) {
+        let edge = self.take_pressures() || !changes.is_empty();
+        // Before it is said that one is exceeded, so that no restart can forget it.
+        self.keep_exceeded(now);
+        for change in changes {
+            info!(
+                resource = change.resource.as_str(),
+                from = ?change.from,
+                to = ?change.to,
+                why = ?change.reason,
+                "pressure changed"
+            );
+            self.journal.record_change(change, now.wall);
+            let stamp = cause.filter(|(resource, _)| *resource == change.resource);
+            if let (Some(reporting), Some((resource, stamp))) = (&mut self.reporting, stamp) {
+                reporting.caused_by(resource, stamp);
+            }
+        }
+        self.facts_changed(edge, now);
+    }
+}

@@ -1,0 +1,89 @@
+//! PURE: the wording of Kubernetes Events, and which object each Event is about.
+//!
+//! ```text
+//! Finding (an OOM kill) ───┐
+//! UnidentifiedKills ───────┼──► Incident ──► Draft on the Pod, on the Node, or on both
+//! RefusedForks ────────────┘
+//! ```
+//!
+//! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
+
+#![forbid(unsafe_code)]
+
+use std::time::SystemTime;
+
+use crate::clock::Stamp;
+use crate::node_status::transition::EventType;
+
+mod finding;
+mod incident;
+mod refused_forks;
+mod reported_kills;
+mod unidentified_kills;
+
+pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
+pub use incident::{ContainerLabel, Incident, Occurrence, PodRef, incidents};
+pub use refused_forks::RefusedForks;
+pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
+pub use unidentified_kills::{Period, UnidentifiedKills};
+
+/// The object that an Event is about: `involvedObject`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Involved {
+    /// The Node of this agent. Its Events are in namespace `default`.
+    Node,
+    /// A pod of this node. Its Events are in its namespace.
+    Pod {
+        /// `metadata.namespace`.
+        namespace: String,
+        /// `metadata.name`.
+        name: String,
+        /// `metadata.uid`.
+        uid: String,
+        /// The part of the pod that is meant: `spec.containers{web}`.
+        field_path: Option<Box<str>>,
+    },
+}
+
+impl Involved {
+    /// The object as a whole. Rate limits apply to it, whatever part of it an Event is about.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        let mut whole = self.clone();
+        if let Self::Pod { field_path, .. } = &mut whole {
+            *field_path = None;
+        }
+        whole
+    }
+}
+
+/// An Event to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// What it is about.
+    pub object: Involved,
+    /// Whether a person should act.
+    pub type_: EventType,
+    /// CamelCase token.
+    pub reason: String,
+    /// For people. Cut after 1024 bytes.
+    pub message: String,
+    /// How many things the message describes: processes that were killed together. If a newer message
+    /// replaces this one, the count includes them.
+    pub of: u32,
+    /// How many observations it stands for: the first value of its `count`.
+    pub times: u32,
+    /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
+    pub kills: ReportedKills,
+    /// When it happened: the kernel's time if the kernel recorded one.
+    pub at: SystemTime,
+    /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
+    pub stamp: Option<Stamp>,
+}
+
+/// Reason and message of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Words {
+    reason: &'static str,
+    message: String,
+}

@@ -1,0 +1,330 @@
+//! What happened, and which Events report it: on the Pod if it is known, on the Node if not.
+
+use std::time::SystemTime;
+
+use super::finding::{self, Finding, NodeEvents};
+use super::{Draft, Involved, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner, Words};
+use crate::clock::{Now, Stamp};
+use crate::escape::escape;
+use crate::node_status::transition::EventType;
+use crate::pods::{CgroupKind, Container, Pod, PodId};
+
+/// Characters of a container's id that are shown, as runtimes do.
+const SHORT_ID: usize = 12;
+
+/// The pod that a cgroup belongs to, and the container in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodRef {
+    /// As the name of the cgroup identifies it.
+    pub pod: PodId,
+    /// The container's id, if the cgroup is a container's.
+    pub container: Option<String>,
+}
+
+impl PodRef {
+    /// `None`: no pod's.
+    #[must_use]
+    pub fn of(place: CgroupKind) -> Option<Self> {
+        match place {
+            CgroupKind::Pod { pod } => Some(Self {
+                pod,
+                container: None,
+            }),
+            CgroupKind::Container { pod, container } => Some(Self { pod, container }),
+            CgroupKind::Pods | CgroupKind::Other => None,
+        }
+    }
+}
+
+/// How a message names a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContainerLabel {
+    /// By its name in the pod's specification.
+    Name(Container),
+    /// By its id, since its name is unknown.
+    Id(String),
+}
+
+/// Something that happened and is to be reported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incident {
+    /// Where. `None`: in no pod, or in one that cannot be known.
+    pub pod: Option<PodRef>,
+    /// When.
+    pub at: SystemTime,
+    /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
+    pub stamp: Option<Stamp>,
+    /// The kills that it reports, by the kernel's counters that include them. The first Event about
+    /// it carries them.
+    pub kills: ReportedKills,
+    /// What.
+    pub occurrence: Occurrence,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Occurrence {
+    /// OOM kills with one cause; at least one.
+    Kills(Vec<Finding>),
+    /// OOM kills that were only counted.
+    UnidentifiedKills(UnidentifiedKills),
+    /// Forks that a limit refused.
+    RefusedForks(RefusedForks),
+}
+
+/// The incidents that `findings` make up, in order. Kills in one container at one limit with one
+/// trigger are one incident: the kernel killed the group together.
+#[must_use]
+pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
+    let mut groups: Vec<Vec<Finding>> = Vec::new();
+    for finding in findings {
+        let same = |group: &&mut Vec<Finding>| {
+            let first = group.first();
+            first.is_some_and(|first| first.has_the_cause_of(&finding))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    let incident = |group: Vec<Finding>| {
+        let first = group.first()?;
+        Some(Incident {
+            pod: match &first.owner {
+                VictimOwner::Pod(pod) => Some(pod.clone()),
+                VictimOwner::UnknownPod | VictimOwner::NoPod => None,
+            },
+            at: now.wall_at(first.stamp.kernel),
+            stamp: Some(first.stamp),
+            kills: reported(&group),
+            occurrence: Occurrence::Kills(group),
+        })
+    };
+    groups.into_iter().filter_map(incident).collect()
+}
+
+fn reported(group: &[Finding]) -> ReportedKills {
+    let mut kills = ReportedKills::default();
+    for owner in group.iter().filter_map(|finding| finding.counter.clone()) {
+        kills.add(owner, 1);
+    }
+    kills
+}
+
+impl Incident {
+    /// The Event on the Node that the incident needs in any case: for kills because the node is out of
+    /// memory, and for what happened in no pod. `None`: it needs none.
+    #[must_use]
+    pub fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
+        let Occurrence::Kills(kills) = &self.occurrence else {
+            return self.pod.is_none().then(|| self.on_node_instead());
+        };
+        let first = kills.first()?;
+        if !first.is_global() && self.pod.is_some() {
+            return None;
+        }
+        let words = finding::on_node(kills, node_events)?;
+        Some(self.draft(Involved::Node, words))
+    }
+
+    /// The Event on the Node if the Pod is unknown.
+    #[must_use]
+    pub fn on_node_instead(&self) -> Draft {
+        let pod = self.pod.as_ref();
+        let of_pod = pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()));
+        let words = match &self.occurrence {
+            Occurrence::Kills(kills) => Words {
+                reason: finding::IN_POD,
+                message: finding::in_cgroup(kills, &of_pod),
+            },
+            Occurrence::UnidentifiedKills(counted) => {
+                counted.words(&format!(" in cgroup {}", escape(&counted.cgroup)))
+            }
+            Occurrence::RefusedForks(refused) => {
+                let cgroup = escape(&refused.cgroup);
+                let limit = refused.limit_of_cgroup();
+                refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
+            }
+        };
+        self.draft(Involved::Node, words)
+    }
+
+    /// The Event on the Pod. `container`: in which container, if in one.
+    #[must_use]
+    pub fn on_pod(&self, pod: &Pod, container: Option<&ContainerLabel>) -> Draft {
+        let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
+        let words = match &self.occurrence {
+            Occurrence::Kills(kills) => Words {
+                reason: finding::IN_POD,
+                message: finding::in_pod(kills, &whereabouts),
+            },
+            Occurrence::UnidentifiedKills(counted) => counted.words(&whereabouts),
+            Occurrence::RefusedForks(refused) => {
+                refused.words(&whereabouts, &refused.limit_of_pod())
+            }
+        };
+        let object = Involved::Pod {
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+            uid: pod.uid.to_string(),
+            field_path: container.and_then(ContainerLabel::field_path),
+        };
+        self.draft(object, words)
+    }
+
+    /// Processes that were killed and that no Event was recorded for before.
+    #[must_use]
+    pub fn new_kills(&self) -> u64 {
+        match &self.occurrence {
+            Occurrence::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),
+            Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
+            Occurrence::RefusedForks(_) => 0,
+        }
+    }
+
+    fn draft(&self, object: Involved, words: Words) -> Draft {
+        let (of, times) = match &self.occurrence {
+            Occurrence::Kills(kills) => (u32::try_from(kills.len()).unwrap_or(u32::MAX), 1),
+            Occurrence::UnidentifiedKills(counted) => {
+                let kills = u32::try_from(counted.kills).unwrap_or(u32::MAX);
+                (kills, kills.max(1))
+            }
+            Occurrence::RefusedForks(_) => (1, 1),
+        };
+        Draft {
+            object,
+            type_: EventType::Warning,
+            reason: words.reason.to_owned(),
+            message: words.message,
+            of: of.max(1),
+            times,
+            kills: self.kills.clone(),
+            at: self.at,
+            stamp: self.stamp,
+        }
+    }
+}
+
+impl ContainerLabel {
+    fn whereabouts(&self) -> String {
+        match self {
+            Self::Name(container) => format!(" in container {}", container.name),
+            Self::Id(id) => format!(" in container {}", id.get(..SHORT_ID).unwrap_or(id)),
+        }
+    }
+
+    fn field_path(&self) -> Option<Box<str>> {
+        match self {
+            Self::Name(container) => Some(container.field_path().into()),
+            Self::Id(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube_event::Period;
+    use crate::pods::List;
+
+    fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
+        Incident {
+            pod,
+            at: SystemTime::UNIX_EPOCH,
+            stamp: None,
+            kills: ReportedKills::default(),
+            occurrence,
+        }
+    }
+
+    fn pod_ref() -> PodRef {
+        PodRef {
+            pod: PodId::Uid("aa".to_owned()),
+            container: None,
+        }
+    }
+
+    fn unidentified(kills: u64, again: u64) -> Occurrence {
+        Occurrence::UnidentifiedKills(UnidentifiedKills {
+            cgroup: "/kubepods/podaa".to_owned(),
+            kills,
+            again,
+            period: Period::Now,
+        })
+    }
+
+    fn refused(forks: u64) -> Occurrence {
+        Occurrence::RefusedForks(RefusedForks {
+            cgroup: "/kubepods/podaa/c".to_owned(),
+            forks,
+            limit: None,
+        })
+    }
+
+    #[test]
+    fn an_event_on_a_pod_names_the_container_as_far_as_it_is_known() {
+        let id = "0123456789abcdef".to_owned();
+        let named = Container::new(List::Containers, "web").unwrap();
+        //  container, its part of the message, fieldPath
+        let rows = [
+            (None, "", None),
+            (
+                Some(ContainerLabel::Id(id)),
+                " in container 0123456789ab",
+                None,
+            ),
+            (
+                Some(ContainerLabel::Name(named)),
+                " in container web",
+                Some("spec.containers{web}"),
+            ),
+        ];
+        let pod = Pod::new("shop", "web-0", "aa", None).unwrap();
+        for (container, whereabouts, field_path) in rows {
+            let draft = incident(Some(pod_ref()), refused(1)).on_pod(&pod, container.as_ref());
+            let expected = format!("1 fork refused{whereabouts}: the limit is not known");
+            assert_eq!(draft.message, expected);
+            assert_eq!(draft.reason, "PIDLimitReached");
+            let expected = Involved::Pod {
+                namespace: "shop".to_owned(),
+                name: "web-0".to_owned(),
+                uid: "aa".to_owned(),
+                field_path: field_path.map(Into::into),
+            };
+            assert_eq!(draft.object, expected);
+        }
+    }
+
+    #[test]
+    fn without_its_pod_an_incident_is_reported_on_the_node_with_the_cgroup_and_the_uid() {
+        let in_pod = incident(Some(pod_ref()), refused(2));
+        assert_eq!(in_pod.on_node(NodeEvents::Kubelet), None);
+        let draft = in_pod.on_node_instead();
+        assert_eq!(draft.object, Involved::Node);
+        let expected =
+            "2 forks refused in cgroup /kubepods/podaa/c of pod aa: its limit is not known";
+        assert_eq!(draft.message, expected);
+
+        let in_no_pod = incident(None, refused(2));
+        for node_events in [NodeEvents::Kubelet, NodeEvents::Companion, NodeEvents::Off] {
+            let on_node = in_no_pod.on_node(node_events);
+            assert_eq!(on_node, Some(in_no_pod.on_node_instead()), "always");
+        }
+    }
+
+    #[test]
+    fn the_count_of_an_event_about_unidentified_kills_is_their_number() {
+        //  what; things in the message, first value of `count`, kills that are new
+        let rows = [
+            (unidentified(7, 2), 7, 7, 5),
+            (unidentified(1, 1), 1, 1, 0),
+            (refused(9), 1, 1, 0),
+        ];
+        for (occurrence, of, times, new) in rows {
+            let incident = incident(None, occurrence);
+            let draft = incident.on_node_instead();
+            assert_eq!((draft.of, draft.times), (of, times), "{incident:?}");
+            assert_eq!(incident.new_kills(), new, "{incident:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The Event about forks that the limit of a cgroup refused.
+
+use super::Words;
+use crate::escape::escape;
+use crate::pods::CgroupKind;
+
+/// Forks that were refused in one cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedForks {
+    /// Path of the cgroup that counted them.
+    pub cgroup: String,
+    /// How many.
+    pub forks: u64,
+    /// The cgroup whose limit refused them, what it is for, and its limit. `None`: unknown.
+    pub limit: Option<(String, CgroupKind, u64)>,
+}
+
+impl RefusedForks {
+    pub(super) fn words(&self, whereabouts: &str, limit: &str) -> Words {
+        let forks = self.forks;
+        let what = if forks == 1 { "fork" } else { "forks" };
+        Words {
+            reason: "PIDLimitReached",
+            message: format!("{forks} {what} refused{whereabouts}: {limit}"),
+        }
+    }
+
+    /// For readers who identify cgroups by their paths.
+    #[must_use]
+    pub fn limit_of_cgroup(&self) -> String {
+        match &self.limit {
+            Some((at, _, max)) if *at == self.cgroup => format!("its limit is {max} tasks"),
+            Some((at, _, max)) => format!("the limit of {} is {max} tasks", escape(at)),
+            None => "its limit is not known".to_owned(),
+        }
+    }
+
+    pub(super) fn limit_of_pod(&self) -> String {
+        let Some((at, place, max)) = &self.limit else {
+            return "the limit is not known".to_owned();
+        };
+        match place {
+            CgroupKind::Container { .. } => format!("the container's limit is {max} tasks"),
+            CgroupKind::Pod { .. } => format!("the pod's limit is {max} tasks"),
+            CgroupKind::Pods => format!("the limit of all pods on the node is {max} tasks"),
+            CgroupKind::Other => format!("the limit of {} is {max} tasks", escape(at)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::PodId;
+
+    #[test]
+    fn the_limit_is_named_by_what_its_cgroup_is_for() {
+        let pod = || PodId::Uid("aa".to_owned());
+        let container = || CgroupKind::Container {
+            pod: pod(),
+            container: None,
+        };
+        //  cgroup of the limit, what it is for; in a message about the cgroup, about the pod
+        #[rustfmt::skip]
+        let rows = [
+            (Some(("/p/podaa/c", container())), "its limit is 9 tasks", "the container's limit is 9 tasks"),
+            (Some(("/p/podaa", CgroupKind::Pod { pod: pod() })), "the limit of /p/podaa is 9 tasks", "the pod's limit is 9 tasks"),
+            (Some(("/p", CgroupKind::Pods)), "the limit of /p is 9 tasks", "the limit of all pods on the node is 9 tasks"),
+            (Some(("/\u{1b}", CgroupKind::Other)), "the limit of /\\u{1b} is 9 tasks", "the limit of /\\u{1b} is 9 tasks"),
+            (None, "its limit is not known", "the limit is not known"),
+        ];
+        for (limit, by_cgroup, by_pod) in rows {
+            let refused = RefusedForks {
+                cgroup: "/p/podaa/c".to_owned(),
+                forks: 2,
+                limit: limit.map(|(at, place)| (at.to_owned(), place, 9)),
+            };
+            assert_eq!(refused.limit_of_cgroup(), by_cgroup);
+            assert_eq!(refused.limit_of_pod(), by_pod);
+        }
+    }
+}

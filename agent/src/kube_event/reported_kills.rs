@@ -1,0 +1,77 @@
+//! The kills that an Event reports, so that the component that counts kills learns their outcome.
+
+use std::collections::BTreeMap;
+
+use crate::pods::PodId;
+
+/// The counter of the kernel that contains a kill.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KillOwner {
+    /// The cgroup of all pods; the pod is unknown.
+    Pods,
+    /// The cgroup of one pod.
+    Pod(PodId),
+}
+
+/// Kills that are reported together, by owner. Empty for other Events.
+///
+/// Contains one number per pod, so combined Events need no more room than the pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReportedKills(BTreeMap<KillOwner, u64>);
+
+impl ReportedKills {
+    /// Kills of one owner.
+    #[must_use]
+    pub fn of(owner: KillOwner, kills: u64) -> Self {
+        let mut all = Self::default();
+        all.add(owner, kills);
+        all
+    }
+
+    /// Adds kills of one owner.
+    pub fn add(&mut self, owner: KillOwner, kills: u64) {
+        if kills > 0 {
+            let sum = self.0.entry(owner).or_default();
+            *sum = sum.saturating_add(kills);
+        }
+    }
+
+    /// Adds all kills of another.
+    pub fn add_all(&mut self, other: Self) {
+        for (owner, kills) in other.0 {
+            self.add(owner, kills);
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl IntoIterator for ReportedKills {
+    type Item = (KillOwner, u64);
+    type IntoIter = std::collections::btree_map::IntoIter<KillOwner, u64>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// The outcome of recorded kills since the last call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KillOutcomes {
+    /// The API server has stored their Event, or rejected it permanently.
+    pub acknowledged: ReportedKills,
+    /// Their Events were dropped: for lack of room, or after too many attempts.
+    pub dropped: ReportedKills,
+}
+
+impl KillOutcomes {
+    /// Whether there are no new outcomes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.acknowledged.is_empty() && self.dropped.is_empty()
+    }
+}

@@ -1,0 +1,42 @@
+//! The Event about OOM kills whose victims are unknown.
+
+use super::Words;
+
+/// OOM kills that the kernel counted and of which no record came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnidentifiedKills {
+    /// Path of the cgroup that counted them.
+    pub cgroup: String,
+    /// How many.
+    pub kills: u64,
+    /// Those of them for which an Event was recorded before and dropped.
+    pub again: u64,
+    /// When they happened.
+    pub period: Period,
+}
+
+/// When unidentified kills happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Period {
+    /// Since the counters were read last.
+    Now,
+    /// Before the agent was started, or the previous agent could not report them.
+    WhileDown,
+}
+
+impl UnidentifiedKills {
+    /// Without the number, which is the Event's `count`: so more of the same raise it.
+    pub(super) fn words(&self, whereabouts: &str) -> Words {
+        let when = match self.period {
+            Period::Now => "",
+            Period::WhileDown => " while the agent was down or could not report it",
+        };
+        Words {
+            reason: "OOMKilled",
+            message: format!(
+                "OOM-killed processes{whereabouts}{when}: victims not known, the count of this Event is \
+                 their number"
+            ),
+        }
+    }
+}

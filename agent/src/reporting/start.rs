@@ -1,0 +1,241 @@
+//! The tasks that talk to the API server. Each does one request at a time and says what it came to.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tracing::{debug, info};
+
+use super::companion::Companion;
+use super::node_writer::NodeWriter;
+use super::writer::{Line, Writer};
+use super::{Channels, Outlet, Report, SyncRequest, Why};
+use crate::api::lease::LeaseKeeper;
+use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
+use crate::api::register::DeviceCheckpoint;
+use crate::api::status::{Part, Sent, StatusWriter};
+use crate::clock::{Clock, Now, Stamp};
+use crate::config::{Config, Mode};
+use crate::host::HostRoot;
+use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::node_status::report::ReportSchedule as Schedule;
+use crate::node_status::setters::SetterError;
+use crate::node_status::transition::Edge;
+use crate::node_status::{Registration, Runtime, StoredNode};
+use crate::reading::Resource;
+use crate::tasks::Tasks;
+
+/// Deliveries of Events to the loop. When it is full, one way from the kernel goes untold.
+const DELIVERIES: usize = 64;
+
+/// Where a kubelet's device manager keeps what it has handed out.
+const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
+
+/// The one task that writes the Node, in either mode.
+const STATUS_WRITER: &str = "status writer";
+
+/// Starts all of them. They end when the loop drops its side.
+pub(super) fn start(
+    config: &Config,
+    outlet: Outlet,
+    clock: Clock,
+    channels: Channels,
+    tasks: &mut Tasks,
+) -> (EventSink, AbortHandle) {
+    let Outlet {
+        client,
+        jitter,
+        setters,
+    } = outlet;
+    let Channels {
+        facts,
+        syncs,
+        leases,
+        reports,
+    } = channels;
+    let (uid, uid_seen) = watch::channel(String::new());
+    let (deliveries, delivered) = mpsc::channel(DELIVERIES);
+    let reporter = Reporter {
+        node: config.node_name.clone(),
+        uid: uid_seen,
+        queue: config.event_queue,
+    };
+    let (sink, recorder) =
+        Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
+    let recorder = tasks.spawn("recorder", recorder.run());
+    tasks.spawn("deliveries", tell_deliveries(delivered, reports.clone()));
+    let part = match config.mode {
+        Mode::Companion => Part::NodepulseConditions,
+        Mode::Node => Part::Whole,
+    };
+    let node = config.node_name.clone();
+    let writer = Writer {
+        line: Line {
+            client,
+            clock,
+            reports,
+        },
+        status: StatusWriter::new(node.clone(), clock, part),
+        node,
+        facts,
+        uid,
+        events: sink.clone(),
+        jitter,
+        setters,
+        schedule: Schedule::new(config.status_report_frequency),
+        untold: Vec::new(),
+    };
+    match config.mode {
+        Mode::Companion => {
+            tasks.spawn(STATUS_WRITER, Companion::new(config, writer).run(syncs));
+        }
+        Mode::Node => keep_node(config, writer, syncs, leases, tasks),
+    }
+    (sink, recorder)
+}
+
+/// Node mode: the Lease, and the whole Node.
+fn keep_node(
+    config: &Config,
+    writer: Writer,
+    syncs: mpsc::Receiver<SyncRequest>,
+    leases: mpsc::Receiver<Option<String>>,
+    tasks: &mut Tasks,
+) {
+    // Nothing is written before it is clear that nobody else looks after this Node.
+    let (ours, ours_seen) = watch::channel(config.take_over);
+    let lease = keep_lease(
+        LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
+        writer.line.clone(),
+        leases,
+        ours_seen,
+    );
+    tasks.spawn("lease", lease);
+    let runtime = writer.facts.borrow().runtime;
+    let node = NodeWriter {
+        registration: registration(config, runtime),
+        ours,
+        register: config.register_node,
+        checkpoint: checkpoint(config),
+        started: writer.line.clock.now(),
+        settled: false,
+        seen: StoredNode::default(),
+        rebooted: false,
+        writer,
+    };
+    tasks.spawn(STATUS_WRITER, node.run(syncs));
+}
+
+fn registration(config: &Config, runtime: Runtime) -> Registration {
+    let mut taints = config.taints.clone();
+    taints.extend(runtime.taint());
+    Registration::new(
+        config.node_name.clone(),
+        config.node_labels.clone(),
+        taints,
+        config.provider_id.clone(),
+        config.attach_detach,
+    )
+}
+
+fn checkpoint(config: &Config) -> DeviceCheckpoint {
+    let directory = HostRoot::new(&config.host_root).path(&config.root_directory);
+    if directory.join(DEVICE_CHECKPOINT).exists() {
+        DeviceCheckpoint::Present
+    } else {
+        DeviceCheckpoint::Absent
+    }
+}
+
+async fn tell_deliveries(mut delivered: mpsc::Receiver<Delivered>, reports: mpsc::Sender<Report>) {
+    while let Some(delivered) = delivered.recv().await {
+        if reports.send(Report::Event(delivered)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn keep_lease(
+    mut keeper: LeaseKeeper,
+    line: Line,
+    mut requests: mpsc::Receiver<Option<String>>,
+    mut ours: watch::Receiver<bool>,
+) {
+    if ours.wait_for(|ours| *ours).await.is_err() {
+        return;
+    }
+    while let Some(uid) = requests.recv().await {
+        let cycle = keeper
+            .cycle(&line.client, &line.clock, uid.as_deref())
+            .await;
+        if line.reports.send(Report::Lease(cycle)).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub(super) fn log_failed(failed: Vec<(&'static str, SetterError)>) {
+    for (setter, err) in failed {
+        debug!(
+            setter,
+            err = &err as &dyn std::error::Error,
+            "setter failed"
+        );
+    }
+}
+
+/// The Events that tell of what was new. One that the kernel caused carries its time.
+pub(super) fn events(
+    news: Vec<Edge>,
+    node: &str,
+    now: Now,
+    stamps: &BTreeMap<Resource, Stamp>,
+) -> impl Iterator<Item = Draft> {
+    news.into_iter().map(move |edge| {
+        let stamp = edge
+            .resource()
+            .and_then(|resource| stamps.get(&resource))
+            .copied();
+        Draft {
+            object: Involved::Node,
+            type_: edge.type_(),
+            reason: edge.reason().to_owned(),
+            message: edge.message(node),
+            of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
+            at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
+            stamp,
+        }
+    })
+}
+
+/// The way from the kernel to the API server's answer, in numbers.
+pub(super) fn log_sync(why: Why, sent: &Sent, stamps: &BTreeMap<Resource, Stamp>) {
+    debug!(why = ?why, changed = sent.changed, bytes = sent.patch.len(), "node status sent");
+    for (resource, stamp) in stamps {
+        info!(
+            resource = resource.as_str(),
+            kernel_ns = stamp.kernel.0,
+            read_ns = stamp.read.0,
+            sent_ns = sent.sent.0,
+            acked_ns = sent.acked.0,
+            "condition reported"
+        );
+    }
+}
+
+pub(super) fn log_event(delivered: &Delivered) {
+    let Some(stamp) = delivered.stamp else {
+        debug!(reason = delivered.reason.as_str(), "event recorded");
+        return;
+    };
+    info!(
+        reason = delivered.reason.as_str(),
+        kernel_ns = stamp.kernel.0,
+        read_ns = stamp.read.0,
+        sent_ns = delivered.sent.0,
+        acked_ns = delivered.acked.0,
+        "event reported"
+    );
+}

@@ -1,0 +1,118 @@
+//! The commands other than `run`, as an operator types them: the real program against a real socket.
+
+/// `nodepulse check`.
+mod check;
+/// `nodepulse cleanup`.
+mod cleanup;
+/// `nodepulse config`.
+mod config;
+
+use std::fs;
+use std::path::Path;
+
+use nodepulse_tests::process::finished;
+use serde_json::Value;
+use tempfile::tempdir;
+
+const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn version_lists_the_embedded_programs() {
+    let version = finished(["version", "-o", "json"], "").await;
+    let version: Value = serde_json::from_str(&version.stdout).unwrap();
+    assert!(version["version"].is_string(), "{version}");
+    let object = nodepulse::kernel::object::embedded().unwrap();
+    assert_eq!(version["ebpfObject"]["bytes"], object.len());
+    assert_eq!(version["ebpfObject"]["abi"], agent_common::ABI_VERSION);
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("object");
+    fs::write(&file, object).unwrap();
+    let sum = tokio::process::Command::new("sha256sum")
+        .arg(&file)
+        .output();
+    let sum = String::from_utf8(sum.await.unwrap().stdout).unwrap();
+    let sum = sum.split_whitespace().next().unwrap();
+    assert_eq!(version["ebpfObject"]["sha256"], sum);
+    let text = finished(["version"], "").await.stdout;
+    assert!(text.contains(sum), "{text}");
+}
+
+#[tokio::test]
+async fn an_invalid_call_is_refused_in_one_line() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, words: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, words).unwrap();
+        text(&path)
+    };
+    let good = write("good/config.yaml", HEAD);
+    let bad = write("bad.yaml", &format!("{HEAD}maxPods: many\n"));
+    let with_directory = write("other/config.yaml", HEAD);
+    write("other/conf.d/10.yaml", &format!("{HEAD}maxPod: 1\n"));
+    let wrong = write("wrong.yaml", HEAD);
+    let absent = text(&dir.path().join("absent"));
+    let rows: [(&[&str], [&str; 3]); 13] = [
+        (
+            &["run", "--config", &with_directory],
+            ["conf.d/10.yaml", "maxPod", "maxPods"],
+        ),
+        (
+            &["run", "--kubelet-config", &absent],
+            ["absent", "No such file", "--kubelet-config"],
+        ),
+        (
+            &["run", "--kubelet-config", &wrong],
+            ["apiVersion", "wrong.yaml", "kubelet.config.k8s.io"],
+        ),
+        (
+            &["check", "--config", &bad],
+            ["maxPods", "many", "maxPods: 110"],
+        ),
+        (
+            &["check", "--kubeconfig", &absent],
+            ["kubeconfig", "absent", "clusters: ["],
+        ),
+        (&["check", "-o", "xml"], ["--output", "xml", "example"]),
+        (
+            &["config", "validate", "--config", &bad],
+            ["maxPods", "many", "maxPods: 110"],
+        ),
+        (
+            &["config", "print", "--config", &absent],
+            ["absent", "No such file", "--config"],
+        ),
+        (
+            &["config", "defaults", "--mode", "both"],
+            ["--mode", "both", "mode: companion"],
+        ),
+        (&["config", "prnt"], ["unknown command", "prnt", "example"]),
+        (
+            &["cleanup", "--config", &good],
+            ["kubeconfig", "none is given", "--kubeconfig"],
+        ),
+        (
+            &["cleanup", "--all-nodes", "--node-name", "a"],
+            ["--all-nodes", "--node-name", "example"],
+        ),
+        (&["version", "-o"], ["--output", "no value", "example"]),
+    ];
+    for (args, names) in rows {
+        let refused = finished(args, "").await;
+        assert_eq!(
+            (refused.code, refused.stdout.as_str()),
+            (Some(2), ""),
+            "{args:?}: {refused:?}"
+        );
+        let [line] = refused.stderr.as_slice() else {
+            panic!("{args:?}: not one line: {:#?}", refused.stderr);
+        };
+        for word in names {
+            assert!(line.contains(word), "{args:?}: {word:?} is not in {line:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A condition without a source is Unknown.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use nodepulse::reading::{StallKind, StallOf};
+use nodepulse::record::ScopeSource;
+use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::node::{Kill, Limit, Node, pass};
+
+use crate::{AT_ONCE, CONTAINER, LOST, PLENTY, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
+
+#[tokio::test(start_paused = true)]
+async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
+    let sim = Sim::start().await;
+    let view = sim.view();
+    sim.host.mem_working_set(SHORT);
+    view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
+    pass(Duration::from_secs(30)).await;
+    sim.host
+        .remove("sys/fs/cgroup/memory.stat")
+        .remove("proc/loadavg")
+        .remove("sys/fs/cgroup/kubepods/io.pressure");
+    sim.stall(StallOf::Pods, StallKind::Io).await;
+    for (type_, message) in [
+        ("MemoryLow", "memory.available cannot be read"),
+        ("PIDsLow", "pid.available cannot be read"),
+        (
+            "PodsDiskStallPressure",
+            "I/O stall (PSI) of the pods cgroup /kubepods cannot be read",
+        ),
+    ] {
+        let (condition, _) = view.becomes(type_, "Unknown", LOST).await;
+        assert_eq!(condition["reason"], "SourceUnavailable", "{type_}");
+        assert_eq!(condition["message"], message);
+    }
+    let unknown = types().into_iter().filter(|t| view.status(t) == "Unknown");
+    assert_eq!(unknown.count(), 3);
+    sim.host.mem_working_set(PLENTY).tasks(200);
+    view.becomes("PIDsLow", "False", SAMPLE_INTERVAL * 2).await;
+}
+
+/// A pod's container that no directory is left of.
+const REMOVED: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+     9c5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+
+/// Names that reach the top of the hierarchy are the whole path. Others a tenant may have chosen.
+#[tokio::test(start_paused = true)]
+async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
+    let pod = "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+    let rows = [
+        (pod, "True"),
+        (REMOVED, "False"),
+        ("system.slice/a.service/b/c", "False"),
+    ];
+    for (cgroup, status) in rows {
+        let sim = Sim::start().await;
+        for _ in 0..5 {
+            let kill = Kill {
+                victim: ("java", 4321),
+                cgroup,
+                limit: Limit::Of(cgroup),
+                source: ScopeSource::Exact,
+            };
+            sim.node.kernel().oom_kill(kill).await;
+        }
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(sim.view().status("FrequentOOMKills"), status, "{cgroup}");
+    }
+}
+
+/// How many of all pods were killed.
+const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
+
+/// More kills than the threshold, according to the counters.
+fn counted(host: &MadeUpHost) {
+    host.pods_oom(0, 10).oom(CONTAINER, 0, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
+    let host = calm();
+    counted(&host);
+    let sim = Sim::with(&cluster(), host, Node::on_files).await;
+    let view = sim.view();
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(view.status("FrequentOOMKills"), "False", "of before");
+    sim.host.remove(COUNTERS);
+    let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
+    assert_eq!(condition["reason"], "SourceUnavailable");
+    counted(&sim.host);
+    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + AT_ONCE)
+        .await;
+    sim.host.remove(COUNTERS);
+    view.becomes("FrequentOOMKills", "Unknown", LOST).await;
+    sim.host.pods_oom(0, 15);
+    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothing_does() {
+    for readable in [true, false] {
+        let (kernel, log) = UnixDatagram::pair().unwrap();
+        log.set_nonblocking(true).unwrap();
+        let host = calm();
+        counted(&host);
+        if !readable {
+            host.remove(COUNTERS);
+        }
+        let sim = Sim::with(&cluster(), host, |node| node.on_log(log)).await;
+        let view = sim.view();
+        pass(Duration::from_secs(30)).await;
+        assert_eq!(view.status("FrequentOOMKills"), "False");
+        if readable {
+            sim.host.pods_oom(0, 15);
+        }
+        // An empty record: what stands in for the log in some containers ends.
+        kernel.send(b"").unwrap();
+        if !readable {
+            let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
+            assert_eq!(condition["reason"], "SourceUnavailable");
+            continue;
+        }
+        // Also of those of which the log had no record.
+        view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn low_space_is_that_of_the_file_system_of_the_kubelets_directory() {
+    let rows = [
+        (
+            "nodefs.available<99.99%",
+            "nodefs.inodesFree<0%",
+            "LowSpace",
+        ),
+        (
+            "nodefs.available<0%",
+            "nodefs.inodesFree<0%",
+            "SpaceAvailable",
+        ),
+    ];
+    for (space, inodes, reason) in rows {
+        let sim = Sim::on(&cluster(), |node| {
+            let both = format!("{space},{inodes}");
+            node.config(|overrides| overrides.eviction_hard = Some(both))
+        })
+        .await;
+        assert_eq!(sim.view().condition("DiskSpaceLow")["reason"], reason);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_is_off_or_has_no_files_is_unknown_from_the_start() {
+    let host = calm();
+    host.remove("proc/pressure").remove("sys/fs/cgroup");
+    let sim = Sim::with(&cluster(), host, Node::on_files).await;
+    let of_status = |status: &str| -> Vec<_> {
+        let all = types().into_iter();
+        all.filter(|type_| sim.view().status(type_) == status)
+            .collect()
+    };
+    let known = ["PIDsLow", "DiskSpaceLow", "DiskIOPressure"];
+    assert_eq!(of_status("False"), known);
+    assert_eq!(of_status("Unknown").len(), 6);
+}
