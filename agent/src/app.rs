@@ -70,7 +70,7 @@ use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
 use pod_updates::PodUpdates;
 use power::Power;
-use pressure_files::Stalls;
+use pressure_files::PressureFiles;
 use probes::Probes;
 use reload::{Reloading, asked};
 
@@ -178,7 +178,7 @@ struct App {
     observe: Observe,
     probes: Probes,
     subjects: Subjects,
-    stalls: Stalls,
+    pressure_files: PressureFiles,
     cgroups: Cgroups,
     exceeded: Keeper,
     pod_updates: PodUpdates,
@@ -229,6 +229,7 @@ impl App {
         let subjects = Subjects::new(
             node,
             execute::disks(&config, &probes, &doors.stalls, now),
+            execute::stalls(&config, &doors.stalls),
             now,
         );
         let mut app = Self {
@@ -237,7 +238,7 @@ impl App {
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
-            stalls: Stalls::new(&config, pods.clone(), &doors.stalls),
+            pressure_files: PressureFiles::new(&config, pods.clone()),
             pod_updates: PodUpdates::new(&config, outlet.as_ref(), &mut tasks),
             own: Own::new(&config),
             config,
@@ -299,7 +300,7 @@ impl App {
         }
         let now = self.clock.now();
         self.feed(SubjectInput::Disk(DiskInput::Started), now);
-        self.look_at_stalls(now);
+        self.read_stalls(now.boot.plus(reporting::ALIGN), now);
         self.sample(now, None);
         self.configure_pids(now);
     }

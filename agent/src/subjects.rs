@@ -15,9 +15,10 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{Draft, Finding, NodeEvents};
 use crate::node_status::Disks;
 use crate::pods::Pod;
+use crate::pressure::Pressure;
 use crate::pressure::oom::Grounds;
 use crate::pressure::pids::PidLevels;
-use crate::reading::Resource;
+use crate::reading::{Resource, Stall};
 use crate::record::Side;
 use crate::units::{CgroupId, DeviceNumber};
 
@@ -27,6 +28,7 @@ pub mod kill_counters;
 pub mod kills;
 pub mod pids;
 pub mod pod_pids;
+pub mod stalls;
 
 pub use disks::{
     DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskWatch, IoTrigger, Unwatched, WatchedDisk,
@@ -36,6 +38,7 @@ pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSo
 pub use kills::{KillInput, Kills};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
+pub use stalls::{StallDecision, StallInput, StallWatch};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,8 @@ pub enum Input {
     Incident(IncidentInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
+    /// To tasks that wait for memory or disks.
+    Stall(StallInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -123,6 +128,8 @@ pub enum Query {
     PidLimits(String),
     /// The tasks of each pod: [`PodPidInput::TasksCounted`].
     PodTasks,
+    /// A pressure file.
+    Stall(Stall),
 }
 
 /// A fact of the node status that changed.
@@ -130,6 +137,8 @@ pub enum Query {
 pub enum FactChange {
     /// The unhealthy disks.
     Disks(Disks),
+    /// The pressure of every stall that is watched.
+    Stalls(Vec<(Stall, Pressure)>),
 }
 
 /// What the evaluation of pressure is based on, besides samples of signals.
@@ -220,6 +229,8 @@ pub enum Decision {
     },
     /// The pods with most tasks, by uid.
     LargestPods(Vec<(String, u64)>),
+    /// About a stall.
+    Stall(StallDecision),
 }
 
 /// All subjects.
@@ -229,6 +240,8 @@ pub struct Subjects {
     pub pids: PidWatch,
     /// The disks of the node.
     pub disks: DiskWatch,
+    /// Tasks that wait for memory or disks.
+    pub stalls: StallWatch,
     /// The examination of OOM kills.
     pub kills: Kills,
     /// The kernel's counters of kills.
@@ -255,10 +268,11 @@ pub struct NodeSetup {
 impl Subjects {
     /// Nothing has happened yet.
     #[must_use]
-    pub fn new(node: NodeSetup, disks: DiskWatch, now: BootNanos) -> Self {
+    pub fn new(node: NodeSetup, disks: DiskWatch, stalls: StallWatch, now: BootNanos) -> Self {
         Self {
             pids: PidWatch::default(),
             disks,
+            stalls,
             kills: Kills::new(node.page),
             kill_counters: KillCounters::new(node.counters, now),
             incidents: Incidents::new(node.node_events),
@@ -275,6 +289,7 @@ impl Subjects {
             Input::KillCounter(input) => self.kill_counters.on(input, now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::Stall(input) => self.stalls.on(input, now),
         }
     }
 
@@ -284,6 +299,7 @@ impl Subjects {
         let all = [
             self.pids.due(),
             self.disks.due(),
+            self.stalls.due(),
             self.kill_counters.due(),
             self.incidents.due(),
         ];

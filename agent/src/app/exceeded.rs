@@ -24,7 +24,7 @@ use crate::pressure::kills::WITHIN;
 use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::kill_counters::PreviousAgent;
-use crate::subjects::{Input, KillCounterInput, KillSource};
+use crate::subjects::{Input, KillCounterInput, KillSource, StallInput};
 use crate::units::CgroupId;
 
 /// What is written while a condition is exceeded is so far ahead; what is too far ahead is put right no
@@ -247,7 +247,6 @@ impl App {
                 self.hold_until_due(type_, at, now);
             }
         }
-        self.facts.stalls = self.stalls.pressures();
         self.take_pressures();
     }
 
@@ -269,7 +268,7 @@ impl App {
             self.evaluator.restore(resource, at, now.boot);
         }
         if let Some(stall) = own.and_then(NodepulseCondition::stall) {
-            self.stalls.restore(stall, at);
+            self.feed(Input::Stall(StallInput::Restored { stall, at }), now);
         }
     }
 
@@ -285,7 +284,9 @@ impl App {
             Mode::Companion => {
                 let one = |own: NodepulseCondition| {
                     let by_resource = own.resource().map(of);
-                    let by_stall = own.stall().map(|stall| self.stalls.exceeded(stall));
+                    let by_stall = own
+                        .stall()
+                        .map(|stall| self.subjects.stalls.exceeded(stall));
                     let pods = (own == NodepulseCondition::PidsLow).then(|| of(Resource::PodsPids));
                     let kills = (own == NodepulseCondition::FrequentOomKills)
                         .then(|| self.own.as_ref().map(super::own::Own::exceeded))

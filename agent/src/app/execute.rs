@@ -12,11 +12,21 @@ use crate::pressure::oom::RemainingMemory;
 use crate::pressure::sample::DiskStates;
 use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::subjects::{
-    DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, KillCounterInput, KillInput,
-    PidInput, PodPidInput, PressureInput, Query, Unwatched,
+    Decision, DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, KillCounterInput,
+    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallWatch,
+    Unwatched,
 };
 
 mod decisions;
+
+/// What performing the effects of an input did to the facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FactsAre {
+    /// At least one was set.
+    Changed,
+    /// None was.
+    Unchanged,
+}
 
 /// The disks of this configuration. `triggers` are the stalls for which one is set.
 pub(super) fn disks(
@@ -33,19 +43,39 @@ pub(super) fn disks(
     DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now)
 }
 
+/// The stalls of this configuration. `triggers` are those for which one is set.
+pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallWatch {
+    let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+    let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
+    StallWatch::new(
+        config.psi.threshold,
+        config.policy.transition_period,
+        watched,
+    )
+}
+
 impl App {
     /// Passes an input to its subject, and performs what follows until nothing is left. What follows
     /// from an answer precedes what was to follow the question.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
+        self.perform(input, now);
+    }
+
+    fn perform(&mut self, input: Input, now: Now) -> FactsAre {
         let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
+        let mut facts = FactsAre::Unchanged;
         while let Some(effect) = effects.pop_front() {
+            if matches!(effect, Effect::Fact(_)) {
+                facts = FactsAre::Changed;
+            }
             if let Some(answer) = self.execute(effect, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
                     effects.push_front(effect);
                 }
             }
         }
+        facts
     }
 
     /// Returns the input that follows at once, if any.
@@ -54,6 +84,9 @@ impl App {
             Effect::Query(query) => return self.query(query, now),
             Effect::Map(update) => return self.probes.write(update),
             Effect::Fact(FactChange::Disks(disks)) => self.facts.disks = disks,
+            Effect::Fact(FactChange::Stalls(stalls)) => {
+                self.facts.stalls = stalls.into_iter().collect();
+            }
             Effect::Pressure(PressureInput::Disks {
                 known,
                 unwatched,
@@ -75,6 +108,9 @@ impl App {
             Effect::SaveKills(kills) => self.save_kills(kills, now.boot),
             Effect::Log(decision) => {
                 self.metering.decided(&decision);
+                if let Decision::Stall(StallDecision::Changed { change, .. }) = &decision {
+                    self.journal.record_stall_change(change, now.wall);
+                }
                 decisions::log(decision);
             }
         }
@@ -85,6 +121,10 @@ impl App {
     fn query(&mut self, query: Query, now: Now) -> Option<Input> {
         let question = match query {
             Query::Disk(query) => Question::Disk(query),
+            Query::Stall(stall) => {
+                let sample = self.pressure_files.sample(stall);
+                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
+            }
             Query::CgroupPaths(ids) => {
                 return Some(Input::Kill(self.cgroups.paths_of(&ids, now.boot)));
             }
@@ -155,6 +195,27 @@ impl App {
     pub(super) fn list_disks(&mut self, now: Now) {
         let found = blocking::list_disks(self.observe.root());
         self.feed(Input::Disk(DiskInput::Listed(found)), now);
+    }
+
+    /// A trigger fired.
+    pub(super) fn stalled(&mut self, stall: Stall, now: Now) {
+        self.feed(Input::Stall(StallInput::Reported(stall)), now);
+        self.facts_changed(false, now);
+        match stall.kind {
+            StallKind::Memory => self.hot.hint(now.boot),
+            StallKind::Io => self.ask_storage(),
+        }
+        // The pods' tasks are among the node's, which has a trigger.
+        if stall == Stall::new(StallOf::Node, StallKind::Io) {
+            self.feed(Input::Disk(DiskInput::IoStalled), now);
+        }
+    }
+
+    /// Reads the pressure files that are due by `soon`.
+    pub(super) fn read_stalls(&mut self, soon: BootNanos, now: Now) {
+        if self.perform(Input::Stall(StallInput::Tick { soon }), now) == FactsAre::Changed {
+            self.facts_changed(false, now);
+        }
     }
 
     /// Thresholds or capacity may have changed.

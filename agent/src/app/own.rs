@@ -15,7 +15,7 @@ use crate::node_status::{CompanionFacts, Status, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
-use crate::subjects::{Input, KillCounterInput};
+use crate::subjects::{Input, KillCounterInput, StallInput};
 
 type Lost = BTreeMap<Resource, Vec<Signal>>;
 
@@ -181,13 +181,12 @@ impl App {
                         self.evaluator.seed(resource, now.boot);
                     }
                     if let Some(stall) = own.stall() {
-                        self.stalls.hold(stall, now.boot);
+                        self.feed(Input::Stall(StallInput::Stored(stall)), now);
                     }
                 }
                 None => {}
             }
         }
-        self.facts.stalls = self.stalls.pressures();
         self.take_pressures();
     }
 

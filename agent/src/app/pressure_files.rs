@@ -1,20 +1,16 @@
-//! Tasks that wait: the triggers that tell of it, and the files that say how much.
+//! The pressure files of the node and its pods, and the triggers set in them.
 
 use std::collections::BTreeMap;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
-use super::App;
-use crate::clock::{BootNanos, Now};
 use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::os::psi::{Trigger, open};
-use crate::pressure::stall::{StallBoard, StallSample};
-use crate::pressure::{Exceeded, Pressure};
-use crate::reading::{Stall, StallKind, StallOf};
-use crate::subjects::{DiskInput, Input};
+use crate::pressure::stall::StallSample;
+use crate::reading::{Stall, StallOf};
 
 /// Sets the triggers that this configuration asks for, each refusal told once. Before privileges
 /// are dropped: what a trigger may do is decided here.
@@ -97,60 +93,22 @@ impl Files {
     }
 }
 
-/// What is known of tasks that wait.
-pub(super) struct Stalls {
-    board: StallBoard,
+/// Reads the pressure files.
+pub(super) struct PressureFiles {
     files: Files,
     buf: Vec<u8>,
 }
 
-impl Stalls {
-    /// `told` are those for which there is a trigger.
-    pub(super) fn new(config: &Config, pods: PodsPath, told: &[Stall]) -> Self {
-        let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
-        let watched = watched.map(|stall| (stall, told.contains(&stall)));
+impl PressureFiles {
+    pub(super) fn new(config: &Config, pods: PodsPath) -> Self {
         Self {
-            board: StallBoard::new(
-                config.psi.threshold,
-                config.policy.transition_period,
-                watched,
-            ),
             files: Files::new(config, pods),
             buf: Vec::new(),
         }
     }
 
-    /// The state of every stall.
-    pub(super) fn pressures(&self) -> BTreeMap<Stall, Pressure> {
-        self.board.pressures()
-    }
-
-    /// The API server has it as True.
-    pub(super) fn hold(&mut self, stall: Stall, now: BootNanos) {
-        self.board.seed(stall, now);
-    }
-
-    /// It was last over then, before a restart.
-    pub(super) fn restore(&mut self, stall: Stall, at: BootNanos) {
-        self.board.restore(stall, at);
-    }
-
-    /// When it was last over.
-    pub(super) fn exceeded(&self, stall: Stall) -> Exceeded {
-        self.board.exceeded(stall)
-    }
-
-    pub(super) fn set_transition_period(&mut self, period: std::time::Duration) {
-        self.board.set_transition_period(period);
-    }
-
-    /// When to wake up for them; `None` while nothing stalls.
-    pub(super) fn wake_at(&self) -> Option<BootNanos> {
-        self.board.wake_at()
-    }
-
-    /// `some` of one file, now. About 5 µs.
-    fn sample(&mut self, stall: Stall) -> Option<StallSample> {
+    /// `some` of one file, now. About 5 µs. `None`: there is none, or it was not read.
+    pub(super) fn sample(&mut self, stall: Stall) -> Option<StallSample> {
         let file = self.files.of(stall)?;
         let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
             debug!(err = &err as &dyn std::error::Error, "pressure not read");
@@ -163,48 +121,6 @@ impl Stalls {
     }
 }
 
-impl App {
-    /// A trigger fired.
-    pub(super) fn stalled(&mut self, stall: Stall, now: Now) {
-        debug!(of = stall.of.as_str(), kind = stall.kind.as_str(), "stall");
-        self.look_at_stall(stall, now);
-        match stall.kind {
-            StallKind::Memory => self.hot.hint(now.boot),
-            StallKind::Io => self.ask_storage(),
-        }
-        // The pods' tasks are among the node's, which has a trigger of its own.
-        if stall == Stall::new(StallOf::Node, StallKind::Io) {
-            self.feed(Input::Disk(DiskInput::IoStalled), now);
-        }
-    }
-
-    /// Reads the pressure files that are due.
-    pub(super) fn look_at_stalls(&mut self, now: Now) {
-        let soon = now.boot.plus(crate::reporting::ALIGN);
-        let due: Vec<Stall> = self.stalls.board.due(soon).collect();
-        for stall in due {
-            self.look_at_stall(stall, now);
-        }
-    }
-
-    fn look_at_stall(&mut self, stall: Stall, now: Now) {
-        let sample = self.stalls.sample(stall);
-        if let Some(change) = self.stalls.board.apply_sample(stall, sample, now.boot) {
-            self.journal.record_stall_change(&change, now.wall);
-            info!(
-                of = stall.of.as_str(),
-                kind = stall.kind.as_str(),
-                from = %change.from,
-                to = %change.to,
-                some = ?sample,
-                "stall pressure changed"
-            );
-        }
-        self.facts.stalls = self.stalls.pressures();
-        self.facts_changed(false, now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
@@ -213,6 +129,7 @@ mod tests {
     use crate::app::pods_path;
     use crate::config::Overrides;
     use crate::host::scratch::Scratch;
+    use crate::reading::StallKind;
 
     const CGROUPS: &str = "sys/fs/cgroup";
 

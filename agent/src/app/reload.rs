@@ -11,7 +11,7 @@ use super::blocking::Question;
 use super::pod_updates::node_events;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
-use crate::subjects::{DiskInput, IncidentInput, Input};
+use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
 
 /// Ports below this need a right that is gone by now.
 const PRIVILEGED: u16 = 1024;
@@ -149,8 +149,6 @@ impl App {
         }
         let config = &self.config;
         self.evaluator.set_policy(config.policy.clone());
-        self.stalls
-            .set_transition_period(config.policy.transition_period);
         if let Some(own) = &mut self.own {
             own.set_transition_period(config.policy.transition_period);
         }
@@ -167,6 +165,9 @@ impl App {
             changes.applied.retain(|key| *key != "serve.address");
             changes.pending_restart.push("serve.address");
         }
+        let transition_period = self.config.policy.transition_period;
+        let stalls = StallInput::Configured { transition_period };
+        self.feed(Input::Stall(stalls), now);
         let disks = DiskInput::Configured(self.config.disk_io.clone());
         self.feed(Input::Disk(disks), now);
         self.configure_pids(now);

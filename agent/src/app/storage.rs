@@ -39,7 +39,7 @@ impl App {
         self.changed(&changes, None, now);
         self.ready_soon(known, now);
         // On the same helper thread, which is awake.
-        let soon = now.boot.plus(super::reporting::ALIGN);
+        let soon = now.boot.plus(crate::reporting::ALIGN);
         self.feed(Input::Disk(DiskInput::StorageSampled { soon }), now);
     }
 

@@ -18,7 +18,6 @@ impl App {
         let own = [
             falls,
             self.subjects.due(),
-            self.stalls.wake_at(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
             self.heartbeat.due(),
@@ -41,7 +40,7 @@ impl App {
             self.ask_storage();
         }
         self.feed(Input::Disk(DiskInput::Tick { soon }), now);
-        self.look_at_stalls(now);
+        self.read_stalls(soon, now);
         self.feed(Input::Incident(IncidentInput::Due), now);
         self.kills_settled(now);
         self.look_at_kills(now);

@@ -1,0 +1,287 @@
+//! Tasks that wait for memory or disks: triggers report that a stall begins, and the pressure files
+//! are read while one is in effect.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect, FactChange, Query};
+use crate::clock::{BootNanos, Now};
+use crate::pressure::Exceeded;
+use crate::pressure::stall::{StallBoard, StallChange, StallSample};
+use crate::reading::Stall;
+
+/// Everything that can happen to the stalls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum StallInput {
+    /// A trigger fired.
+    Reported(Stall),
+    /// The answer to [`Query::Stall`].
+    Sampled {
+        /// Which file.
+        stall: Stall,
+        /// `None`: not read.
+        sample: Option<StallSample>,
+    },
+    /// The loop woke up.
+    Tick {
+        /// Files that are due by then are read in this wake-up.
+        soon: BootNanos,
+    },
+    /// The API server has the condition as True, and the state file knows nothing of it.
+    Stored(Stall),
+    /// The threshold was last exceeded at this moment, before a restart.
+    Restored {
+        /// Which.
+        stall: Stall,
+        /// When.
+        at: BootNanos,
+    },
+    /// The configuration changed.
+    Configured {
+        /// `evictionPressureTransitionPeriod`.
+        transition_period: Duration,
+    },
+}
+
+/// A decision about a stall, to be logged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum StallDecision {
+    /// A trigger fired.
+    Reported(Stall),
+    /// The pressure changed.
+    Changed {
+        /// How.
+        change: StallChange,
+        /// With this sample.
+        sample: Option<StallSample>,
+    },
+}
+
+/// The stalls that are watched.
+#[derive(Debug)]
+pub struct StallWatch {
+    board: StallBoard,
+}
+
+impl StallWatch {
+    /// `threshold` is in percent. Each of `stalls` has whether a trigger reports it. All files are
+    /// due at once.
+    pub fn new(
+        threshold: f32,
+        transition_period: Duration,
+        stalls: impl IntoIterator<Item = (Stall, bool)>,
+    ) -> Self {
+        Self {
+            board: StallBoard::new(threshold, transition_period, stalls),
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: StallInput, now: Now) -> Vec<Effect> {
+        match input {
+            StallInput::Reported(stall) => vec![
+                log(StallDecision::Reported(stall)),
+                Effect::Query(Query::Stall(stall)),
+            ],
+            StallInput::Sampled { stall, sample } => {
+                let change = self.board.apply_sample(stall, sample, now.boot);
+                let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
+                changed.into_iter().chain([self.fact()]).collect()
+            }
+            StallInput::Tick { soon } => {
+                let due = self.board.due(soon);
+                due.map(|stall| Effect::Query(Query::Stall(stall)))
+                    .collect()
+            }
+            StallInput::Stored(stall) => {
+                self.board.seed(stall, now.boot);
+                vec![self.fact()]
+            }
+            StallInput::Restored { stall, at } => {
+                self.board.restore(stall, at);
+                vec![self.fact()]
+            }
+            StallInput::Configured { transition_period } => {
+                self.board.set_transition_period(transition_period);
+                Vec::new()
+            }
+        }
+    }
+
+    /// When to read a file although no trigger fired; `None` while all are calm.
+    #[must_use]
+    pub fn due(&self) -> Option<BootNanos> {
+        self.board.wake_at()
+    }
+
+    /// When the threshold of a stall was last exceeded.
+    #[must_use]
+    pub fn exceeded(&self, stall: Stall) -> Exceeded {
+        self.board.exceeded(stall)
+    }
+
+    fn fact(&self) -> Effect {
+        let states = self.board.pressures().into_iter().collect();
+        Effect::Fact(FactChange::Stalls(states))
+    }
+}
+
+fn log(decision: StallDecision) -> Effect {
+    Effect::Log(Decision::Stall(decision))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::pressure::Pressure;
+    use crate::pressure::stall::READ_INTERVAL;
+    use crate::reading::{StallKind, StallOf};
+
+    const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
+    const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
+    const PERIOD: Duration = Duration::from_secs(300);
+
+    fn at(seconds: u64) -> BootNanos {
+        BootNanos(seconds * 1_000_000_000)
+    }
+
+    fn on(watch: &mut StallWatch, seconds: u64, input: StallInput) -> Vec<Effect> {
+        let wall = SystemTime::UNIX_EPOCH;
+        let boot = at(seconds);
+        watch.on(input, Now { boot, wall })
+    }
+
+    fn sampled(percent: f32) -> StallInput {
+        let sample = StallSample {
+            avg10: percent,
+            avg60: percent,
+        };
+        StallInput::Sampled {
+            stall: IO,
+            sample: Some(sample),
+        }
+    }
+
+    /// Stalls whose files are queried.
+    fn queried(effects: &[Effect]) -> Vec<Stall> {
+        let query = |effect: &Effect| match effect {
+            Effect::Query(Query::Stall(stall)) => Some(*stall),
+            _ => None,
+        };
+        effects.iter().filter_map(query).collect()
+    }
+
+    /// The pressure of I/O that was published, and whether a change was logged.
+    fn published(effects: &[Effect]) -> (Option<Pressure>, bool) {
+        let changed = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Log(Decision::Stall(StallDecision::Changed { .. }))
+            )
+        };
+        let states = effects.iter().find_map(|effect| match effect {
+            Effect::Fact(FactChange::Stalls(states)) => Some(states),
+            _ => None,
+        });
+        let of_io = |states: &Vec<(Stall, Pressure)>| {
+            let of_io = states.iter().find(|(stall, _)| *stall == IO);
+            of_io.map(|(_, pressure)| *pressure)
+        };
+        (states.and_then(of_io), effects.iter().any(changed))
+    }
+
+    #[test]
+    fn files_are_read_at_the_start_when_a_trigger_fires_and_while_not_calm() {
+        let mut watch = StallWatch::new(40.0, PERIOD, [(IO, true), (MEMORY, false)]);
+        let tick = |seconds| StallInput::Tick { soon: at(seconds) };
+        let all = on(&mut watch, 1, tick(1));
+        assert_eq!(queried(&all), [MEMORY, IO]);
+        on(&mut watch, 1, sampled(1.0));
+        assert_eq!(watch.due(), None, "a trigger reports it");
+        assert_eq!(queried(&on(&mut watch, 2, tick(2))), [MEMORY], "no answer");
+
+        let fired = on(&mut watch, 3, StallInput::Reported(IO));
+        assert_eq!(queried(&fired), [IO]);
+        on(&mut watch, 3, sampled(50.0));
+        let again = at(3).plus(READ_INTERVAL);
+        assert_eq!(watch.due(), Some(again));
+        let due = on(&mut watch, 13, StallInput::Tick { soon: again });
+        assert!(queried(&due).contains(&IO), "{due:?}");
+    }
+
+    #[test]
+    fn each_sample_is_published_and_only_a_change_is_logged() {
+        let under = |seconds| Pressure::UnderPressure {
+            last_exceeded: at(seconds),
+        };
+        let missing = || StallInput::Sampled {
+            stall: IO,
+            sample: None,
+        };
+        let shorter = StallInput::Configured {
+            transition_period: Duration::from_secs(30),
+        };
+        //  at s, input, published pressure, whether a change was logged, name
+        let script = [
+            (1, sampled(1.0), Some(Pressure::Normal), true, "the first"),
+            (11, sampled(2.0), Some(Pressure::Normal), false, "the same"),
+            (21, sampled(50.0), Some(under(21)), true, "exceeded"),
+            (31, sampled(50.0), Some(under(31)), false, "still"),
+            (41, sampled(1.0), Some(under(31)), false, "kept"),
+            (51, missing(), Some(under(31)), false, "one failed read"),
+            (52, shorter, None, false, "another period"),
+            (
+                60,
+                sampled(1.0),
+                Some(under(31)),
+                false,
+                "1 s before its end",
+            ),
+            (61, sampled(1.0), Some(Pressure::Normal), true, "at its end"),
+        ];
+        let mut watch = StallWatch::new(40.0, PERIOD, [(IO, true)]);
+        for (seconds, input, pressure, logged, name) in script {
+            let effects = on(&mut watch, seconds, input);
+            assert_eq!(published(&effects), (pressure, logged), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_exceeded_before_a_restart_is_kept() {
+        let restored = |seconds| StallInput::Restored {
+            stall: IO,
+            at: at(seconds),
+        };
+        let under = |seconds| {
+            Some(Pressure::UnderPressure {
+                last_exceeded: at(seconds),
+            })
+        };
+        //  at s before and after the first sample, then published
+        let rows = [
+            ("by the state file", restored(50), None, under(50)),
+            ("too long ago", restored(1), None, Some(Pressure::Normal)),
+            (
+                "by the Node",
+                StallInput::Configured {
+                    transition_period: Duration::from_secs(60),
+                },
+                Some(StallInput::Stored(IO)),
+                under(100),
+            ),
+        ];
+        for (name, before, after, expected) in rows {
+            let minute = Duration::from_secs(60);
+            let mut watch = StallWatch::new(40.0, minute, [(IO, true)]);
+            on(&mut watch, 99, before);
+            let mut effects = on(&mut watch, 100, sampled(1.0));
+            if let Some(after) = after {
+                effects = on(&mut watch, 101, after);
+            }
+            assert_eq!(published(&effects).0, expected, "{name}");
+        }
+    }
+}
