@@ -43,7 +43,7 @@ pub fn check(sources: &[Source]) -> Found {
     found
 }
 
-/// Integration tests, and unit tests in a file of their own.
+/// Integration tests, and unit tests in a separate file.
 fn test_file(source: &Source) -> Option<String> {
     let path = &source.path;
     let lines = source.text.lines().count();
