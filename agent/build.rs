@@ -1,9 +1,9 @@
-//! Finds the eBPF object that `cargo xtask build-ebpf` wrote, and says what to run without it.
+//! Finds the eBPF object that `cargo xtask build-ebpf` wrote, or reports how to build it.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Below the target directory; the same for every profile of the agent.
+/// Path below the target directory, for every profile.
 const OBJECT: &str = "ebpf/bpfel-unknown-none/release/agent-ebpf";
 
 fn main() -> Result<(), String> {
@@ -13,13 +13,13 @@ fn main() -> Result<(), String> {
         return Ok(());
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
-    let places: Vec<PathBuf> = out
+    let candidates: Vec<PathBuf> = out
         .ancestors()
         .skip(1)
         .map(|dir| dir.join(OBJECT))
         .collect();
-    let Some(object) = places.iter().find(|path| path.is_file()) else {
-        // Look again once it is there: the target directory holds target/<profile>/build/<crate>/out.
+    let Some(object) = candidates.iter().find(|path| path.is_file()) else {
+        // Run again once it exists. OUT_DIR is <target>/<profile>/build/<crate>/out.
         let target = out
             .ancestors()
             .nth(4)
@@ -40,9 +40,9 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// The static binary is moved to a random address when it starts, and its 18,000 relocations are
-/// 0.4 MiB of file and of resident memory as a table, but 10 KiB as a bitmap (`DT_RELR`). musl reads
-/// it since 1.2.4; linkers that do not know it say so and go on.
+/// Packs the 18,000 relative relocations of the static binary: as a table they take 0.4 MiB of file
+/// and resident memory, as a bitmap (`DT_RELR`, musl 1.2.4 and later) 10 KiB. Linkers without
+/// support warn and continue.
 fn pack_relocations() {
     let is = |key, value| env::var_os(key).is_some_and(|it| it == value);
     if is("CARGO_CFG_TARGET_ENV", "musl") && is("CARGO_CFG_TARGET_ARCH", "x86_64") {

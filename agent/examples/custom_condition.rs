@@ -15,7 +15,7 @@ use nodepulse::kernel::Support;
 use nodepulse::kernel::support::Missing;
 use nodepulse::node_status::Status;
 use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use nodepulse::node_status::transition::{ComputedCondition, SameStatus};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {
@@ -30,9 +30,7 @@ const SWAP_ON: Setter = |context, status| {
         reason,
         message,
     };
-    let (stored, now) = (context.stored, context.now);
-    let condition = stamp(verdict, SameStatus::ReplacesText, stored, now);
-    status.conditions.push(condition);
+    status.push(verdict, SameStatus::ReplacesText);
     Ok(())
 };
 

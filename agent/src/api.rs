@@ -50,7 +50,7 @@ use dry_run::{DryRun, ReadSource, RequestLog};
 pub use endpoint::Endpoint;
 pub use error::{ApiError, Call, Disposition, Refusal};
 pub use generation::Generation;
-use generation::{Failure, Payload};
+use generation::{Payload, SendFailure};
 pub use presence::Sign;
 use renewal::Renewal;
 pub use transport::Connector;
@@ -319,13 +319,13 @@ impl Client {
         counts.ended(verb, endpoint.resource, generation::end(&ended));
         let answer = match ended {
             Ok(Ok(answer)) => answer,
-            Ok(Err(Failure::Credentials(source))) => {
+            Ok(Err(SendFailure::Credentials(source))) => {
                 return Err(ApiError::Credentials { call, source });
             }
-            Ok(Err(Failure::TooLarge(limit))) => {
+            Ok(Err(SendFailure::TooLarge(limit))) => {
                 return Err(ApiError::TooLarge { call, limit });
             }
-            Ok(Err(Failure::Connection(source))) => {
+            Ok(Err(SendFailure::Connection(source))) => {
                 self.replace_connection(generation.number());
                 self.renew_without_connection();
                 return Err(ApiError::Unreachable { call, source });

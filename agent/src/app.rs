@@ -17,24 +17,24 @@ use crate::config::Config;
 use crate::explain::Journal;
 use crate::logind::PowerMessage;
 use crate::node_status::Facts;
+use crate::node_status::ledger::Ledger;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, Outlet, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{self, DiskInput, Subjects};
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
 
 mod answers;
 mod blocking;
+mod cgroups;
 mod control;
-mod counts;
 mod exceeded;
 mod execute;
 mod facts;
 mod kernel_records;
-mod kills;
 mod lanes;
 mod leaving;
 mod metering;
@@ -42,8 +42,7 @@ mod observe;
 mod once;
 mod outside;
 mod own;
-mod pod_events;
-mod pod_pids;
+mod pod_updates;
 mod power;
 mod pressure_files;
 mod probes;
@@ -60,18 +59,16 @@ pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
 
 use blocking::{Answer, Blocking, Memory, Question};
+use cgroups::Cgroups;
 use control::{Beside, Heartbeat};
-use counts::Counts;
 use exceeded::Keeper;
-use kills::Kills;
 use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
 use once::Once;
 use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
-use pod_events::PodEvents;
-use pod_pids::PodPids;
+use pod_updates::PodUpdates;
 use power::Power;
 use pressure_files::PressureFiles;
 use probes::Probes;
@@ -97,7 +94,7 @@ enum Input {
     /// What a request came to.
     Api(Report),
     /// What is heard of pods.
-    Pods(pod_events::News),
+    Pods(IncidentInput),
     /// Somebody wants to know something.
     Query(Query),
     /// The configuration may have changed.
@@ -141,7 +138,6 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
         sites,
         figures: outside.figures,
         client: outside.client.clone(),
-        setters: outside.setters,
         lanes: Lanes::new(outside.client.as_ref()),
         per_pod: outside.config.per_pod_metrics,
     };
@@ -149,6 +145,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     let beside = Beside {
         pods: outside.pods,
         metering: Metering::start(sources, &doors.support, doors.kills),
+        setters: outside.setters,
         memory: if on_paper { Memory::None } else { Memory::Kept },
         reloads: outside.reloads,
         notify: outside.notify,
@@ -158,11 +155,7 @@ pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result
     let mut jitter = outside.jitter;
     let outlet = outside.client.map(|client| {
         client.spread_by(jitter.fork());
-        Outlet {
-            client,
-            jitter,
-            setters: outside.setters,
-        }
+        Outlet { client, jitter }
     });
     let app = App::new(outside.config, outlet, clock, beside, &mut doors).await;
     let result = app.run(events, doors, &mut alarm, shutdown).await;
@@ -186,14 +179,13 @@ struct App {
     probes: Probes,
     subjects: Subjects,
     pressure_files: PressureFiles,
-    kills: Kills,
-    counts: Counts,
+    cgroups: Cgroups,
     exceeded: Keeper,
-    pod_pids: PodPids,
-    pod_events: PodEvents,
+    pod_updates: PodUpdates,
     /// `None` in node mode.
     own: Option<Own>,
     facts: Facts,
+    ledger: Ledger,
     blocking: Blocking,
     reporting: Option<Reporting>,
     metering: Metering,
@@ -217,6 +209,7 @@ impl App {
             pods,
             metering,
             memory,
+            setters,
             reloads,
             notify,
             stay,
@@ -230,7 +223,15 @@ impl App {
         let lanes = metering.lanes();
         let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
         let probes = Probes::start(doors.kernel.take(), &doors.support);
-        let subjects = execute::subjects(&config, &probes, &doors.stalls, now);
+        let base = exceeded::base(&config, doors.kills, &doors.support);
+        let cgroups = Cgroups::new(pods.clone());
+        let node = cgroups.node(&config, doors.kills, base.is_some());
+        let subjects = Subjects::new(
+            node,
+            execute::disks(&config, &probes, &doors.stalls, now),
+            execute::stalls(&config, &doors.stalls),
+            now,
+        );
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -238,17 +239,16 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
             pressure_files: PressureFiles::new(&config, pods.clone()),
-            kills: Kills::new(pods.clone()),
-            counts: Counts::new(&config, pods.clone(), doors.kills, &doors.support, now),
-            exceeded: Keeper::default(),
-            pod_pids: PodPids::new(pods, now),
-            pod_events: PodEvents::new(&config, outlet.as_ref(), &mut tasks),
-            own: Own::new(&config, metering.setters),
+            pod_updates: PodUpdates::new(&config, outlet.as_ref(), &mut tasks),
+            own: Own::new(&config),
             config,
             clock,
             observe,
             probes,
             subjects,
+            cgroups,
+            exceeded: Keeper::new(base),
+            ledger: Ledger::new(setters, &facts, clock.now()),
             facts,
             blocking,
             reporting: None,
@@ -260,20 +260,22 @@ impl App {
             power,
             tasks,
         };
+        app.read_cgroups(clock.now());
         app.look_at_kills(clock.now());
         app.list_disks(clock.now());
         app.first_look().await;
-        // Only now: what was found at first is no news.
-        app.reporting = outlet.map(|outlet| {
-            let mut reporting =
-                Reporting::start(&app.config, outlet, clock, &app.facts, &mut app.tasks);
-            reporting.sync(Why::Tick);
-            reporting
-        });
-        let reports = app.reporting.is_some();
         let now = clock.now();
-        app.metering.evaluated(&app.facts, reports, now);
-        app.conditions(now);
+        // What was found at first is no transition.
+        app.ledger = Ledger::new(setters, &app.facts, now);
+        own::log_failed(app.ledger.failed());
+        app.metering.evaluated(outlet.is_some());
+        app.metering.conditions(app.ledger.conditions(), &[]);
+        app.reporting = outlet.map(|outlet| {
+            let computed = app.ledger.computed();
+            Reporting::start(&app.config, outlet, clock, computed, &mut app.tasks)
+        });
+        app.reporting_started(now);
+        app.sync(Why::Tick, now);
         app.tell_ready();
         app.once = (stay == Stay::Once).then(|| Once::new(app.config.mode, now.boot));
         app
@@ -297,7 +299,7 @@ impl App {
             self.answered(answer, self.clock.now());
         }
         let now = self.clock.now();
-        self.feed(subjects::Input::Disk(DiskInput::Started), now);
+        self.feed(SubjectInput::Disk(DiskInput::Started), now);
         self.read_stalls(now.boot.plus(reporting::ALIGN), now);
         self.sample(now, None);
         self.configure_pids(now);
@@ -344,7 +346,7 @@ impl App {
                 // After the reports: a task may have sent one before it ended.
                 name = self.tasks.ended() => return Err(AppError::EndedEarly(name)),
                 answer = self.blocking.answer() => Input::Host(answer),
-                news = self.pod_events.news() => Input::Pods(news),
+                update = self.pod_updates.next() => Input::Pods(update),
                 Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
@@ -365,13 +367,16 @@ impl App {
                     if self.kernel_records(received, events, now) {
                         // What was told is written before memory and counters are looked at.
                         tokio::task::yield_now().await;
-                        self.kills.catch_up(self.clock.now().boot);
+                        self.feed(
+                            SubjectInput::Kill(KillInput::BatchReported),
+                            self.clock.now(),
+                        );
                     }
                 }
                 Input::Host(answer) => self.answered(answer, now),
                 Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
                 Input::Api(report) => self.reported(report, now),
-                Input::Pods(news) => self.pods_changed(news, now),
+                Input::Pods(update) => self.pods_updated(update, now),
                 Input::Query(query) => self.queried(query, now),
                 Input::Reload => self.reload(),
                 Input::Power(word) => self.power(word, now),

@@ -1,10 +1,7 @@
-//! The command line: the one room that prints.
+//! The command line: the only room that prints.
 
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stderr,
-    reason = "what is wrong with a call is said to whoever made it"
-)]
+#![expect(clippy::print_stderr, reason = "usage errors go to the caller")]
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -26,7 +23,7 @@ mod supervision;
 mod text;
 pub mod version;
 
-/// Exit code for a call or a configuration that cannot work.
+/// Exit code for invalid usage or configuration.
 pub const USAGE: u8 = 2;
 
 /// Kernel events to node conditions, without polling.
@@ -45,13 +42,13 @@ struct Cli {
 enum Command {
     /// Run the agent.
     Run(Box<run::Arguments>),
-    /// Tell what this machine and this cluster offer, and what to do about the rest.
+    /// Check what this machine and the API server provide, with a remedy for each fault.
     Check(check::Arguments),
     /// Print or check the configuration.
     Config(config::Arguments),
-    /// Take our conditions and taints off this Node, or off all of them.
+    /// Remove nodepulse's conditions and taints from this Node, or from all Nodes.
     Cleanup(cleanup::Arguments),
-    /// Print the status that would be sent: of the daemon that runs, or as computed now.
+    /// Print the node status of the running daemon, or compute it if none is running.
     Status(status::StatusArguments),
     /// Print why each condition has its status.
     Explain(status::ExplainArguments),
@@ -59,21 +56,21 @@ enum Command {
     Version(version::Arguments),
 }
 
-/// How an answer is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One object.
+    /// A JSON object.
     Json,
 }
 
-/// Does what `args` say, and gives the exit code: 0 stopped when asked or fine, 1 runtime failure,
-/// 2 bad usage or configuration, 3 `check` found that a required item is missing.
+/// Runs the command in `args` and returns the exit code: 0 success or stopped on request, 1 runtime
+/// failure, 2 invalid usage or configuration, 3 `check` found that a required item is missing.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(err) => return refuse_call(&err),
+        Err(err) => return report_usage_error(&err),
     };
     match cli.command {
         Command::Run(arguments) => run::run(*arguments),
@@ -92,8 +89,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Help goes out as it is; anything else in one line, with what to type instead.
-fn refuse_call(err: &clap::Error) -> ExitCode {
+/// Prints help as it is, and any error in one line with an example.
+fn report_usage_error(err: &clap::Error) -> ExitCode {
     if matches!(
         err.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -103,26 +100,30 @@ fn refuse_call(err: &clap::Error) -> ExitCode {
         } else {
             USAGE
         };
-        // Nowhere to print help to: nothing is left to say it with.
+        // If help cannot be printed, neither can an error.
         drop(err.print());
         return ExitCode::from(code);
     }
     let context = |kind| err.get(kind).map(ToString::to_string);
     let value = context(ContextKind::InvalidValue).filter(|value| !value.is_empty());
-    let what = match (err.kind(), context(ContextKind::InvalidArg)) {
+    let flag = context(ContextKind::InvalidArg);
+    let flag = flag.map(|flag| flag.split(' ').next().unwrap_or_default().to_owned());
+    let problem = match (err.kind(), flag) {
         (ErrorKind::UnknownArgument, Some(flag)) => format!("unknown flag {flag}"),
         (ErrorKind::InvalidSubcommand, _) => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!("unknown command {command:?}")
         }
         (ErrorKind::ArgumentConflict, Some(flag)) => match context(ContextKind::PriorArg) {
-            Some(other) if other != flag => format!("{flag} does not go with {other}"),
-            Some(_) | None => format!("{flag} is given twice"),
+            Some(other) if !is_flag(&other, &flag) => format!("{flag} conflicts with {other}"),
+            Some(_) | None => format!("{flag} is repeated"),
         },
         (ErrorKind::InvalidValue, Some(flag)) if value.is_some() => {
-            format!("{flag}: no such value {:?}", value.unwrap_or_default())
+            let value = value.unwrap_or_default();
+            let valid = context(ContextKind::ValidValue).unwrap_or_default();
+            format!("{flag}: {value:?} is not one of {valid}")
         }
-        (_, Some(flag)) => format!("no value for {flag}"),
+        (_, Some(flag)) => format!("{flag} requires a value"),
         (_, None) => err
             .to_string()
             .lines()
@@ -130,17 +131,23 @@ fn refuse_call(err: &clap::Error) -> ExitCode {
             .unwrap_or_default()
             .to_owned(),
     };
-    let hint =
-        context(ContextKind::SuggestedArg).or_else(|| context(ContextKind::SuggestedSubcommand));
+    let hint = context(ContextKind::SuggestedArg)
+        .or_else(|| context(ContextKind::SuggestedSubcommand))
+        .or_else(|| context(ContextKind::SuggestedValue));
     let hint = hint.map_or_else(String::new, |hint| format!(", did you mean {hint}?"));
     refuse(&format!(
-        "{what}{hint}; example: nodepulse run --mode node --kubeconfig /etc/kubernetes/kubelet.conf"
+        "{problem}{hint}; example: nodepulse run --mode node --kubeconfig /etc/kubernetes/kubelet.conf"
     ))
 }
 
-/// One line on standard error, and the exit code for what cannot work.
-fn refuse(why: &impl Display) -> ExitCode {
-    eprintln!("nodepulse: {why}");
+/// Whether `argument`, such as `--mode <MODE>`, is `flag`.
+fn is_flag(argument: &str, flag: &str) -> bool {
+    argument.split(' ').next() == Some(flag)
+}
+
+/// Prints one line on standard error, and returns the exit code for invalid usage.
+fn refuse(reason: &impl Display) -> ExitCode {
+    eprintln!("nodepulse: {reason}");
     ExitCode::from(USAGE)
 }
 
@@ -149,9 +156,12 @@ mod tests {
     use super::*;
 
     fn flags(of: &clap::Command) -> Vec<String> {
-        let own = of.get_arguments().filter_map(clap::Arg::get_long);
+        let direct = of.get_arguments().filter_map(clap::Arg::get_long);
         let below = of.get_subcommands().flat_map(flags);
-        own.map(|flag| format!("`--{flag}`")).chain(below).collect()
+        direct
+            .map(|flag| format!("`--{flag}`"))
+            .chain(below)
+            .collect()
     }
 
     #[test]

@@ -74,10 +74,10 @@ pub struct Stamp {
 /// In production this is the kernel's boot clock. In a simulation it is the runtime's clock, which
 /// can be paused, so that minutes take milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock(Source);
+pub struct Clock(Backend);
 
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum Backend {
     Kernel,
     Runtime {
         from: Instant,
@@ -91,13 +91,13 @@ impl Clock {
     /// The kernel's clocks.
     #[must_use]
     pub const fn kernel() -> Self {
-        Self(Source::Kernel)
+        Self(Backend::Kernel)
     }
 
     /// The runtime's clock, which shows `at` now. Must be called in a runtime.
     #[must_use]
     pub fn runtime(at: Now) -> Self {
-        Self(Source::Runtime {
+        Self(Backend::Runtime {
             from: Instant::now(),
             at,
             fails_at: None,
@@ -109,8 +109,8 @@ impl Clock {
     #[must_use]
     pub const fn with_alarms_failing_at(self, moment: BootNanos) -> Self {
         match self.0 {
-            Source::Kernel => self,
-            Source::Runtime { from, at, .. } => Self(Source::Runtime {
+            Backend::Kernel => self,
+            Backend::Runtime { from, at, .. } => Self(Backend::Runtime {
                 from,
                 at,
                 fails_at: Some(moment),
@@ -126,11 +126,11 @@ impl Clock {
     )]
     pub fn now(&self) -> Now {
         match self.0 {
-            Source::Kernel => Now {
+            Backend::Kernel => Now {
                 boot: boot_now(),
                 wall: SystemTime::now(),
             },
-            Source::Runtime { from, at, .. } => {
+            Backend::Runtime { from, at, .. } => {
                 let passed = from.elapsed();
                 Now {
                     boot: at.boot.plus(passed),
@@ -144,9 +144,9 @@ impl Clock {
     #[must_use]
     pub fn monotonic(&self) -> Duration {
         match self.0 {
-            Source::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+            Backend::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
                 .map_or(Duration::ZERO, Duration::from),
-            Source::Runtime { .. } => self.now().boot.since(BootNanos(0)),
+            Backend::Runtime { .. } => self.now().boot.since(BootNanos(0)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Clock {
     /// If the kernel has no timer descriptor left for this process.
     pub fn alarm(&self) -> io::Result<Alarm> {
         Ok(match self.0 {
-            Source::Kernel => {
+            Backend::Kernel => {
                 let timer = TimerFd::new(
                     ClockId::CLOCK_BOOTTIME,
                     TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
@@ -167,7 +167,7 @@ impl Clock {
                     Interest::READABLE,
                 )?)))
             }
-            Source::Runtime { fails_at, .. } => Alarm(Timer::Runtime(*self, fails_at)),
+            Backend::Runtime { fails_at, .. } => Alarm(Timer::Runtime(*self, fails_at)),
         })
     }
 }

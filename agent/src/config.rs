@@ -1,8 +1,8 @@
 //! Configuration: strict text in, checked value out.
 //!
-//! A key means what the kubelet's key of that name means. Flag, environment (`NODEPULSE_MAX_PODS`
-//! for `maxPods`), files, a kubelet's file, default: the first that speaks wins. What is refused is refused in one line
-//! that names the key, the value and a correct example.
+//! A key has the meaning of the kubelet's key of that name. The first of these that sets it wins:
+//! flag, environment (`NODEPULSE_MAX_PODS` for `maxPods`), files, a kubelet's file, default. An
+//! error is one line with the key, the value and a valid example.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ use crate::pressure::Policy;
 
 mod allocation;
 mod checks;
+pub mod choices;
 mod companion;
 mod defaults;
 mod duration;
@@ -45,10 +46,10 @@ use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::RawConfig;
 
-/// The domain of everything that is ours: API group, taints, labels.
+/// nodepulse's domain, for API group, taints and labels.
 pub const DOMAIN: &str = domain!();
 
-/// `apiVersion` of the file: [`DOMAIN`] and the version of the format.
+/// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 
 /// `kind` of the file.
@@ -57,59 +58,59 @@ pub const KIND: &str = "NodepulseConfiguration";
 /// What the agent writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Beside a kubelet: own conditions and Events only.
+    /// Alongside a kubelet: writes nodepulse's conditions and Events.
     Companion,
-    /// Without one: the Node, its status and its Lease.
+    /// Without a kubelet: writes the Node, its status and its Lease.
     Node,
 }
 
-/// Where kernel facts come from.
+/// Source of kernel data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     /// The best that this kernel offers.
     Auto,
-    /// eBPF, or refuse to start.
+    /// eBPF, required.
     Btf,
-    /// Kills from the kernel's log, everything else from files.
+    /// OOM kills from the kernel log, everything else from files.
     Kmsg,
     /// Files only.
     Files,
 }
 
-/// `kernel.probes`: what programs may be attached for.
+/// `kernel.probes`: groups of eBPF programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeGroup {
-    /// `oom`: kills.
+    /// `oom`: OOM kills.
     Oom,
-    /// `scope`: the kernel's own word on what a kill was about.
+    /// `scope`: the exact scope of OOM kills.
     Scope,
     /// `pids`: the number of pids.
     Pids,
-    /// `disks`: latency of disks.
+    /// `disks`: disk latency.
     Disks,
 }
 
-/// Whether rights are given up once the agent runs.
+/// Whether privileges are dropped after start-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
-    /// As far as this kernel lets us; what does not hold is a warning.
+    /// As far as the kernel supports it, with a warning otherwise.
     Auto,
-    /// Not at all.
+    /// Never.
     Off,
-    /// All of them, or refuse to start.
+    /// Completely, required.
     Require,
 }
 
-/// What Ready says while there is no container runtime.
+/// Status of Ready without a container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimePolicy {
-    /// False: containers cannot run here.
+    /// False, because containers cannot run.
     Missing,
-    /// True: `allowReadyWithoutRuntime` says that this is meant.
+    /// True, as set by `allowReadyWithoutRuntime`.
     NotNeeded,
 }
 
-/// How much is logged.
+/// `log.level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the usual levels")]
 pub enum LogLevel {
@@ -120,74 +121,74 @@ pub enum LogLevel {
     Trace,
 }
 
-/// How a log line looks.
+/// `log.format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// `diskIO`: when a disk counts as slow.
+/// `diskIO`: when a disk is slow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskIo {
-    /// A request that takes so long is slow on a solid-state disk. Virtio disks count as such.
+    /// Latency of a slow request on a solid-state or virtio disk.
     pub solid_state_slow: Duration,
-    /// The same for a rotating disk.
+    /// Latency of a slow request on a rotational disk.
     pub rotational_slow: Duration,
-    /// The same for single disks, by their name in `/sys/block`.
+    /// Latency of a slow request by disk name in `/sys/block`.
     pub devices: BTreeMap<String, Duration>,
-    /// Over which time the share of slow requests is taken.
+    /// Time window for the share of slow requests.
     pub window: Duration,
 }
 
-/// `psi`: when tasks wait too much.
+/// `psi`: pressure stall information.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PsiConfig {
-    /// Whether pressure stall information is used at all.
+    /// Whether PSI is used.
     pub enabled: bool,
-    /// Percent of the time.
+    /// Percentage of time.
     pub threshold: f32,
 }
 
-/// The checked configuration. It holds no nonsense.
+/// The checked configuration. It cannot represent invalid values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `mode`.
     pub mode: Mode,
-    /// `nodeName`, lower case: also the value of the host name label.
+    /// `nodeName`, in lower case; also the value of the host name label.
     pub node_name: String,
-    /// `kubeconfig`; `None` means in-cluster credentials or none.
+    /// `kubeconfig`. `None`: in-cluster credentials, or no API server.
     pub kubeconfig: Option<PathBuf>,
-    /// `hostRoot`: the directory that stands for `/` on the node.
+    /// `hostRoot`: the directory at which the node's `/` is mounted.
     pub host_root: PathBuf,
-    /// `rootDirectory`, on the node: its file system is nodefs.
+    /// `rootDirectory` on the node; its file system is nodefs.
     pub root_directory: PathBuf,
-    /// `stateDirectory`: what is remembered from one start to the next, in this boot.
+    /// `stateDirectory`: state that survives a restart within one boot.
     pub state_directory: PathBuf,
-    /// How the cgroup of all pods may be called, below the cgroup mount. One where `cgroupDriver`
-    /// says it, else what it is called with either: the first that exists is it.
+    /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set, else
+    /// one per driver.
     pub pods_cgroups: Vec<PathBuf>,
-    /// Thresholds, transition period, and what slow disks raise.
+    /// Thresholds, transition period, and the effect of slow disks.
     pub policy: Policy,
-    /// `nodeStatusUpdateFrequency`: how often an unchanged status is computed.
+    /// `nodeStatusUpdateFrequency`: interval of computing the status.
     pub status_update_frequency: Duration,
-    /// `nodeStatusReportFrequency`: how often an unchanged status is sent.
+    /// `nodeStatusReportFrequency`: interval of sending an unchanged status.
     pub status_report_frequency: Duration,
-    /// `nodeLeaseDurationSeconds`; renewed at a quarter of it.
+    /// `nodeLeaseDurationSeconds`. The Lease is renewed after a quarter of it.
     pub lease_duration: Duration,
-    /// `takeOver`: start although a kubelet seems to look after this node.
+    /// `takeOver`: start although a kubelet appears to manage this node.
     pub take_over: bool,
     /// `registerNode`.
     pub register_node: bool,
-    /// `enableControllerAttachDetach`: who attaches volumes to this node.
+    /// `enableControllerAttachDetach`.
     pub attach_detach: AttachDetach,
     /// `registerWithTaints`, in order.
     pub taints: Vec<Taint>,
-    /// `conditions`: those of our own that companion mode writes.
+    /// `conditions`: the conditions that companion mode writes.
     pub conditions: BTreeSet<NodepulseCondition>,
-    /// `taints`: what conditions of our own taint the Node with while they are True.
+    /// `taints`: taints of the Node while these conditions are True.
     pub nodepulse_taints: BTreeMap<NodepulseCondition, Taint>,
     /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
@@ -195,19 +196,18 @@ pub struct Config {
     pub node_ips: Vec<IpAddr>,
     /// `providerID`.
     pub provider_id: Option<String>,
-    /// `port`, as `daemonEndpoints` says it; `None` leaves it out. Nothing of ours listens there.
+    /// `port` for `daemonEndpoints`; `None` omits it. nodepulse does not listen there.
     pub kubelet_port: Option<u16>,
-    /// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
-    /// reserve.
+    /// `maxPods`, `podsPerCore`, `volumeLimits`, reservations, and hard thresholds.
     pub allocation: Allocation,
     /// `diskIO`.
     pub disk_io: DiskIo,
     /// `psi`.
     pub psi: PsiConfig,
-    /// `oom.nodeEvents`: whether kills for want of the node's memory, and those outside pods, are
-    /// Events on the Node.
+    /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
+    /// Node.
     pub oom_node_events: bool,
-    /// `v<kubernetesVersion>+nodepulse.<our version>`.
+    /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.
     pub runtime: RuntimePolicy,
@@ -215,11 +215,11 @@ pub struct Config {
     pub tier: Tier,
     /// `kernel.probes`.
     pub probes: BTreeSet<ProbeGroup>,
-    /// `events.queue`: how many Events may wait for the API server.
+    /// `events.queue`: capacity of the queue of Events.
     pub event_queue: usize,
-    /// `serve.address`; `None` where nothing is to be served.
+    /// `serve.address`; `None` disables serving.
     pub serve: Option<SocketAddr>,
-    /// `serve.perPodMetrics`: whether metrics name pods.
+    /// `serve.perPodMetrics`.
     pub per_pod_metrics: PerPodMetrics,
     /// `sandbox`.
     pub sandbox: Sandbox,
@@ -229,37 +229,37 @@ pub struct Config {
     pub log_format: LogFormat,
 }
 
-/// Whether metrics have series that name pods.
+/// Whether metrics have series per pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerPodMetrics {
-    /// They do.
+    /// They have.
     On,
-    /// They do not.
+    /// They have not.
     Off,
 }
 
-/// What one load gives.
+/// Result of loading the configuration.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The checked value.
+    /// The checked configuration.
     pub config: Config,
-    /// The same as it was written, key by key.
+    /// The effective value and source of each key.
     pub effective: Effective,
-    /// What was accepted and says nothing here.
+    /// Accepted keys without effect.
     pub ignored: IgnoredKeys,
 }
 
-/// Keys that were accepted and say nothing here, escaped. Each kind is to be told once.
+/// Accepted keys without effect, escaped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct IgnoredKeys {
-    /// Of the kubelet's server on port 10250, which does not exist here.
+    /// Keys of the kubelet's server on port 10250, which nodepulse does not have.
     pub server: Vec<String>,
-    /// Others of a `KubeletConfiguration`.
+    /// Other keys of a `KubeletConfiguration`.
     pub kubelet: Vec<String>,
 }
 
 impl Config {
-    /// [`load`] for those who want the checked value alone.
+    /// [`load`], returning only the checked configuration.
     ///
     /// # Errors
     ///
@@ -274,15 +274,14 @@ impl Config {
     }
 }
 
-/// Puts the layers together and checks the result.
+/// Merges the layers and checks the result.
 ///
-/// `env` reads the environment, `read_file` a file, and `hostname` is the kernel's host name,
-/// which names the node where nothing else does. Files of [`directory`] are read as far as
-/// `overrides` names them.
+/// `env` reads the environment, `read_file` a file, and `hostname` is the default node name. Of the
+/// files in [`drop_in_directory`], those in `overrides` are read.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong. Callers stop before any request, with exit code 2.
+/// The first fault. Callers exit with code 2 before any request.
 pub fn load(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
@@ -292,9 +291,9 @@ pub fn load(
     let mut ignored = IgnoredKeys::default();
     let (path, need) = main_file(overrides, env);
     let mut files = Vec::new();
-    let parts = overrides.parts.iter().rev();
-    for (path, need) in parts
-        .map(|path| (path.clone(), Need::Named))
+    let drop_ins = overrides.drop_ins.iter().rev();
+    for (path, need) in drop_ins
+        .map(|path| (path.clone(), FilePresence::Required))
         .chain([(path, need)])
     {
         let Some(text) = read(&path, need, "--config", read_file)? else {
@@ -305,7 +304,7 @@ pub fn load(
         files.push(FileLayer { path, raw });
     }
     if let Some(path) = kubelet_config(overrides, env)
-        && let Some(text) = read(&path, Need::Named, "--kubelet-config", read_file)?
+        && let Some(text) = read(&path, FilePresence::Required, "--kubelet-config", read_file)?
     {
         let kubelet = kubelet::parse(&text, &path)?;
         ignored.server.extend(kubelet.server);
@@ -325,12 +324,11 @@ pub fn load(
     })
 }
 
-/// What holds in `mode` where nobody says anything: no flag, no variable, no file. The node's name is
-/// then the host's, and stands there as unset.
+/// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.
 ///
 /// # Errors
 ///
-/// Where there is no such mode.
+/// If there is no such mode.
 pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     let overrides = Overrides {
         mode,
@@ -341,32 +339,38 @@ pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     Ok(loaded.effective.without("nodeName"))
 }
 
-/// Where more files may be, `*.yaml`, which are merged over the file in the order of their names:
-/// beside it. `None` for standard input (`-`).
+/// The directory of drop-in files (`*.yaml`), next to the configuration file. They are merged over
+/// it in the order of their names. `None` for standard input (`-`).
 #[must_use]
-pub fn directory(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+pub fn drop_in_directory(
+    overrides: &Overrides,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<PathBuf> {
     let path = file(overrides, env);
-    (path != Path::new("-")).then(|| path.with_file_name(defaults::PARTS))
+    (path != Path::new("-")).then(|| path.with_file_name(defaults::DROP_INS))
 }
 
-/// Where the configuration file is, if it is there.
+/// The path of the configuration file, which may not exist.
 #[must_use]
 pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     main_file(overrides, env).0
 }
 
-/// Whether a file must be there.
+/// Whether a file must exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Named,
-    MayBeMissing,
+enum FilePresence {
+    Required,
+    Optional,
 }
 
-/// The file that was named, or the default one, which may be missing.
-fn main_file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> (PathBuf, Need) {
+/// The configured file, or the default one, which may be missing.
+fn main_file(
+    overrides: &Overrides,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> (PathBuf, FilePresence) {
     match named(overrides.config.as_ref(), "NODEPULSE_CONFIG", env) {
-        Some(path) => (path, Need::Named),
-        None => (defaults::FILE.into(), Need::MayBeMissing),
+        Some(path) => (path, FilePresence::Required),
+        None => (defaults::FILE.into(), FilePresence::Optional),
     }
 }
 
@@ -386,13 +390,15 @@ fn named(
 
 fn read(
     path: &Path,
-    need: Need,
+    presence: FilePresence,
     flag: &'static str,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
 ) -> Result<Option<String>, ConfigError> {
     match read_file(path) {
         Ok(text) => Ok(Some(text)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound && need == Need::MayBeMissing => Ok(None),
+        Err(err) if err.kind() == io::ErrorKind::NotFound && presence == FilePresence::Optional => {
+            Ok(None)
+        }
         Err(source) => Err(ConfigError::Read {
             path: path.to_owned(),
             flag,

@@ -1,7 +1,6 @@
-//! PURE: why each condition has its status, for whoever asks.
+//! PURE: why each condition has its status.
 //!
-//! Remembers the last reading of each signal and the last few changes; everything else is looked up
-//! where it is decided. Nothing here decides anything.
+//! Records the last reading of each signal and the last changes. Decides nothing.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Condition, Disks, NodeStatus, Status, StoredNode, setters};
+use crate::node_status::{Condition, Disks, NodeStatus, Status, setters};
 use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::evaluate::Evaluator;
@@ -21,27 +20,24 @@ use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold};
 use crate::reading::{Resource, Signal, Stall};
+use crate::units::Bytes;
 
-/// Changes that are remembered, all conditions together; the oldest goes first.
+/// Number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
 
-/// What a condition follows from.
+/// What a condition depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ground {
     Resource(Resource),
     Stall(Stall),
 }
 
-/// What was seen so far.
+/// Recorded samples and changes.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The last look at each signal, and when it was.
-    looks: BTreeMap<Signal, (Sample, BootNanos)>,
+    /// The last sample of each signal, with its time.
+    samples: BTreeMap<Signal, (Sample, BootNanos)>,
     changes: VecDeque<Entry>,
-    /// The conditions as they should be at the API server, with the moments since when.
-    known: StoredNode,
-    /// As the API server has them, by the last answer; `None` before the first.
-    on_node: Option<Vec<Condition>>,
 }
 
 #[derive(Debug)]
@@ -53,7 +49,7 @@ struct Entry {
     why: String,
 }
 
-/// What is true at the moment of the question.
+/// State at the time of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentState<'a> {
     /// Name of the Node.
@@ -62,30 +58,32 @@ pub struct CurrentState<'a> {
     pub evaluator: &'a Evaluator,
     /// States of the stalls.
     pub stalls: &'a BTreeMap<Stall, Pressure>,
-    /// The disks that are not well, and those that nobody watches.
+    /// The conditions in the last answer of the API server; `None` before the first.
+    pub on_node: Option<&'a [Condition]>,
+    /// Unhealthy disks, and disks that are not watched.
     pub disks: &'a Disks,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
-    /// Purposes of calls to a file system that does not answer.
+    /// Purposes of blocked calls.
     pub blocked: &'a [&'static str],
-    /// The moment.
+    /// Time of the request.
     pub now: Now,
-    /// How a moment is written.
+    /// Formats a time.
     pub time: fn(SystemTime) -> String,
 }
 
 impl Journal {
-    /// Takes note of what was looked at.
-    pub fn record_samples(&mut self, looks: &[Sample], now: BootNanos) {
-        for look in looks {
-            self.looks.insert(look.signal(), (*look, now));
+    /// Records samples.
+    pub fn record_samples(&mut self, samples: &[Sample], now: BootNanos) {
+        for sample in samples {
+            self.samples.insert(sample.signal(), (*sample, now));
         }
     }
 
-    /// Takes note of a resource's new state.
+    /// Records a state change of a resource.
     pub fn record_change(&mut self, change: &PressureChange, at: SystemTime) {
-        let why = words(&change.reason);
-        self.note(
+        let why = describe(&change.reason);
+        self.push(
             Ground::Resource(change.resource),
             (change.from, change.to),
             why,
@@ -93,16 +91,18 @@ impl Journal {
         );
     }
 
-    /// Takes note of a stall's new state.
+    /// Records a state change of a stall.
     pub fn record_stall_change(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
             Pressure::Unknown => "the pressure file cannot be read".to_owned(),
-            Pressure::Normal => "tasks wait little, and have for the transition period".to_owned(),
+            Pressure::Normal => {
+                "the threshold was not exceeded for the transition period".to_owned()
+            }
             Pressure::UnderPressure { .. } => {
-                "tasks waited too much over 10 s and over 60 s".to_owned()
+                "stall time (avg10 and avg60) exceeded the threshold".to_owned()
             }
         };
-        self.note(
+        self.push(
             Ground::Stall(change.stall),
             (change.from, change.to),
             why,
@@ -110,7 +110,7 @@ impl Journal {
         );
     }
 
-    fn note(
+    fn push(
         &mut self,
         ground: Ground,
         (from, to): (Pressure, Pressure),
@@ -129,118 +129,95 @@ impl Journal {
         });
     }
 
-    /// The API server has these.
-    pub fn record_stored(&mut self, conditions: &[Condition]) {
-        self.known.conditions = conditions.to_vec();
-        self.record_on_node(conditions);
-    }
-
-    /// The API server has these by now, whatever they should be.
-    pub fn record_on_node(&mut self, conditions: &[Condition]) {
-        self.on_node = Some(conditions.to_vec());
-    }
-
-    /// What the Node says of a condition, where that is not what it should say: nothing, where it does
-    /// not have it.
-    fn otherwise(&self, condition: &Condition, present: CurrentState<'_>) -> Option<Value> {
-        let all = self.on_node.as_ref()?;
-        let there = all.iter().find(|there| there.type_ == condition.type_);
-        let said = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
-        if there.map(said) == Some(said(condition)) {
+    /// The stored condition if it differs from the desired one; null if it does not exist.
+    fn difference(condition: &Condition, current: CurrentState<'_>) -> Option<Value> {
+        let all = current.on_node?;
+        let stored = all.iter().find(|stored| stored.type_ == condition.type_);
+        let content = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
+        if stored.map(content) == Some(content(condition)) {
             return None;
         }
-        Some(there.map_or(Value::Null, |there| {
+        Some(stored.map_or(Value::Null, |stored| {
             json!({
-                "status": there.status.as_str(),
-                "reason": there.reason,
-                "message": there.message,
-                "since": (present.time)(there.last_transition_time),
+                "status": stored.status.as_str(),
+                "reason": stored.reason,
+                "message": stored.message,
+                "since": (current.time)(stored.last_transition_time),
             })
         }))
     }
 
-    /// The conditions with the moments since when, to compute a status from.
+    /// Explains every condition of `status`.
     #[must_use]
-    pub fn known(&self) -> &StoredNode {
-        &self.known
-    }
-
-    /// Takes note of what each condition is now.
-    pub fn record_status(&mut self, status: &NodeStatus) {
-        self.known.conditions.clone_from(&status.conditions);
-    }
-
-    /// Every condition of `status`, and why it is so.
-    #[must_use]
-    pub fn explain(&self, status: &NodeStatus, present: CurrentState<'_>) -> Value {
+    pub fn explain(&self, status: &NodeStatus, current: CurrentState<'_>) -> Value {
         let conditions = status.conditions.iter();
         let conditions: Vec<Value> = conditions
-            .map(|condition| self.condition(condition, present))
+            .map(|condition| self.condition(condition, current))
             .collect();
         json!({
-            "node": present.node,
-            "at": (present.time)(present.now.wall),
-            "transitionPeriodSeconds": present.transition_period.as_secs(),
-            "blockedCalls": present.blocked,
+            "node": current.node,
+            "at": (current.time)(current.now.wall),
+            "transitionPeriodSeconds": current.transition_period.as_secs(),
+            "blockedCalls": current.blocked,
             "conditions": conditions,
         })
     }
 
-    fn condition(&self, condition: &Condition, present: CurrentState<'_>) -> Value {
+    fn condition(&self, condition: &Condition, current: CurrentState<'_>) -> Value {
         let grounds = grounds(&condition.type_);
-        let mut told = Map::new();
-        let mut tell = |key: &str, value: Value| told.insert(key.to_owned(), value);
-        tell("type", json!(condition.type_));
-        tell("status", json!(condition.status.as_str()));
-        tell("reason", json!(condition.reason));
-        tell("message", json!(condition.message));
-        tell(
+        let mut explanation = Map::new();
+        let mut insert = |key: &str, value: Value| explanation.insert(key.to_owned(), value);
+        insert("type", json!(condition.type_));
+        insert("status", json!(condition.status.as_str()));
+        insert("reason", json!(condition.reason));
+        insert("message", json!(condition.message));
+        insert(
             "since",
-            json!((present.time)(condition.last_transition_time)),
+            json!((current.time)(condition.last_transition_time)),
         );
-        if let Some(otherwise) = self.otherwise(condition, present) {
-            tell("onNode", otherwise);
+        if let Some(difference) = Self::difference(condition, current) {
+            insert("onNode", difference);
         }
-        let thresholds = present.evaluator.thresholds();
+        let thresholds = current.evaluator.thresholds();
         let about = |threshold: &&Threshold| {
             grounds.contains(&Ground::Resource(threshold.signal.resource()))
         };
         let signals: Vec<Value> = thresholds
             .filter(about)
-            .map(|threshold| self.signal(threshold, present.now.boot))
+            .map(|threshold| self.signal(threshold, current.now.boot))
             .collect();
-        tell("signals", Value::Array(signals));
+        insert("signals", Value::Array(signals));
         let causes = grounds.iter().filter_map(|ground| match ground {
-            Ground::Resource(resource) => present.evaluator.cause(*resource),
+            Ground::Resource(resource) => current.evaluator.cause(*resource),
             Ground::Stall(_) => None,
         });
-        let causes: Vec<String> = causes.map(|why| words(&why)).collect();
-        tell("because", json!(causes));
-        let unwatched = &present.disks.unwatched;
+        let causes: Vec<String> = causes.map(|reason| describe(&reason)).collect();
+        insert("because", json!(causes));
+        let unwatched = &current.disks.unwatched;
         if grounds.contains(&Ground::Resource(Resource::DiskIo)) && !unwatched.is_empty() {
-            tell("unwatched", json!(unwatched));
+            insert("unwatched", json!(unwatched));
         }
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
-        let changes: Vec<Value> = changes.map(|entry| change(entry, present)).collect();
-        tell("changes", Value::Array(changes));
+        let changes: Vec<Value> = changes.map(|entry| change(entry, current)).collect();
+        insert("changes", Value::Array(changes));
         if condition.status == Status::True
-            && let Some(ends) = ends(&grounds, present)
+            && let Some(end) = earliest_end(&grounds, current)
         {
-            tell("endsNotBefore", json!((present.time)(ends)));
+            insert("endsNotBefore", json!((current.time)(end)));
         }
-        Value::Object(told)
+        Value::Object(explanation)
     }
 
     fn signal(&self, threshold: &Threshold, now: BootNanos) -> Value {
-        let mut told = json!({
+        let mut explanation = json!({
             "signal": threshold.signal.as_str(),
             "strength": match threshold.strength {
                 Strength::Hard => "hard",
                 Strength::Soft => "soft",
             },
         });
-        let more = match self.looks.get(&threshold.signal) {
+        let more = match self.samples.get(&threshold.signal) {
             Some((Sample::Read(reading), at)) => json!({
                 "available": reading.available,
                 "capacity": reading.capacity,
@@ -255,46 +232,46 @@ impl Journal {
             }),
             None => json!({}),
         };
-        if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
-            told.extend(more);
+        if let (Value::Object(explanation), Value::Object(more)) = (&mut explanation, more) {
+            explanation.extend(more);
         }
-        told
+        explanation
     }
 }
 
-/// When a True condition can end at the earliest: a look that is over moves it.
-fn ends(grounds: &[Ground], present: CurrentState<'_>) -> Option<SystemTime> {
-    let held = grounds.iter().filter_map(|ground| {
+/// The earliest end of a True condition.
+fn earliest_end(grounds: &[Ground], current: CurrentState<'_>) -> Option<SystemTime> {
+    let exceeded = grounds.iter().filter_map(|ground| {
         let pressure = match ground {
-            Ground::Resource(resource) => present.evaluator.pressure(*resource),
-            Ground::Stall(stall) => *present.stalls.get(stall)?,
+            Ground::Resource(resource) => current.evaluator.pressure(*resource),
+            Ground::Stall(stall) => *current.stalls.get(stall)?,
         };
         match pressure {
             Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
             Pressure::Unknown | Pressure::Normal => None,
         }
     });
-    let ends = held.max()?.plus(present.transition_period);
-    // What is told of by its edges alone is over until the other edge.
-    Some(present.now.wall_at(ends.max(present.now.boot)))
+    let end = exceeded.max()?.plus(current.transition_period);
+    // A state that is reported only when it changes lasts at least until now.
+    Some(current.now.wall_at(end.max(current.now.boot)))
 }
 
 fn grounds(type_: &str) -> Vec<Ground> {
-    let Some(own) = NodepulseCondition::parse(type_) else {
+    let Some(condition) = NodepulseCondition::parse(type_) else {
         return setters::resource(type_)
             .map(Ground::Resource)
             .into_iter()
             .collect();
     };
-    let pods = (own == NodepulseCondition::PidsLow).then_some(Resource::PodsPids);
-    let resources = own.resource().into_iter().chain(pods);
-    let stall = own.stall().map(Ground::Stall);
+    let pods = (condition == NodepulseCondition::PidsLow).then_some(Resource::PodsPids);
+    let resources = condition.resource().into_iter().chain(pods);
+    let stall = condition.stall().map(Ground::Stall);
     resources.map(Ground::Resource).chain(stall).collect()
 }
 
-fn change(entry: &Entry, present: CurrentState<'_>) -> Value {
+fn change(entry: &Entry, current: CurrentState<'_>) -> Value {
     json!({
-        "at": (present.time)(entry.at),
+        "at": (current.time)(entry.at),
         "from": state(entry.from),
         "to": state(entry.to),
         "why": entry.why,
@@ -303,44 +280,63 @@ fn change(entry: &Entry, present: CurrentState<'_>) -> Value {
 
 const fn state(pressure: Pressure) -> &'static str {
     match pressure {
-        Pressure::Unknown => "unread",
-        Pressure::Normal => "calm",
-        Pressure::UnderPressure { .. } => "pressure",
+        Pressure::Unknown => Status::Unknown.as_str(),
+        Pressure::Normal => Status::False.as_str(),
+        Pressure::UnderPressure { .. } => Status::True.as_str(),
     }
 }
 
-fn words(why: &PressureReason) -> String {
-    let fixed = match why {
+fn describe(reason: &PressureReason) -> String {
+    let text = match reason {
         PressureReason::Threshold {
             signal,
             available,
             threshold,
             ..
-        } => return format!("{} was {available}, below {threshold}", signal.as_str()),
+        } => {
+            let threshold = i64::try_from(*threshold).unwrap_or(i64::MAX);
+            return format!(
+                "{} was {}, below the threshold {}",
+                signal.as_str(),
+                amount(*signal, *available),
+                amount(*signal, threshold),
+            );
+        }
         PressureReason::Unresolved {
             signal, available, ..
         } => {
             return format!(
-                "{} was {available}, short of its minimum reclaim",
-                signal.as_str()
+                "{} was {}, below the threshold plus its minimum reclaim",
+                signal.as_str(),
+                amount(*signal, *available),
             );
         }
-        PressureReason::SlowDisk => "a disk answers late",
-        PressureReason::StalledDisk => "a disk does not answer",
-        PressureReason::DiskErrors => "a disk answers with errors",
+        PressureReason::SlowDisk => "slow disk",
+        PressureReason::StalledDisk => "stalled disk: requests do not complete",
+        PressureReason::DiskErrors => "a disk returned errors",
         PressureReason::OomKill(Grounds::ConfirmedGlobal) => {
             "the kernel killed a process because the node was out of memory"
         }
         PressureReason::OomKill(Grounds::PodsLimit) => {
             "the kernel killed a process at the limit of all pods"
         }
-        PressureReason::Stored => "it was True at the API server when the agent started",
-        PressureReason::Below => "nothing was over for the transition period",
-        PressureReason::Restored => "it was over before the agent was started again",
-        PressureReason::Unwatched => "the disk that raised it is not watched any more",
-        PressureReason::SourceLost => "a source that it is judged by cannot be read",
+        PressureReason::Stored => "the condition was True at the API server when the agent started",
+        PressureReason::Below => "no threshold was exceeded for the whole transition period",
+        PressureReason::Restored => "a threshold was exceeded before the agent restarted",
+        PressureReason::Unwatched => "the disk is no longer watched",
+        PressureReason::SourceLost => "a required source cannot be read",
     };
-    fixed.to_owned()
+    text.to_owned()
+}
+
+/// An amount of `signal` for people: `63.9Mi`, or a number of inodes or pids.
+#[must_use]
+pub fn amount(signal: Signal, n: i64) -> String {
+    if !signal.is_in_bytes() {
+        return n.to_string();
+    }
+    let sign = if n < 0 { "-" } else { "" };
+    format!("{sign}{}", Bytes::from_bytes(n.unsigned_abs()))
 }
 
 #[cfg(test)]
@@ -383,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_explained_by_signal_threshold_reading_change_and_end() {
+    fn an_explanation_has_signals_causes_changes_and_the_earliest_end() {
         let mut evaluator = Evaluator::new(Policy {
             thresholds: Vec::from_iter(Threshold::parse("memory.available", "10%").unwrap()),
             transition_period: PERIOD,
@@ -391,9 +387,9 @@ mod tests {
         });
         let mut journal = Journal::default();
         for (second, available) in [(0, 500), (10, 99), (20, 400)] {
-            let looks = [memory(available)];
-            journal.record_samples(&looks, at(second).boot);
-            for change in evaluator.evaluate(&looks, at(second).boot) {
+            let samples = [memory(available)];
+            journal.record_samples(&samples, at(second).boot);
+            for change in evaluator.evaluate(&samples, at(second).boot) {
                 journal.record_change(&change, at(second).wall);
             }
         }
@@ -404,17 +400,18 @@ mod tests {
             ],
             ..NodeStatus::default()
         };
-        let present = CurrentState {
+        let current = CurrentState {
             node: "worker-1",
             evaluator: &evaluator,
             stalls: &BTreeMap::new(),
+            on_node: None,
             disks: &Disks::default(),
             transition_period: PERIOD,
             blocked: &["nodefs"],
             now: at(25),
             time: seconds,
         };
-        let explained = journal.explain(&status, present);
+        let explained = journal.explain(&status, current);
         let expected = json!({
             "type": "MemoryPressure", "status": "True", "reason": "Reason", "message": "message",
             "since": "1000",
@@ -422,24 +419,28 @@ mod tests {
                 "signal": "memory.available", "strength": "hard", "available": 400,
                 "capacity": 1_000, "threshold": 100, "below": false, "secondsAgo": 5,
             }],
-            "because": ["memory.available was 99, below 100"],
+            "because": ["memory.available was 99, below the threshold 100"],
             "changes": [
-                { "at": "1010", "from": "calm", "to": "pressure",
-                  "why": "memory.available was 99, below 100" },
-                { "at": "1000", "from": "unread", "to": "calm",
-                  "why": "nothing was over for the transition period" },
+                { "at": "1010", "from": "False", "to": "True",
+                  "why": "memory.available was 99, below the threshold 100" },
+                { "at": "1000", "from": "Unknown", "to": "False",
+                  "why": "no threshold was exceeded for the whole transition period" },
             ],
             "endsNotBefore": "1310",
         });
         assert_eq!(explained["conditions"][0], expected);
         let ready = &explained["conditions"][1];
         assert_eq!(ready["signals"], json!([]));
-        assert_eq!(ready.get("endsNotBefore"), None, "True is well here");
+        assert_eq!(
+            ready.get("endsNotBefore"),
+            None,
+            "True is the healthy status"
+        );
         assert_eq!(explained["transitionPeriodSeconds"], 300);
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn recorded_changes_are_bounded() {
         let mut journal = Journal::default();
         let change = StallChange {
             stall: Stall::new(StallOf::Pods, StallKind::Io),
@@ -454,10 +455,10 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_of_ours_but_one_has_something_that_it_follows_from() {
+    fn every_nodepulse_condition_but_one_depends_on_a_resource_or_stall() {
         let without = NodepulseCondition::ALL
             .into_iter()
-            .filter(|own| grounds(own.type_()).is_empty());
+            .filter(|condition| grounds(condition.type_()).is_empty());
         assert_eq!(
             without.collect::<Vec<_>>(),
             [NodepulseCondition::FrequentOomKills],

@@ -1,12 +1,10 @@
-//! EDGE: files under `/proc`, `/sys` and the cgroup file systems. Bytes in, numbers out: this room
-//! knows no threshold and decides nothing.
+//! EDGE: files under `/proc`, `/sys` and the cgroup file systems. Contains no thresholds or policy.
 //!
-//! What is read per sample (`meminfo`, `pids`, `cgroup::memory`, `statfs`) holds its paths and
-//! fills a buffer of the caller: no allocation once that buffer has grown. What is read once or
-//! rarely (`machine`, `addresses`, `block`, the cgroup layout) takes the clearer form.
+//! Modules that are read per sample (`meminfo`, `pids`, `cgroup::memory`, `statfs`) store their
+//! paths and fill a buffer of the caller, without allocation once the buffer has grown. The others
+//! prefer clarity.
 //!
-//! Every file is read up to a bound, and untrusted text goes through [`crate::escape`] before a
-//! person or a terminal sees it.
+//! File sizes are limited, and untrusted text is escaped with [`crate::escape`] before display.
 
 #![forbid(unsafe_code)]
 
@@ -32,16 +30,16 @@ use nix::errno::Errno;
 
 use crate::file::{self, FileError, Links};
 
-/// Bytes of one small file that we read. The largest of them, `memory.stat`, has about 2 KiB.
+/// Size limit of a small file. The largest, `memory.stat`, has about 2 KiB.
 pub const SMALL_FILE: u64 = 64 * 1024;
 
-/// Bytes of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
+/// Size limit of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
 pub const LIST_FILE: u64 = 4 * 1024 * 1024;
 
-/// What can go wrong with the node's files.
+/// An error of the node's files.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The file could not be read. [`HostError::is_absent`] tells a file that is not there.
+    /// The file could not be read; see [`HostError::is_absent`].
     #[error(
         "cannot read {}; check that the node's / is mounted there and that this user may read it",
         path.display()
@@ -49,58 +47,58 @@ pub enum HostError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 
-    /// The file is longer than any kernel writes it.
+    /// The file is larger than any kernel writes it.
     #[error(
-        "{} has more than {limit} bytes, which no kernel writes; check what is mounted there",
+        "{} has more than {limit} bytes, more than any kernel writes; check what is mounted there",
         path.display()
     )]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Bytes that we read at most.
+        /// The size limit.
         limit: u64,
     },
 
-    /// The file is there, and does not say what it should.
+    /// The file does not have the expected content.
     #[error(
-        "found no {want} in {}; check what is mounted there, or report the kernel's release",
+        "found no {want} in {}; check what is mounted there, or report the kernel release",
         path.display()
     )]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What we looked for.
+        /// The expected content.
         want: &'static str,
     },
 
-    /// No cgroup hierarchy counts memory.
+    /// No cgroup hierarchy has the memory controller.
     #[error("no cgroup hierarchy with the memory controller: {why}")]
     NoMemoryController {
-        /// Why, and what to do.
+        /// The reason and the remedy.
         why: &'static str,
     },
 
-    /// The kernel would not list the network interfaces.
+    /// The network interfaces cannot be listed.
     #[error("cannot list network interfaces; allow netlink sockets (AF_NETLINK) to this process")]
     Interfaces {
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl HostError {
-    /// Whether the file does not exist, or went away while we read it: a cgroup that ended, or a
-    /// feature that this kernel does not have. No fault of the node.
+    /// Whether the file does not exist, or was removed during the read: a removed cgroup, or a
+    /// feature that the kernel does not have.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         match self {
-            // A cgroup's file gives ENODEV once its directory is removed.
+            // The file of a removed cgroup returns ENODEV.
             Self::Read { source, .. } => {
                 source.kind() == io::ErrorKind::NotFound
                     || [Errno::ENODEV, Errno::ENOTDIR]
@@ -114,9 +112,9 @@ impl HostError {
         }
     }
 
-    /// Whether the kernel has this feature compiled in, but switched off.
+    /// Whether the feature is compiled into the kernel, but disabled.
     #[must_use]
-    pub(crate) fn is_switched_off(&self) -> bool {
+    pub(crate) fn is_disabled(&self) -> bool {
         matches!(self, Self::Read { source, .. } if is_errno(source, Errno::EOPNOTSUPP))
     }
 }
@@ -125,13 +123,13 @@ fn is_errno(err: &io::Error, errno: Errno) -> bool {
     err.raw_os_error() == Some(io::Error::from(errno).raw_os_error().unwrap_or_default())
 }
 
-/// The directory that stands for `/` on this node: `/` itself, where the node's file system is
-/// mounted in a container, or a made-up node in a test.
+/// The directory at which the node's `/` is mounted: `/` itself, a mount in a container, or a
+/// simulated node in a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoot(PathBuf);
 
 impl HostRoot {
-    /// `dir` stands for `/`.
+    /// A root at `dir`.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self(dir.into())
@@ -143,40 +141,40 @@ impl HostRoot {
         &self.0
     }
 
-    /// Where `rel`, such as `proc/meminfo`, is. A leading `/` is taken as the root's.
+    /// The path of `rel`, such as `proc/meminfo`. A leading `/` is ignored.
     #[must_use]
     pub fn path(&self, rel: impl AsRef<Path>) -> PathBuf {
         let rel = rel.as_ref();
         self.0.join(rel.strip_prefix("/").unwrap_or(rel))
     }
 
-    /// A file that will be read many times.
+    /// A file that is read repeatedly.
     #[must_use]
     pub fn file(&self, rel: impl AsRef<Path>) -> HostFile {
         HostFile::at(self.path(rel))
     }
 
-    /// Fills `buf` with one small file.
+    /// Reads a small file into `buf`.
     pub fn read(&self, rel: impl AsRef<Path>, buf: &mut Vec<u8>) -> Result<(), HostError> {
         read_at(&self.path(rel), SMALL_FILE, buf)
     }
 
-    /// One small file as text, trimmed. What is not UTF-8 becomes U+FFFD.
+    /// Reads a small file as trimmed text. Invalid UTF-8 becomes U+FFFD.
     pub fn read_string(&self, rel: impl AsRef<Path>) -> Result<String, HostError> {
         let mut buf = Vec::new();
         self.read(rel, &mut buf)?;
         Ok(String::from_utf8_lossy(&buf).trim().to_owned())
     }
 
-    /// Whether the root is the `/` of this process, so that system calls tell of the same machine.
+    /// Whether the root is the `/` of this process, so that system calls refer to the same machine.
     fn is_this_machine(&self) -> bool {
         self.0 == Path::new("/")
     }
 }
 
-/// A small file whose path is built once, so that reading it allocates nothing.
+/// A small file whose path is built once, so that reading it does not allocate.
 ///
-/// It is opened for each reading: a kept descriptor would pin a cgroup that is gone.
+/// It is opened for each read, because an open descriptor would pin a removed cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFile(PathBuf);
 
@@ -187,18 +185,18 @@ impl HostFile {
         Self(path)
     }
 
-    /// Where it is.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Fills `buf` with the file's bytes. The old content of `buf` is gone, also on an error.
+    /// Reads the file into `buf`, replacing its content, also on an error.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), HostError> {
         read_at(&self.0, SMALL_FILE, buf)
     }
 
-    /// The one number that the file holds.
+    /// Reads a file that contains one number.
     pub(crate) fn number(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         self.read(buf)?;
         parse_u64(buf.trim_ascii()).ok_or_else(|| self.malformed("number"))
@@ -225,7 +223,7 @@ fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> 
     })
 }
 
-/// `None` where the file is not there; any other error stays one.
+/// `None` if the file does not exist; other errors are returned.
 fn present<T>(result: Result<T, HostError>) -> Result<Option<T>, HostError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -234,7 +232,7 @@ fn present<T>(result: Result<T, HostError>) -> Result<Option<T>, HostError> {
     }
 }
 
-/// A decimal number and nothing else: no sign, no blank.
+/// Parses a decimal number without sign or spaces.
 fn parse_u64(digits: &[u8]) -> Option<u64> {
     if !digits.first()?.is_ascii_digit() {
         return None;
@@ -246,12 +244,12 @@ fn parse_u64(digits: &[u8]) -> Option<u64> {
 fn field(text: &[u8], key: &[u8]) -> Option<u64> {
     text.split(|&b| b == b'\n').find_map(|line| {
         let rest = line.strip_prefix(key)?;
-        // The blank keeps `file` from matching `file_mapped`.
+        // The space prevents `file` from matching `file_mapped`.
         parse_u64(rest.strip_prefix(b" ")?.trim_ascii())
     })
 }
 
-/// `n` as a signed number; the largest one where it does not fit.
+/// `n` as a signed number, saturating.
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
@@ -262,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_up_to_its_bound() {
+    fn file_size_is_limited() {
         let dir = Scratch::new();
         let bound = usize::try_from(SMALL_FILE).unwrap();
         dir.write("fits", "x".repeat(bound));
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_carry_the_path_and_tell_absence_from_refusal() {
+    fn errors_contain_the_path_and_distinguish_absence() {
         let dir = Scratch::new();
         dir.write("dir/file", "1");
         //          path        absent
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_reading_uses_the_callers_buffer_as_it_is() {
+    fn repeated_reads_reuse_the_buffer() {
         let dir = Scratch::new();
         dir.write("proc/meminfo", "MemTotal: 1 kB\n");
         let file = dir.root().file("/proc/meminfo");
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_fields_are_taken_whole_or_not_at_all() {
+    fn numbers_and_fields_are_parsed_completely() {
         let numbers: [(&[u8], Option<u64>); 7] = [
             (b"0", Some(0)),
             (b"18446744073709551615", Some(u64::MAX)),

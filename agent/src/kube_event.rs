@@ -12,6 +12,8 @@
 
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::Stamp;
 use crate::node_status::transition::EventType;
 
@@ -28,7 +30,7 @@ pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};
 
 /// The object that an Event is about: `involvedObject`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Involved {
     /// The Node of this agent. Its Events are in namespace `default`.
     Node,
@@ -58,7 +60,7 @@ impl Involved {
 }
 
 /// An Event to be recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     /// What it is about.
     pub object: Involved,

@@ -127,7 +127,7 @@ impl Lane {
         }
         let run = async {
             let permit = Arc::clone(&self.one).acquire_owned().await;
-            let running = Running::start(self, permit.map_err(|_| NoAnswer::Ended)?, limit);
+            let running = RunningCall::start(self, permit.map_err(|_| NoAnswer::Ended)?, limit);
             let call = tokio::task::spawn_blocking(move || {
                 let answer = call();
                 drop(running);
@@ -161,12 +161,12 @@ impl Lane {
 }
 
 /// A running call, even after its caller is dropped.
-struct Running {
+struct RunningCall {
     lane: Lane,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Running {
+impl RunningCall {
     fn start(lane: &Lane, permit: OwnedSemaphorePermit, limit: Duration) -> Self {
         *lock(&lane.late) = Late {
             at: Instant::now().checked_add(limit),
@@ -179,7 +179,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         let was = std::mem::take(&mut *lock(&self.lane.late));
         if was.logged {

@@ -1,21 +1,21 @@
-//! The line, read left to right; the modules stand in its order.
+//! The data path, from left to right:
 //!
 //! ```text
 //! kernel event → ring buffer → decoded event → pressure state → condition setter → node status
 //!              → patch / lease → API server
 //! ```
 //!
-//! A second, slower line joins before "pressure state": files under `/proc`, `/sys` and the cgroup
-//! file systems become the same readings that events become.
+//! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
+//! before "pressure state".
 
-/// The one place that spells our domain. Before the modules, so that each of them has it.
+/// nodepulse's domain. Defined before the modules, so that they can use it.
 macro_rules! domain {
     () => {
         "nodepulse.dev"
     };
 }
 
-// What every room speaks.
+// Vocabulary of all rooms.
 pub mod clock;
 pub mod escape;
 pub mod fd;
@@ -55,7 +55,7 @@ pub mod api;
 
 pub mod reporting;
 
-// What is told of all this to whoever asks.
+// Edges that answer requests.
 pub mod explain;
 
 pub mod metrics;

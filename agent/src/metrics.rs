@@ -1,7 +1,7 @@
-//! The numbers that tell how the agent and its node are doing, in one declared registry.
+//! The metrics of the agent and its node.
 //!
-//! Absent on purpose: reading anything. Whoever knows a number hands it over, when it moves or when
-//! somebody asks. Every value of a label comes from a closed set, or from a table with a limit.
+//! Reads nothing: values are set when they change or on a scrape. Label values come from closed
+//! sets or from bounded tables.
 
 #![forbid(unsafe_code)]
 
@@ -20,12 +20,12 @@ mod labelled;
 pub use families::{ApiMetrics, KernelMetrics, NodeMetrics, ProcessMetrics};
 pub use labelled::Labelled;
 
-use declare::Declared;
+use declare::Declarations;
 
 /// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What every name of ours begins with.
+/// Prefix of nodepulse's metrics.
 const PREFIX: &str = "nodepulse";
 
 /// A counter of seconds.
@@ -34,35 +34,35 @@ pub type Seconds = Counter<f64, AtomicU64>;
 /// A value of a label.
 pub type Label = Cow<'static, str>;
 
-/// Everything that is measured.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registries: [Registry; 2],
     names: Vec<String>,
-    /// Of the probes.
+    /// Metrics of the probes.
     pub kernel: KernelMetrics,
-    /// Of the node and its conditions.
+    /// Metrics of the node and its conditions.
     pub node: NodeMetrics,
-    /// Of what is written to the API server.
+    /// Metrics of the API client.
     pub api: ApiMetrics,
-    /// Of the agent itself.
+    /// Metrics of the process.
     pub process: ProcessMetrics,
 }
 
 impl Metrics {
-    /// All of them, at nothing. `version` and `tier` never change while we run.
+    /// Creates all metrics, at zero. `version` and `tier` are constant.
     #[must_use]
     pub fn new(version: &'static str, tier: &'static str) -> Self {
-        let mut to = Declared::default();
-        to.info("build", "This build", ("version", version));
-        to.info("tier", "How much the kernel tells", ("tier", tier));
-        to.by_hand(disks::NAME);
+        let mut to = Declarations::default();
+        to.info("build", "Version of the agent", ("version", version));
+        to.info("tier", "Source of kernel data", ("tier", tier));
+        to.declare_external(disks::NAME);
         let kernel = KernelMetrics::declare(&mut to);
         let node = NodeMetrics::declare(&mut to);
         let api = ApiMetrics::declare(&mut to);
         let process = ProcessMetrics::declare(&mut to);
         Self {
-            registries: [to.ours, to.process],
+            registries: [to.nodepulse, to.process],
             names: to.names,
             kernel,
             node,
@@ -71,19 +71,19 @@ impl Metrics {
         }
     }
 
-    /// Every family that is declared, by its name in a `# TYPE` line.
+    /// The names of all metric families, as in `# TYPE` lines.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// All of it in the format of [`CONTENT_TYPE`], with the latency of these disks: name, and the number of
-    /// requests in each slot of a `DiskEntry`'s histogram.
+    /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks`: name, and the
+    /// number of requests in each histogram slot of a `DiskEntry`.
     #[must_use]
     pub fn text(&self, disks: &[(&str, &[u64])]) -> String {
-        let [ours, process] = &self.registries;
+        let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);
-        let written = encode_registry(&mut text, ours)
+        let written = encode_registry(&mut text, nodepulse)
             .and_then(|()| disks::encode(&mut text, PREFIX, disks))
             .and_then(|()| encode_registry(&mut text, process))
             .and_then(|()| encode_eof(&mut text));
@@ -92,9 +92,9 @@ impl Metrics {
     }
 }
 
-/// Sets a counter that somebody else counts.
+/// Sets a counter to a value from another source.
 pub trait SetTotal<T> {
-    /// To what it stands at there.
+    /// Sets the total.
     fn set_total(&self, total: T);
 }
 

@@ -269,12 +269,12 @@ async fn query_servers(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError
 }
 
 /// A datagram and its sender.
-type Received = (Vec<u8>, SocketAddr);
+type Datagram = (Vec<u8>, SocketAddr);
 
 async fn apply_datagram(
     conf: &Conf,
     queries: &mut [Query],
-    (datagram, from): Received,
+    (datagram, from): Datagram,
     until: Instant,
 ) {
     let Some(server) = conf.servers.iter().find(|server| is_of(**server, from)) else {
@@ -374,7 +374,7 @@ impl Sockets {
         }
     }
 
-    async fn receive(&self) -> Received {
+    async fn receive(&self) -> Datagram {
         tokio::select! {
             received = receive(self.v4.as_ref()) => received,
             received = receive(self.v6.as_ref()) => received,
@@ -382,7 +382,7 @@ impl Sockets {
     }
 }
 
-async fn receive(socket: Option<&UdpSocket>) -> Received {
+async fn receive(socket: Option<&UdpSocket>) -> Datagram {
     let Some(socket) = socket else {
         return std::future::pending().await;
     };

@@ -13,6 +13,8 @@ use self::nodepulse_condition::NodepulseCondition;
 use self::setters::go_runtime;
 use serde::{Deserialize, Serialize};
 
+use self::transition::{ComputedCondition, SameStatus, stamp};
+use crate::clock::Now;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Machine, Network, Resource, Signal, Stall};
@@ -21,13 +23,14 @@ use crate::units::quantity::Quantity;
 
 pub mod budget;
 pub mod capacity;
+pub mod ledger;
 pub mod nodepulse_condition;
 pub mod report;
 pub mod setters;
 pub mod transition;
 
 #[cfg(test)]
-mod sample;
+mod fixture;
 
 /// The stable label that carries the operating system.
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -140,6 +143,50 @@ pub struct NodeStatus {
     pub conditions: Vec<Condition>,
     /// `volumesInUse`, sorted.
     pub volumes_in_use: Option<Vec<String>>,
+    /// Types of the conditions whose stored reason and message stay while their status does:
+    /// [`SameStatus::KeepsText`]. Empty once the conditions have times.
+    pub kept_texts: BTreeSet<String>,
+}
+
+impl NodeStatus {
+    /// Appends a condition, which gets its times in [`NodeStatus::stamped`].
+    pub fn push(&mut self, condition: ComputedCondition<'_>, same: SameStatus) {
+        if same == SameStatus::KeepsText {
+            self.kept_texts.insert(condition.type_.to_owned());
+        }
+        self.conditions.push(Condition {
+            type_: condition.type_.to_owned(),
+            status: condition.status,
+            reason: condition.reason.to_owned(),
+            message: condition.message.to_owned(),
+            last_transition_time: SystemTime::UNIX_EPOCH,
+            last_heartbeat_time: SystemTime::UNIX_EPOCH,
+        });
+    }
+
+    /// The same with the times of its conditions at `now`, given what is stored.
+    #[must_use]
+    pub fn stamped(&self, stored: &StoredNode, now: Now) -> Self {
+        let one = |condition: &Condition| {
+            let same = if self.kept_texts.contains(&condition.type_) {
+                SameStatus::KeepsText
+            } else {
+                SameStatus::ReplacesText
+            };
+            let computed = ComputedCondition {
+                type_: &condition.type_,
+                status: condition.status,
+                reason: &condition.reason,
+                message: &condition.message,
+            };
+            stamp(computed, same, stored, now)
+        };
+        Self {
+            conditions: self.conditions.iter().map(one).collect(),
+            kept_texts: BTreeSet::new(),
+            ..self.clone()
+        }
+    }
 }
 
 /// The Node as the API server last returned it, reduced to what decisions need.
@@ -368,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_carries_the_default_labels_and_what_was_asked_for() {
+    fn a_new_node_has_the_default_labels_and_the_requested_ones() {
         let arch = go_runtime::architecture();
         let taint = Taint {
             key: "edge".to_owned(),

@@ -163,8 +163,8 @@ mod tests {
         }
         for bad in ["1000000", "0", "-5", "30s", "99999999999999999999999"] {
             let error = watchdog(Some(bad), None, 7).unwrap_err();
-            for word in ["WATCHDOG_USEC", bad, "WATCHDOG_USEC=30000000"] {
-                assert!(error.contains(word), "{error}");
+            for part in ["WATCHDOG_USEC", bad, "WATCHDOG_USEC=30000000"] {
+                assert!(error.contains(part), "{error}");
             }
         }
     }
@@ -185,8 +185,8 @@ mod tests {
             &long.replace('/', "@"),
         ] {
             let error = address(bad).unwrap_err().to_string();
-            for word in ["NOTIFY_SOCKET: ", "NOTIFY_SOCKET=/run/systemd/notify"] {
-                assert!(error.contains(word), "{error}");
+            for part in ["NOTIFY_SOCKET: ", "NOTIFY_SOCKET=/run/systemd/notify"] {
+                assert!(error.contains(part), "{error}");
             }
             assert!(error.len() < 300, "{error}");
         }

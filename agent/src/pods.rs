@@ -5,21 +5,25 @@
 
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
+
+mod change;
 mod containers;
 mod index;
 mod last_names;
 mod names;
 mod recent_pods;
 
-pub use containers::{Container, Containers, List};
+pub use change::PodChange;
+pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};
 pub use recent_pods::RecentPods;
 
-use names::Names;
+use names::CgroupNames;
 
 /// What a cgroup contains, according to its path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupKind {
     /// All pods.
     Pods,
@@ -40,7 +44,7 @@ pub enum CgroupKind {
 }
 
 /// What the name of a pod's cgroup identifies.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodId {
     /// `metadata.uid`.
     Uid(String),
@@ -74,7 +78,7 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
             CgroupKind::Other
         };
     };
-    let known = Names::of(pods);
+    let known = CgroupNames::of(pods);
     let mut names = below.split('/').peekable();
     let class = names.peek().and_then(|name| known.class(name));
     if class.is_some() {

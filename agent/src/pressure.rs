@@ -18,6 +18,7 @@ pub mod change;
 pub mod deadline;
 pub mod disks;
 pub mod evaluate;
+pub mod kept;
 pub mod kills;
 pub mod oom;
 pub mod pids;
@@ -27,13 +28,7 @@ pub mod source;
 pub mod stall;
 pub mod threshold;
 
-/// Whether one resource is under pressure.
-///
-/// ```text
-/// Unknown ─not exceeded─► Normal ◄─not exceeded for transition_period─┐
-///    │                      │                                          │
-///    └──────exceeded────────┴──────exceeded──────────────────► UnderPressure ─exceeded─► (moves last_exceeded)
-/// ```
+/// Whether one resource is under pressure; how it becomes so and ceases to be is in [`kept`].
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition, so it has no
 /// state here.
@@ -113,15 +108,6 @@ pub enum Exceeded {
     Now,
 }
 
-/// The result of one sample of a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Observed {
-    /// At least one threshold is exceeded.
-    Exceeded,
-    /// No threshold is exceeded.
-    NotExceeded,
-}
-
 impl fmt::Display for Pressure {
     /// As the status of a condition.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,71 +116,5 @@ impl fmt::Display for Pressure {
             Self::Normal => "False",
             Self::UnderPressure { .. } => "True",
         })
-    }
-}
-
-impl Pressure {
-    /// The state after one sample.
-    #[must_use]
-    pub fn step(self, observed: Observed, transition_period: Duration, now: BootNanos) -> Self {
-        match (self, observed) {
-            (Self::Unknown | Self::Normal | Self::UnderPressure { .. }, Observed::Exceeded) => {
-                Self::UnderPressure { last_exceeded: now }
-            }
-            (Self::UnderPressure { last_exceeded }, Observed::NotExceeded)
-                if now.since(last_exceeded) < transition_period =>
-            {
-                self
-            }
-            (Self::Unknown | Self::Normal | Self::UnderPressure { .. }, Observed::NotExceeded) => {
-                Self::Normal
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pressure_rises_at_once_and_falls_after_the_transition_period() {
-        use Observed::{Exceeded, NotExceeded};
-        use Pressure::{Normal, UnderPressure, Unknown};
-
-        let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
-        let over = |seconds| UnderPressure {
-            last_exceeded: at(seconds),
-        };
-        // at s  observed      then             why
-        let script = [
-            (0, NotExceeded, Normal, "never exceeded"),
-            (
-                5,
-                Exceeded,
-                over(5),
-                "exceeded: a condition has no grace period",
-            ),
-            (
-                6,
-                NotExceeded,
-                over(5),
-                "not exceeded, but within the transition period",
-            ),
-            (9, Exceeded, over(9), "exceeded again: the period restarts"),
-            (308, NotExceeded, over(9), "one second short of the period"),
-            (
-                309,
-                NotExceeded,
-                Normal,
-                "not exceeded for the whole period",
-            ),
-        ];
-
-        let mut pressure = Unknown;
-        for (seconds, observed, expected, why) in script {
-            pressure = pressure.step(observed, Duration::from_mins(5), at(seconds));
-            assert_eq!(pressure, expected, "at {seconds} s: {why}");
-        }
     }
 }

@@ -111,7 +111,7 @@ pub enum Side {
 }
 
 /// The memory cgroup that was at its limit, as a program recorded it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemcgLimit {
     /// Its id.
     pub limiting: CgroupId,
@@ -124,7 +124,7 @@ pub struct MemcgLimit {
 }
 
 /// How an OOM kill was observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Via {
     /// The tracepoint passed the task.
     Task,
@@ -135,7 +135,7 @@ pub enum Via {
 }
 
 /// A process that the kernel OOM-killed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomKill {
     /// Time at which the victim was chosen.
     pub at: BootNanos,

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,8 +22,8 @@ use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::kube_event::{Draft, KillOutcomes};
 use crate::node_status::budget::{Admission, EdgeBudget};
-use crate::node_status::setters::Setters;
-use crate::node_status::{Condition, Facts, StoredNode};
+use crate::node_status::ledger::Computed;
+use crate::node_status::{Condition, StoredNode};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
 
@@ -112,14 +113,12 @@ pub struct Outlet {
     pub client: Client,
     /// Spreads requests in time.
     pub jitter: Jitter,
-    /// What a status is made of.
-    pub setters: Setters,
 }
 
 /// Channels from the loop to the tasks.
 struct Channels {
-    /// The newest facts: only the last value matters, so a slow API server builds no queue.
-    facts: watch::Receiver<Facts>,
+    /// The newest status: only the last one matters, so a slow API server builds no queue.
+    computed: watch::Receiver<Arc<Computed>>,
     /// See [`SyncRequest`].
     syncs: mpsc::Receiver<SyncRequest>,
     /// Renew, with the Node's UID where it is known. One at a time, as with syncs. Companion mode
@@ -131,7 +130,7 @@ struct Channels {
 
 /// The loop's side.
 pub struct Reporting {
-    facts: watch::Sender<Facts>,
+    computed: watch::Sender<Arc<Computed>>,
     syncs: mpsc::Sender<SyncRequest>,
     leases: mpsc::Sender<Option<String>>,
     reports: mpsc::Receiver<Report>,
@@ -190,20 +189,21 @@ const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
     /// Starts the tasks. Must be called in a runtime.
+    #[must_use]
     pub fn start(
         config: &Config,
         outlet: Outlet,
         clock: Clock,
-        facts: &Facts,
+        computed: Arc<Computed>,
         tasks: &mut Tasks,
     ) -> Self {
         let now = clock.now().boot;
-        let (facts, facts_seen) = watch::channel(facts.clone());
+        let (computed, computed_seen) = watch::channel(computed);
         let (syncs, sync_requests) = mpsc::channel(1);
         let (leases, lease_requests) = mpsc::channel(1);
         let (send_reports, reports) = mpsc::channel(64);
         let channels = Channels {
-            facts: facts_seen,
+            computed: computed_seen,
             syncs: sync_requests,
             leases: lease_requests,
             reports: send_reports,
@@ -211,7 +211,7 @@ impl Reporting {
         let jitter = outlet.jitter.clone();
         let (events, recorder) = start::start(config, outlet, clock, channels, tasks);
         Self {
-            facts,
+            computed,
             syncs,
             leases,
             reports,
@@ -235,24 +235,25 @@ impl Reporting {
         }
     }
 
-    /// What the next status is computed from.
-    pub fn set_facts(&self, facts: &Facts) {
-        self.facts.send_if_modified(|known| {
-            let news = known != facts;
-            if news {
-                known.clone_from(facts);
-            }
-            news
-        });
+    /// The status to send from now on. `false` if it is the same computation as before.
+    #[must_use]
+    pub fn publish(&self, computed: Arc<Computed>) -> bool {
+        self.computed.send_if_modified(|known| {
+            let is_new = !Arc::ptr_eq(known, &computed);
+            *known = computed;
+            is_new
+        })
     }
 
     /// The next moment at which something of ours is due.
+    #[must_use]
     pub fn due(&self) -> BootNanos {
         let edge = self.writer.edge_due.unwrap_or(NEVER);
         self.writer.due.min(self.lease.due).min(edge)
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
+    #[must_use]
     pub fn status_due(&self, now: BootNanos) -> bool {
         self.writer.due <= now
     }
@@ -309,6 +310,7 @@ impl Reporting {
     }
 
     /// Whether a status sync is under way, or waits for one that is.
+    #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.writer.busy
     }
@@ -319,16 +321,19 @@ impl Reporting {
     }
 
     /// What became of kills since the last call.
+    #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.events.kill_outcomes()
     }
 
     /// The same, for when this is gone.
+    #[must_use]
     pub fn sink(&self) -> EventSink {
         self.events.clone()
     }
 
     /// What became of the Events recorded so far.
+    #[must_use]
     pub fn events(&self) -> EventCounts {
         self.events.counts()
     }

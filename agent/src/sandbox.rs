@@ -1,9 +1,8 @@
-//! EDGE: gives up every right that the agent does not need once it runs, and looks that they are
-//! gone. Memory that must stay, and standing when memory is short, are claimed here too, since both
-//! need rights that go.
+//! EDGE: drops all privileges that the running agent does not need, and verifies that they are
+//! dropped. Also locks memory and sets the OOM score, which require dropped privileges.
 //!
-//! Capabilities, Landlock rules and system call filters belong to threads: [`enter`] must be called
-//! while there is one, and each later one inherits them.
+//! Capabilities, Landlock rules and system call filters apply to threads. [`enter`] must be called
+//! while there is one; later threads inherit them.
 
 #![forbid(unsafe_code)]
 
@@ -18,96 +17,97 @@ mod files;
 pub mod memory;
 pub mod profile;
 mod syscalls;
-mod trial;
+mod verify;
 
 pub use profile::{Plugin, Profile};
 
-/// What was given up, and what was not.
+/// The state of the sandbox.
 #[derive(Debug)]
 pub struct SandboxReport {
     capabilities: String,
     bounding: &'static str,
     landlock: String,
-    tried: usize,
-    /// What could not be given up.
+    checks: usize,
+    /// Steps that failed.
     faults: Vec<String>,
-    /// What must fail now, and does not.
-    gets_through: Vec<&'static str>,
+    /// Forbidden actions that still succeed.
+    permitted: Vec<&'static str>,
 }
 
-/// Gives up what `profile` does not name, for good. `map_look_up` says whether a look-up in a map of
-/// the probes works: kernels before 5.19 can ask for `CAP_BPF` even then, and it is kept there.
+/// Permanently drops the privileges that `profile` does not need. `map_lookup` returns whether a
+/// lookup in a map of the probes works without `CAP_BPF`, which kernels before 5.19 may require;
+/// then it is kept.
 ///
 /// Takes about a millisecond.
-pub fn enter(profile: &Profile, map_look_up: impl Fn() -> bool) -> SandboxReport {
+pub fn enter(profile: &Profile, map_lookup: impl Fn() -> bool) -> SandboxReport {
     let mut faults = Vec::new();
     if let Some(why) = other_threads() {
         faults.push(why);
     }
-    let mut note = |what: &str, why: &dyn Display| faults.push(format!("{what}: {why}"));
+    let mut fault = |what: &str, why: &dyn Display| faults.push(format!("{what}: {why}"));
 
-    let kept = capabilities::kept(map_look_up).unwrap_or_else(|err| {
-        note("capabilities", &err);
+    let kept = capabilities::kept(map_lookup).unwrap_or_else(|err| {
+        fault("capabilities", &err);
         Vec::new()
     });
     if let Err(err) = set_no_new_privs() {
-        note("no_new_privs", &err);
+        fault("no_new_privs", &err);
     }
     let landlock = files::restrict(profile).unwrap_or_else(|err| {
-        note("landlock", &err);
+        fault("landlock", &err);
         "off".to_owned()
     });
     let bounding = capabilities::drop_all_but(&kept).unwrap_or_else(|err| {
-        note("capabilities", &err);
+        fault("capabilities", &err);
         "kept"
     });
-    // Last: it refuses the calls that the others make.
+    // Last, because it refuses the system calls of the other steps.
     if let Err(err) = syscalls::restrict(profile.plugin) {
-        note("seccomp", &err);
+        fault("seccomp", &err);
     }
-    let (tried, gets_through) = trial::run(profile);
+    let (checks, permitted) = verify::run(profile);
     SandboxReport {
         capabilities: capabilities::effective(),
         bounding,
         landlock,
-        tried,
+        checks,
         faults,
-        gets_through,
+        permitted,
     }
 }
 
 impl SandboxReport {
-    /// What is not as it should be; `None` where everything holds.
+    /// The privileges that were not dropped; `None` if the sandbox is complete.
     #[must_use]
     pub fn gaps(&self) -> Option<String> {
-        let through = self.gets_through.iter().map(|what| format!("can {what}"));
-        let all: Vec<String> = self.faults.iter().cloned().chain(through).collect();
+        let permitted = self.permitted.iter().map(|what| format!("can {what}"));
+        let all: Vec<String> = self.faults.iter().cloned().chain(permitted).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Writes one line to the log.
+    /// Logs one line.
     pub fn log(&self) {
-        let weakness = self.gaps();
+        let gaps = self.gaps();
         macro_rules! line {
             ($level:ident, $($more:tt)*) => {
                 $level!(
                     capabilities = self.capabilities,
                     bounding = self.bounding,
                     landlock = self.landlock,
-                    tried = self.tried,
+                    checks = self.checks,
                     $($more)*
                 )
             };
         }
-        match weakness {
+        match gaps {
             None => line!(info, "sandbox"),
-            Some(weakness) => line!(warn, weakness, "sandbox does not hold everything"),
+            Some(gaps) => line!(warn, gaps, "sandbox is incomplete"),
         }
     }
 }
 
-/// Threads that are there already keep what they have.
+/// Existing threads keep their privileges.
 fn other_threads() -> Option<String> {
     let threads = fs::read_dir("/proc/self/task").ok()?.count();
-    (threads > 1).then(|| format!("{} threads were there before", threads - 1))
+    (threads > 1).then(|| format!("{} other threads exist", threads - 1))
 }

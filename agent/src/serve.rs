@@ -1,17 +1,16 @@
-//! EDGE: metrics and health over HTTP, for whoever can reach a port of this node, and more of the
-//! agent's state for whoever may open its control socket.
+//! EDGE: metrics and health over HTTP on a port, and the agent's state on the control socket.
 //!
-//! | path | says |
+//! | path | answer |
 //! |---|---|
-//! | `/metrics` | every metric; asked of the loop, at most one at a time |
-//! | `/livez`, `/healthz` | 200 while the agent's one thread turns; knows nothing of the API server |
-//! | `/readyz` | 200 while the agent does its work, else 503 and why not: not yet, or a call that hangs |
-//! | `/v1/status` | control socket only: the status that should be at the API server, as JSON |
+//! | `/metrics` | all metrics; one request to the loop at a time |
+//! | `/livez`, `/healthz` | 200 while the agent's thread runs; independent of the API server |
+//! | `/readyz` | 200 if the agent is ready, else 503 with the reason |
+//! | `/v1/status` | control socket only: the desired node status, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //!
-//! Absent on purpose: TLS, and anything that changes something. One request a connection. A client
-//! that is slow loses the connection: at a limit, and earlier if newer connections need its place, so
-//! that nobody can keep a probe from an answer.
+//! There is no TLS, and no request changes state. A connection serves one request. A slow client is
+//! disconnected at a time limit, or earlier if newer connections need its place, so that no client
+//! can starve a health probe.
 
 #![forbid(unsafe_code)]
 
@@ -35,48 +34,48 @@ pub mod socket;
 use crate::lane::Lane;
 use socket::Socket;
 
-/// Where a kubelet says that it is well.
+/// The kubelet's health endpoint.
 pub const KUBELET_HEALTHZ: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10248);
 
-/// Longest that the loop may take to answer. Less than a Prometheus waits.
+/// Time limit for an answer of the loop, below Prometheus' scrape timeout.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What is served at a place.
+/// The pages of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
     /// Metrics and health.
     All,
     /// `/healthz` alone.
     Healthz,
-    /// Everything that there is.
+    /// All pages.
     Control,
 }
 
-/// Where connections come from.
+/// Source of connections.
 #[derive(Debug)]
 pub enum Listener {
-    /// A port.
+    /// A TCP port.
     Tcp(TcpListener),
     /// The control socket.
     Unix(Socket),
-    /// Whoever holds the other end: a simulation.
+    /// In-memory streams, in a simulation.
     InMemory(mpsc::Receiver<DuplexStream>),
 }
 
-/// A place where something is served.
+/// A listener and its pages.
 #[derive(Debug)]
 pub struct Site {
-    /// Where.
+    /// Source of connections.
     pub listener: Listener,
-    /// What.
+    /// Served pages.
     pub pages: Pages,
 }
 
 impl Site {
-    /// Listens at `address`. A port that cannot be had is one warning that names `cure`, and the
-    /// agent runs without. Must be called in a runtime.
+    /// Listens on `address`. If that fails, it logs a warning with `remedy`, and the agent runs
+    /// without. Must be called in a runtime.
     #[must_use]
-    pub fn open(address: SocketAddr, pages: Pages, cure: &'static str) -> Option<Self> {
+    pub fn open(address: SocketAddr, pages: Pages, remedy: &'static str) -> Option<Self> {
         match listen(address) {
             Ok((listener, address)) => {
                 info!(%address, "serving");
@@ -85,15 +84,15 @@ impl Site {
             }
             Err(err) => {
                 let err = &err as &dyn std::error::Error;
-                warn!(%address, err, cure, "not serving");
+                warn!(%address, err, remedy, "not serving");
                 None
             }
         }
     }
 }
 
-/// Connections that the kernel accepts before we do. If there are more, the kernel answers none until
-/// its peer tries again, a second later: too late for a probe.
+/// Backlog of the listener. If it is full, a client retries after a second, which is too late for a
+/// health probe.
 const BACKLOG: u32 = 4096;
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -108,64 +107,64 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Whether the agent does its work.
+/// Whether the agent is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does.
+    /// Ready.
     Ready,
-    /// Not yet, and why.
+    /// Not ready, with the reason.
     NotReady(&'static str),
 }
 
-/// What only the loop knows.
+/// A query to the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryKind {
-    /// The metrics, in their own format.
+    /// The metrics, as text.
     Metrics,
-    /// The status that should be at the API server, as JSON.
+    /// The desired node status, as JSON.
     Status,
     /// Why each condition has its status, as JSON.
     Explain,
 }
 
-/// Somebody wants to know something.
+/// A pending query.
 #[derive(Debug)]
 pub struct Query {
-    /// What.
+    /// The kind of query.
     pub subject: QueryKind,
-    /// Takes the text.
+    /// Receives the answer.
     pub answer: oneshot::Sender<String>,
 }
 
-/// Runs the sites until dropped.
+/// Serves the sites until dropped.
 #[derive(Debug)]
 pub struct Server {
     tasks: JoinSet<()>,
-    /// Those that serve metrics and health at a port.
+    /// Tasks of the sites with [`Pages::All`].
     ports: Vec<AbortHandle>,
-    front: Front,
+    responder: Responder,
 }
 
-/// What the pages are made from.
+/// The data sources of the pages.
 #[derive(Debug, Clone)]
-struct Front {
+struct Responder {
     readiness: watch::Receiver<Readiness>,
     lanes: Arc<[Lane]>,
-    /// To the loop. Holds one: who asks has the only permit.
+    /// Queries to the loop; capacity 1. `one` is the permit to send.
     queries: mpsc::Sender<Query>,
     one: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Serves `sites`. Queries go to the receiver that is given back. Must be called in a runtime.
+    /// Serves `sites`. Returns the receiver of queries. Must be called in a runtime.
     #[must_use]
     pub fn start(
         sites: Vec<Site>,
         readiness: watch::Receiver<Readiness>,
         lanes: Arc<[Lane]>,
     ) -> (Self, mpsc::Receiver<Query>) {
-        let (queries, asked) = mpsc::channel(1);
-        let front = Front {
+        let (queries, receiver) = mpsc::channel(1);
+        let responder = Responder {
             readiness,
             lanes,
             queries,
@@ -174,25 +173,25 @@ impl Server {
         let mut server = Self {
             tasks: JoinSet::new(),
             ports: Vec::new(),
-            front,
+            responder,
         };
         for site in sites {
             server.open(site);
         }
-        (server, asked)
+        (server, receiver)
     }
 
-    /// Serves one place more.
+    /// Serves another site.
     pub fn open(&mut self, Site { listener, pages }: Site) {
         let is_port = pages == Pages::All;
-        let task = accept::run(listener, pages, self.front.clone());
+        let task = accept::run(listener, pages, self.responder.clone());
         let task = self.tasks.spawn(task);
         if is_port {
             self.ports.push(task);
         }
     }
 
-    /// Waits until a place is not served any more without [`Server::close_ports`], which no client
+    /// Returns when a listener stops being served other than by [`Server::close_ports`], which no client
     /// can cause.
     pub async fn ended(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
@@ -203,18 +202,18 @@ impl Server {
         std::future::pending::<()>().await;
     }
 
-    /// Serves metrics and health at no port any more. Connections that are open are cut.
+    /// Stops serving metrics and health on ports, and closes open connections.
     pub fn close_ports(&mut self) {
         for port in self.ports.drain(..) {
             port.abort();
         }
-        // Those that have ended.
+        // Removes ended tasks.
         while self.tasks.try_join_next().is_some() {}
     }
 }
 
-impl Front {
-    /// Whether the agent does its work; `Err`: why not.
+impl Responder {
+    /// Whether the agent is ready; `Err` is the reason if not.
     fn ready(&self) -> Result<(), Cow<'static, str>> {
         if let Readiness::NotReady(why) = *self.readiness.borrow() {
             return Err(why.into());
@@ -225,10 +224,10 @@ impl Front {
             return Ok(());
         }
         let blocked = blocked.join(", ");
-        Err(format!("a file system does not answer; blocked calls: {blocked}").into())
+        Err(format!("blocked file system calls: {blocked}").into())
     }
 
-    /// What the loop says of it; `None` where it has no time for that.
+    /// The answer of the loop; `None` after [`ANSWER_LIMIT`].
     async fn ask(&self, subject: QueryKind) -> Option<String> {
         let ask = async {
             let _one = self.one.acquire().await.ok()?;

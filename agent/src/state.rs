@@ -130,8 +130,8 @@ impl State {
     pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
         let probes = self.probes.iter().map(|(probe, state)| {
-            let words: Vec<_> = state.split_whitespace().collect();
-            format!("probe {probe} {}", words.join(" "))
+            let parts: Vec<_> = state.split_whitespace().collect();
+            format!("probe {probe} {}", parts.join(" "))
         });
         let kills = self.kills.iter();
         let kills = kills.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));

@@ -141,7 +141,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --kubeconfig)
@@ -185,7 +185,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --provider-id)
@@ -193,7 +193,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --node-status-update-frequency)
@@ -225,7 +225,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --cgroup-driver)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "systemd cgroupfs" -- "${cur}"))
                     return 0
                     ;;
                 --enforce-node-allocatable)
@@ -237,7 +237,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --kernel-tier)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto btf kmsg files" -- "${cur}"))
                     return 0
                     ;;
                 --serve-address)
@@ -245,7 +245,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --sandbox)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto off require" -- "${cur}"))
                     return 0
                     ;;
                 --state-directory)
@@ -253,11 +253,11 @@ _nodepulse() {
                     return 0
                     ;;
                 --log-level)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
                     return 0
                     ;;
                 --log-format)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -283,7 +283,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --kubeconfig)
@@ -327,7 +327,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --provider-id)
@@ -335,7 +335,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --node-status-update-frequency)
@@ -367,7 +367,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --cgroup-driver)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "systemd cgroupfs" -- "${cur}"))
                     return 0
                     ;;
                 --enforce-node-allocatable)
@@ -379,7 +379,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --kernel-tier)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto btf kmsg files" -- "${cur}"))
                     return 0
                     ;;
                 --serve-address)
@@ -387,7 +387,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --sandbox)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto off require" -- "${cur}"))
                     return 0
                     ;;
                 --state-directory)
@@ -395,11 +395,11 @@ _nodepulse() {
                     return 0
                     ;;
                 --log-level)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
                     return 0
                     ;;
                 --log-format)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -431,7 +431,7 @@ _nodepulse() {
             fi
             case "${prev}" in
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -527,7 +527,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --kubeconfig)
@@ -571,7 +571,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --provider-id)
@@ -579,7 +579,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --node-status-update-frequency)
@@ -611,7 +611,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --cgroup-driver)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "systemd cgroupfs" -- "${cur}"))
                     return 0
                     ;;
                 --enforce-node-allocatable)
@@ -623,7 +623,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --kernel-tier)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto btf kmsg files" -- "${cur}"))
                     return 0
                     ;;
                 --serve-address)
@@ -631,7 +631,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --sandbox)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto off require" -- "${cur}"))
                     return 0
                     ;;
                 --state-directory)
@@ -639,11 +639,11 @@ _nodepulse() {
                     return 0
                     ;;
                 --log-level)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
                     return 0
                     ;;
                 --log-format)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -669,7 +669,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --kubeconfig)
@@ -713,7 +713,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --provider-id)
@@ -721,7 +721,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --node-status-update-frequency)
@@ -753,7 +753,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --cgroup-driver)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "systemd cgroupfs" -- "${cur}"))
                     return 0
                     ;;
                 --enforce-node-allocatable)
@@ -765,7 +765,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --kernel-tier)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto btf kmsg files" -- "${cur}"))
                     return 0
                     ;;
                 --serve-address)
@@ -773,7 +773,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --sandbox)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto off require" -- "${cur}"))
                     return 0
                     ;;
                 --state-directory)
@@ -781,11 +781,11 @@ _nodepulse() {
                     return 0
                     ;;
                 --log-level)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
                     return 0
                     ;;
                 --log-format)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1009,7 +1009,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --kubeconfig)
@@ -1053,7 +1053,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --provider-id)
@@ -1061,7 +1061,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --node-status-update-frequency)
@@ -1093,7 +1093,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --cgroup-driver)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "systemd cgroupfs" -- "${cur}"))
                     return 0
                     ;;
                 --enforce-node-allocatable)
@@ -1105,7 +1105,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --kernel-tier)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto btf kmsg files" -- "${cur}"))
                     return 0
                     ;;
                 --serve-address)
@@ -1113,7 +1113,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --sandbox)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "auto off require" -- "${cur}"))
                     return 0
                     ;;
                 --state-directory)
@@ -1121,11 +1121,11 @@ _nodepulse() {
                     return 0
                     ;;
                 --log-level)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
                     return 0
                     ;;
                 --log-format)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1151,7 +1151,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                    COMPREPLY=($(compgen -W "companion node" -- "${cur}"))
                     return 0
                     ;;
                 --output)

@@ -1,4 +1,4 @@
-//! What the probes cost: nanoseconds each time they run, and what work that sets them off takes
+//! The cost of the probes: nanoseconds for each run, and how much longer work that triggers them
 //! longer.
 //!
 //! The first is counted by the kernel (`BPF_ENABLE_STATS`), less what an empty program on the same

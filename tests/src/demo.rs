@@ -27,30 +27,30 @@ use report::{Report, Step};
 /// Name of the Node that the demo registers.
 pub const NODE: &str = "nodepulse-demo";
 
-/// For what happens at once on a working build; a step that takes longer has failed.
+/// A step that takes longer has failed; it usually takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How the demo is called.
+/// The arguments of the demo.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The agent's binary.
     pub agent: PathBuf,
     /// The children's program; by default next to the demo program.
     pub provoke: Provoke,
-    /// Names the API server; by default an embedded one. The Node is removed afterwards.
+    /// Kubeconfig of the API server; by default an embedded one. The Node is removed afterwards.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What this machine lets us do.
+/// The features of this machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// Running as root.
     root: bool,
-    /// `/sys/kernel/btf/vmlinux` is there.
+    /// `/sys/kernel/btf/vmlinux` exists.
     btf: bool,
 }
 
-/// Where everything happens.
+/// The running demo.
 pub struct Stage<'a> {
     /// The API server.
     pub api: &'a Cluster,
@@ -90,7 +90,7 @@ impl Machine {
     pub fn missing(&self) -> Option<String> {
         let mut missing = Vec::new();
         if !self.root {
-            missing.push("not root: no cgroups can be made, and no programs loaded without CAP_BPF and CAP_PERFMON");
+            missing.push("not root: cgroups cannot be created, and eBPF programs cannot be loaded without CAP_BPF and CAP_PERFMON");
         }
         if !self.btf {
             missing.push("no kernel types (BTF) at /sys/kernel/btf/vmlinux");
@@ -134,7 +134,7 @@ async fn play(
     done(steps::pods_kill(&mut stage).await);
     done(steps::pids(&mut stage).await);
     done(steps::disk(&mut stage).await);
-    let node = stage.api.node().await.context("the Node is gone")?;
+    let node = stage.api.node().await.context("the Node was deleted")?;
     let probes = stage.agent.probes();
     Ok(Report::new(machine, probes, stage.api.url(), steps, &node))
 }
@@ -197,13 +197,16 @@ fn usual_disk() -> Result<Disk> {
     let dir = std::env::current_dir()?;
     let (name, _, _) =
         disk_of(&dir).with_context(|| format!("{} is not on a disk", dir.display()))?;
-    let file = DirectFile::create(&dir).context("no direct I/O here")?;
+    let file = DirectFile::create(&dir).context("direct I/O is not supported here")?;
     // The first round also makes the file as long as it will be.
     file.write_together()?;
     let mut times = file.write_together()?;
     times.sort();
     let usual = times.get(times.len() / 2).copied().unwrap_or_default();
-    ensure!(!usual.is_zero(), "this disk answers in no time");
+    ensure!(
+        !usual.is_zero(),
+        "the latency of this disk cannot be measured"
+    );
     Ok(Disk {
         name,
         file: Arc::new(file),

@@ -1,4 +1,4 @@
-//! A made-up node: a `/proc`, `/sys` and cgroup tree in a temporary directory.
+//! A simulated node: a `/proc`, `/sys` and cgroup tree in a temporary directory.
 //!
 //! Starts from files that a real machine printed (`fixtures/proc/`), and lets a test change the
 //! numbers, also while an agent reads them. What no machine at hand could print (memory files of

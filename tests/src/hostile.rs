@@ -1,4 +1,4 @@
-//! Days on which everything outside the agent misbehaves at random: how they are drawn, and what
+//! Days on which everything outside the agent misbehaves at random: how they are generated, and what
 //! must be true of the agent's requests and of its process in the end.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The least HTTP/1.1 client: one request as bytes, and what comes back before the end.
+//! A minimal HTTP/1.1 client: one request as bytes, and the bytes of the response.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 

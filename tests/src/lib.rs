@@ -1,6 +1,6 @@
-//! End to end: the real agent, a real HTTP server, a made-up node; and real kernels.
+//! End-to-end tests: the real agent, a real HTTP server, a simulated node; and real kernels.
 //!
-//! Four kinds of test, the weakest that can fail for its reason first:
+//! Four kinds of test; use the first that can fail for its reason:
 //!
 //! - simulated: [`node::Node`] on a [`host_root::MadeUpHost`], under tokio's paused clock, against
 //!   [`api_server::ApiServer::in_memory`]; ten minutes of a node take a fraction of a second, and

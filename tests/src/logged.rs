@@ -130,7 +130,7 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     let state = dir.path().join("state/state");
     crate::eventually("state file", || std::fs::read_to_string(&state).map(drop)).await;
     provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
-    let expected = format!("OOM-killed processes in cgroup {}: ", tree.path(POD));
+    let expected = format!("OOM kills in cgroup {}: ", tree.path(POD));
     let message = event_message(&api, &expected).await;
     let counted = View::of(&api, "worker-1").counted_kills();
     assert_eq!(counted, [(1, message.clone())]);

@@ -1,7 +1,7 @@
-//! A whole agent under tokio's paused clock: made-up files, an API server in memory, and kernel
+//! A whole agent under tokio's paused clock: simulated files, an API server in memory, and kernel
 //! records that the test writes.
 //!
-//! The agent is the real one from the decoder to the request body. What is not there: probes, TLS,
+//! The agent is the real one from the decoder to the request body. Without probes, TLS,
 //! and the process around it.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Pods as the API server has them, made up: what a kubelet would have written of pods that run.
+//! Simulated Pods: what a kubelet would have written about pods that run.
 
 use serde_json::{Value, json};
 

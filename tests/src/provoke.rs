@@ -1,4 +1,4 @@
-//! Makes the kernel do what the agent is to notice, for real: kills, forks, slow disks.
+//! Provokes real kernel events that the agent must report: kills, forks, slow disks.
 //!
 //! Everything made here is undone on drop. The work itself is done by children running the
 //! `provoke` binary, so that the calling process is not the one that is killed.

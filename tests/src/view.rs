@@ -1,4 +1,4 @@
-//! One node as the API server has it, and what its agent asked for.
+//! One Node of the API server, and the requests of its agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl<'a> View<'a> {
         let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
         let mut counted: Vec<_> = events
             .map(|event| (event["count"].as_u64().unwrap_or_default(), message(&event)))
-            .filter(|(_, message)| message.contains("victims not known"))
+            .filter(|(_, message)| message.contains("the victims are unknown"))
             .collect();
         counted.sort();
         counted

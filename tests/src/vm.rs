@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `cargo xtask vm` reads them. A name of the plan without a line is a failure: the
-//! kernel or PID 1 died of it.
+//! kernel panicked or PID 1 ended.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Names that a tenant chose, and load that a tenant makes: what an operator gets to see stays one
-//! short line, and the node stays alive.
+//! Hostile names and load of a tenant: every message to an operator remains one
+//! short line, and the Lease is renewed.
 //!
 //! What needs real processes is always compiled; run it with the feature `kernel`, as root.
 

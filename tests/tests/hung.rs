@@ -1,5 +1,5 @@
-//! File systems that do not answer, under the real program and under simulated time: one purpose does
-//! without, every other goes on, and nothing needs a restart. As root.
+//! File systems that do not respond, with the real program and with simulated time: one purpose is
+//! unavailable, every other continues, and no restart is needed. As root.
 
 use std::fs;
 use std::path::Path;
@@ -63,7 +63,10 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
     assert_eq!(blocked("nodefs").await, Some(1.0));
     let ready = node.get("/readyz").await;
     assert_eq!(ready.code, Some(503), "{ready:?}");
-    assert!(ready.body.contains("blocked calls: nodefs"), "{ready:?}");
+    assert!(
+        ready.body.contains("blocked file system calls: nodefs"),
+        "{ready:?}"
+    );
     assert_eq!(node.get("/livez").await.code, Some(200));
     let explained = node.get("/v1/explain").await;
     assert!(

@@ -1,7 +1,7 @@
-//! Loads the programs into this machine's kernel and provokes what they are to see.
+//! Loads the programs into this machine's kernel and provokes the events that they must report.
 //!
 //! Always compiled; run with the feature `kernel`, as root or with CAP_BPF and CAP_PERFMON. The
-//! tests share one kernel and change what it counts, so they run one at a time. What they do stands
+//! tests share one kernel and change what it counts, so they run one at a time. Their steps are
 //! in `nodepulse_tests::loaded`, where the virtual machines do it too.
 
 use std::future::Future;

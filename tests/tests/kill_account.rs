@@ -1,4 +1,4 @@
-//! What the kernel counts of kills in the pods is what Events report, whatever happens to the agent,
+//! Events report every kill that the kernel counts in the pods, whatever happens to the agent,
 //! to its records and to the API server.
 
 use std::sync::Arc;

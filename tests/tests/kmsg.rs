@@ -1,6 +1,6 @@
 //! The real program without eBPF programs: kills from the log, and from counters.
 //!
-//! Always compiled; run with the feature `kernel`, as root. What is done stands in
+//! Always compiled; run with the feature `kernel`, as root. The steps are in
 //! `nodepulse_tests::logged`.
 
 use nodepulse_tests::SOON;
@@ -59,7 +59,7 @@ async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
         ],
     );
     let line = agent
-        .wait_for_line("the kernel's log cannot be read", SOON)
+        .wait_for_line("cannot read the kernel log", SOON)
         .await;
     assert!(
         line.contains("CAP_SYSLOG") && line.contains("dmesg_restrict"),

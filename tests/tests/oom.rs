@@ -1,4 +1,4 @@
-//! A kill in, an Event out; and `MemoryPressure` if the node itself was out of memory.
+//! A kill becomes an Event, and `MemoryPressure` if the node itself was out of memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -273,15 +273,12 @@ async fn kills_while_the_agent_was_down_are_reported_by_number() {
             "as it was left",
             |_| (),
             &[
+                (1, "OOM kills in cgroup /kubepods while the agent was down"),
                 (
                     1,
-                    "OOM-killed processes in cgroup /kubepods while the agent was down",
+                    "OOM kills in cgroup /kubepods/pod00000000-0000-4000-8000-00000000000c while",
                 ),
-                (
-                    1,
-                    "OOM-killed processes in cgroup /kubepods/pod00000000-0000-4000-8000-00000000000c while",
-                ),
-                (3, "OOM-killed processes in cgroup /kubepods/burstable/pod"),
+                (3, "OOM kills in cgroup /kubepods/burstable/pod"),
             ],
         ),
         (
@@ -368,8 +365,8 @@ async fn without_programs_and_log_the_counters_report_kills() {
         host.oom(POD, 4, 4).pods_oom(0, 4);
         pass(Duration::from_mins(1)).await;
         let expected = format!(
-            "OOM-killed processes in cgroup /{POD}: victims not known, the count of this Event is their \
-             number"
+            "OOM kills in cgroup /{POD}: the victims are unknown, and the count of this Event is \
+             the number of kills"
         );
         assert_eq!(view.counted_kills(), [(2, expected)], "{cgroups:?}");
         assert_eq!(view.status("MemoryPressure"), "False", "{cgroups:?}");

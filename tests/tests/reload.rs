@@ -174,8 +174,11 @@ async fn its_reported_status_is_that_of_the_api_server() {
         pids["since"],
         view.condition("PIDPressure")["lastTransitionTime"]
     );
-    assert_eq!(pids["because"][0], "pid.available was 50, below 100");
-    assert_eq!(pids["changes"][0]["from"], "calm");
+    assert_eq!(
+        pids["because"][0],
+        "pid.available was 50, below the threshold 100"
+    );
+    assert_eq!(pids["changes"][0]["from"], "False");
     assert!(pids["endsNotBefore"].is_string());
     assert_eq!(of("MemoryPressure").get("endsNotBefore"), None);
     assert_eq!(of("DiskIOPressure")["status"], "False");

@@ -1,8 +1,8 @@
-//! How many requests the agent sends to an API server that misbehaves: no answer makes it ask
+//! How many requests the agent sends to an API server that misbehaves: no response makes it send requests
 //! without a pause. OVERHEAD.md states the ceilings.
 //!
 //! Every fault is applied to all requests at once and to each watch, which nothing else limits. To
-//! one other kind of request at a time are applied those after which the agent goes on in different
+//! one other kind of request at a time, only those are applied after which the agent continues in different
 //! ways: 401, 404, 409, 429, 500, an empty and a costly body, a reset, a huge `Retry-After`. The rest,
 //! and megabytes of answer to all requests at once, would take a minute more and end in the same
 //! branches. Left out entirely are late answers, which make requests fewer, and

@@ -1,5 +1,5 @@
-//! Credentials that are renewed while the real program runs: it takes the new ones, and the Lease
-//! goes on.
+//! Credentials that are renewed while the real program runs: it uses the new ones, and the Lease
+//! is renewed.
 
 use std::fs;
 use std::path::Path;

@@ -93,7 +93,7 @@ async fn every_thread_has_few_privileges_and_the_agent_works() {
     every("Seccomp", "2");
 
     let line = agent.wait_for_line("sandbox: ", SOON).await;
-    assert!(line.contains("tried=8"), "{line}");
+    assert!(line.contains("checks=8"), "{line}");
     if landlock(&line) {
         assert!(line.contains("INFO"), "{line}");
     } else {

@@ -1,4 +1,4 @@
-//! Metrics and health over HTTP: who gets what, and how little a bad client can take.
+//! Metrics and health over HTTP: their contents, and the limits for clients.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;

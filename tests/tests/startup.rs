@@ -1,4 +1,4 @@
-//! The real program at its start: what it refuses, and whom it adopts.
+//! The start of the real program: invalid configurations, and the Node that it adopts.
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +73,7 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
         (
             "more memory reserved than there is",
             vec!["--system-reserved", "memory=64Ti"],
-            ["systemReserved", "of memory", "this machine has"],
+            ["systemReserved", "of memory", "this machine"],
         ),
         (
             "more processors reserved than there are",

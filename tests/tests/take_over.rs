@@ -1,4 +1,4 @@
-//! Node mode never fights a kubelet.
+//! Node mode never competes with a kubelet.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The acceptance lines: runs their tests, and prints number, line, result and test.
 //!
-//! Numbers and words are read from the tests' source (`tests/tests/acceptance/`): a function called
+//! Numbers and texts are read from the tests' source (`tests/tests/acceptance/`): a function called
 //! `aNNN_what_is_true`, and the doc comment above it.
 
 use std::collections::BTreeMap;

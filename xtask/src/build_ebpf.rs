@@ -87,7 +87,7 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
 /// Path, size and, if `sha256sum` exists, digest.
 fn described(object: &Path) -> Result<String> {
     let size = std::fs::metadata(object)
-        .with_context(|| format!("the build left no {}", object.display()))?
+        .with_context(|| format!("the build produced no {}", object.display()))?
         .len();
     let sum = output(command("sha256sum").arg(object)).unwrap_or_default();
     let digest = sum.split_whitespace().next().unwrap_or("unknown");

@@ -14,11 +14,11 @@ pub struct Args {
     /// Print JSON, and nothing else, on standard output
     #[arg(long)]
     json: bool,
-    /// The agent as it is shipped, for measurements: a second build, which takes some minutes.
+    /// Use the release build of the agent, for measurements; the additional build takes some minutes
     #[arg(long)]
     release: bool,
-    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed to create and
-    /// delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
+    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed to
+    /// create and delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }

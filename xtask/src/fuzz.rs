@@ -1,7 +1,7 @@
-//! Feeds the parsers with what libFuzzer makes up: `tests/fuzz`, one program a target.
+//! Runs the parsers with input from libFuzzer: `tests/fuzz`, one program a target.
 //!
-//! The kept inputs stand in `tests/fuzz/corpus/<target>`; what is found on top of them, and inputs
-//! that crash, below the target directory.
+//! The stored inputs are in `tests/fuzz/corpus/<target>`; new ones, and inputs
+//! that crash, are below the target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -117,7 +117,7 @@ fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64)
     let found = repo.target_dir.join("fuzz/corpus").join(target);
     let crashes = repo.target_dir.join("fuzz/crashes").join(target);
     for dir in [&found, &crashes] {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
     let mut fuzz: Command = command(programs.join(target));
     fuzz.arg(&found)

@@ -63,7 +63,8 @@ fn recorded(kubectl: &Path, case: &Value) -> Result<Value> {
         case.remove("error");
     }
     if ran.status.success() {
-        new["result"] = serde_json::from_slice(&ran.stdout).context("kubectl printed no JSON")?;
+        new["result"] =
+            serde_json::from_slice(&ran.stdout).context("kubectl did not print JSON")?;
     } else {
         new["error"] = json!(String::from_utf8_lossy(&ran.stderr).trim_end());
     }

@@ -1,4 +1,4 @@
-//! kernels.toml → images: fetched once from Debian, checked against the signed index, kept.
+//! The images of kernels.toml: downloaded once from Debian, checked against the signed index, stored.
 
 use std::path::{Path, PathBuf};
 

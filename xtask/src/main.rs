@@ -1,4 +1,4 @@
-//! Everything that is done to this repository, as commands: `cargo xtask <command>`.
+//! Commands that build, test, measure and check this repository: `cargo xtask <command>`.
 
 use std::process::ExitCode;
 

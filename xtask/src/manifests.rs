@@ -1,4 +1,4 @@
-//! The plain manifests for kustomize, written from the Helm chart: one source for both.
+//! Generates the kustomize manifests from the Helm chart.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,7 +79,7 @@ fn files(root: &Path) -> Result<BTreeMap<String, String>> {
             files.insert(format!("{folder}/{template}"), format!("{HEAD}{text}"));
         }
         if files.len() == before {
-            bail!("{template}: to which folder? name it in WRITTEN");
+            bail!("{template}: add it with its folder to WRITTEN");
         }
     }
     Ok(files)

@@ -122,7 +122,7 @@ fn target_dir(root: &Path) -> Result<PathBuf> {
         .arg("--manifest-path")
         .arg(root.join("Cargo.toml"));
     let json: serde_json::Value = serde_json::from_str(&output(&mut metadata)?)
-        .context("`cargo metadata` printed no JSON")?;
+        .context("`cargo metadata` did not print JSON")?;
     json["target_directory"]
         .as_str()
         .map(PathBuf::from)

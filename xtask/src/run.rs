@@ -1,4 +1,4 @@
-//! Builds the agent as it is shipped, and becomes it.
+//! Builds the agent as it is shipped, and executes it.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;

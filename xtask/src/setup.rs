@@ -1,4 +1,4 @@
-//! Installs what the other commands need. Safe to run again: what is there is left alone.
+//! Installs what the other commands need. Can be run again: what is installed is not changed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -198,7 +198,7 @@ fn installed(channel: &str, kind: &str) -> Result<Vec<String>> {
     let mut list = command("rustup");
     list.args([kind, "list", "--installed", "--toolchain", channel]);
     let listed = output(&mut list)
-        .with_context(|| format!("is the toolchain there? `rustup toolchain install {channel}`"))?;
+        .with_context(|| format!("install the toolchain: `rustup toolchain install {channel}`"))?;
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
@@ -226,7 +226,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
         packages.join(" ")
     );
     if on_path("apt-get").is_none() {
-        bail!("no apt-get here: {by_hand}");
+        bail!("apt-get is missing: {by_hand}");
     }
     if !nix::unistd::geteuid().is_root() {
         bail!("not root: {by_hand}");
@@ -241,7 +241,7 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     };
     // Lists may be old or absent, but one mirror that fails need not matter.
     if let Err(err) = run(apt_get().arg("update")) {
-        eprintln!("setup: {err:#}; trying with the lists that are there");
+        eprintln!("setup: {err:#}; continuing with the existing package lists");
     }
     let mut install = apt_get();
     install

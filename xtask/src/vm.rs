@@ -1,5 +1,5 @@
 //! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
-//! gets two things: a kernel, and an initramfs with our PID 1.
+//! gets a kernel, and an initramfs with the tests' PID 1.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let ran = report::booted(&reports) > 0;
     if !ran {
-        eprintln!("vm: no kernel could be had");
+        eprintln!("vm: no kernel could be downloaded");
     }
     Ok(ExitCode::from(u8::from(
         !ran || counts(&reports).failed > 0,

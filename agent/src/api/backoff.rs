@@ -1,7 +1,7 @@
 //! Delays between attempts, as values: the caller waits.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::time::Duration;

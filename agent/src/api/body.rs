@@ -5,7 +5,7 @@
 //! five other objects: 30 MiB, if the server fills all of them. They are parsed one at a time.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::io;

@@ -95,8 +95,8 @@ pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
             .iter()
             .any(|c| c.type_ == condition.type_())
     };
-    let gone = stored(read).filter(|(condition, _)| !wanted(*condition));
-    let deletions: Vec<Value> = gone.map(|(condition, _)| deletion(condition)).collect();
+    let removed = stored(read).filter(|(condition, _)| !wanted(*condition));
+    let deletions: Vec<Value> = removed.map(|(condition, _)| deletion(condition)).collect();
     changed |= !deletions.is_empty();
     list.extend(deletions);
     (in_status(list), changed)

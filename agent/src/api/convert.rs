@@ -328,12 +328,11 @@ pub(super) mod tests {
                 architecture: "amd64".to_owned(),
                 ..NodeInfo::default()
             },
-            kubelet_port: None,
             conditions: vec![
                 condition("MemoryPressure", Status::False, seconds),
                 condition("Ready", Status::True, seconds),
             ],
-            volumes_in_use: None,
+            ..NodeStatus::default()
         }
     }
 

@@ -2,7 +2,7 @@
 //! request.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,7 +24,7 @@ mod plugin;
 pub(super) use bearer::Bearer;
 use files::{Inlined, TokenFile};
 use plugin::Issued;
-pub(super) use plugin::Running;
+pub(super) use plugin::RunningPlugin;
 
 /// Timeout of the program in a kubeconfig.
 pub(super) const PLUGIN_LIMIT: Duration = Duration::from_secs(10);
@@ -98,7 +98,10 @@ impl Credentials {
 /// # Errors
 ///
 /// As for [`read`], and errors of certificates, keys and the program.
-pub(super) async fn access(source: Source<'_>, running: &Running) -> Result<Credentials, ApiError> {
+pub(super) async fn access(
+    source: Source<'_>,
+    running: &RunningPlugin,
+) -> Result<Credentials, ApiError> {
     let (mut config, token) = read(source).await?;
     let exec = config.auth_info.exec.take();
     let plugin = exec.is_some();

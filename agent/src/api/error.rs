@@ -1,7 +1,7 @@
 //! Errors of requests to the API server, and how to handle each of them.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;

@@ -37,9 +37,9 @@ pub fn watch_line(line: &[u8]) -> bool {
 pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let object = body::parse(bytes, Limit::OBJECT).ok()?;
     let status = NodeStatus::default();
-    let ours = companion::reduced(&object);
-    drop(companion::status_patch(&ours, &status));
-    drop(status_patch(&ours, &object));
+    let reduced = companion::reduced(&object);
+    drop(companion::status_patch(&reduced, &status));
+    drop(status_patch(&reduced, &object));
     drop(holder::holder(&object, SystemTime::UNIX_EPOCH));
     drop(pod_containers::containers(&object));
     drop(pod_watch::pod(&object));

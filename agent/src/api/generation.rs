@@ -108,8 +108,10 @@ impl Generation {
         let answered = tokio::time::timeout(WATCH_LIMIT, self.send(request)).await;
         let end = match &answered {
             Ok(Ok(response)) => RequestEnd::answered(response.status().as_u16()),
-            Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
-            Ok(Err(Failure::Connection(_) | Failure::TooLarge(_))) => RequestEnd::Unreachable,
+            Ok(Err(SendFailure::Credentials(_))) => RequestEnd::Credentials,
+            Ok(Err(SendFailure::Connection(_) | SendFailure::TooLarge(_))) => {
+                RequestEnd::Unreachable
+            }
             Err(_) => RequestEnd::Deadline,
         };
         if let RequestEnd::Answered(_) = end {
@@ -119,7 +121,7 @@ impl Generation {
         self.counts.ended("WATCH", resource, end);
         match answered {
             Ok(Ok(response)) => Some(response),
-            Ok(Err(Failure::Credentials(err) | Failure::Connection(err))) => {
+            Ok(Err(SendFailure::Credentials(err) | SendFailure::Connection(err))) => {
                 debug!(
                     resource,
                     err = err.as_ref() as &dyn Error,
@@ -127,7 +129,7 @@ impl Generation {
                 );
                 None
             }
-            Ok(Err(Failure::TooLarge(_))) | Err(_) => None,
+            Ok(Err(SendFailure::TooLarge(_))) | Err(_) => None,
         }
     }
 
@@ -159,7 +161,7 @@ pub(super) struct Answer {
 }
 
 /// Why there is no answer.
-pub(super) enum Failure {
+pub(super) enum SendFailure {
     Credentials(BoxError),
     Connection(BoxError),
     /// The answer exceeds this many bytes.
@@ -167,13 +169,13 @@ pub(super) enum Failure {
 }
 
 pub(super) fn end(
-    ended: &Result<Result<Answer, Failure>, tokio::time::error::Elapsed>,
+    ended: &Result<Result<Answer, SendFailure>, tokio::time::error::Elapsed>,
 ) -> RequestEnd {
     match ended {
         Ok(Ok(answer)) => RequestEnd::answered(answer.code.as_u16()),
-        Ok(Err(Failure::Credentials(_))) => RequestEnd::Credentials,
-        Ok(Err(Failure::Connection(_))) => RequestEnd::Unreachable,
-        Ok(Err(Failure::TooLarge(_))) => RequestEnd::TooLarge,
+        Ok(Err(SendFailure::Credentials(_))) => RequestEnd::Credentials,
+        Ok(Err(SendFailure::Connection(_))) => RequestEnd::Unreachable,
+        Ok(Err(SendFailure::TooLarge(_))) => RequestEnd::TooLarge,
         Err(_) => RequestEnd::Deadline,
     }
 }
@@ -190,7 +192,7 @@ impl RequestCounts {
             }
             RequestEnd::Answered(_) => self.presence.answered(),
             RequestEnd::Deadline | RequestEnd::Unreachable | RequestEnd::Credentials => {
-                self.presence.unanswered()
+                self.presence.unanswered();
             }
         }
     }
@@ -201,7 +203,7 @@ impl Generation {
         &self,
         request: http::Request<Body>,
         limit: Limit,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, SendFailure> {
         let turn = self.opening.turn().await;
         let response = self.send(request).await?;
         self.opening.answered.store(true, Ordering::Relaxed);
@@ -213,8 +215,10 @@ impl Generation {
             body::start(body, Limit::REFUSAL).await
         };
         let body = body.map_err(|err| match err {
-            BodyError::TooLarge { limit } => Failure::TooLarge(limit),
-            err @ (BodyError::TooSlow | BodyError::Broken(_)) => Failure::Connection(err.into()),
+            BodyError::TooLarge { limit } => SendFailure::TooLarge(limit),
+            err @ (BodyError::TooSlow | BodyError::Broken(_)) => {
+                SendFailure::Connection(err.into())
+            }
         })?;
         Ok(Answer {
             code: head.status,
@@ -223,11 +227,14 @@ impl Generation {
         })
     }
 
-    async fn send(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Failure> {
+    async fn send(
+        &self,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, SendFailure> {
         self.client.send(request).await.map_err(|err| match err {
-            kube::Error::Auth(_) => Failure::Credentials(err.into()),
+            kube::Error::Auth(_) => SendFailure::Credentials(err.into()),
             // All other errors of `send` come from below HTTP.
-            _ => Failure::Connection(err.into()),
+            _ => SendFailure::Connection(err.into()),
         })
     }
 }

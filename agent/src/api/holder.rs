@@ -5,7 +5,7 @@
 //! `spec.renewTime`, by the first word of its user agent.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::fmt;

@@ -48,10 +48,10 @@ enum Round {
 /// The state of a cycle.
 ///
 /// ```text
-/// (held) ──► Update Held ──5 failures──► Ensure ──► Update Fetched ──5 failures──► error
+/// (cached) ► Update Cached ──5 failures─► Ensure ──► Update Fetched ──5 failures──► error
 ///              │  ▲                      │  ▲ │         │   ▲
-/// │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   after a conflict, or if it is deleted;
-/// └─────────────► Ensure    │  │ │             │   the count of failures continues
+///              │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   after a conflict, or if it is deleted;
+///              └─────────────► Ensure    │  │ │             │   the count of failures continues
 /// (none) ──► Ensure ──────── read ───────┼──┼─┼─────────────┘
 ///                                        │  │ └─ 404 ─► created: done; no Node: done
 ///                                        └──┘ other failures: wait, again
@@ -66,7 +66,7 @@ enum Step {
 
 /// The failures of an update that lead to different steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failure {
+enum UpdateFailure {
     /// The base is outdated.
     Stale,
     /// Any other: the base is still valid.
@@ -88,11 +88,11 @@ impl Step {
     }
 
     /// After a failed update; `None` if the cycle has failed.
-    fn after(round: Round, failed: u32, failure: Failure) -> Option<Self> {
+    fn after(round: Round, failed: u32, failure: UpdateFailure) -> Option<Self> {
         let failed = failed + 1;
         match (round, failed < TRIES, failure) {
-            (_, true, Failure::Stale) => Some(Self::Ensure { round, failed }),
-            (_, true, Failure::Other) => Some(Self::Update { round, failed }),
+            (_, true, UpdateFailure::Stale) => Some(Self::Ensure { round, failed }),
+            (_, true, UpdateFailure::Other) => Some(Self::Update { round, failed }),
             (Round::Cached, false, _) => Some(Self::Ensure {
                 round: Round::Fetched,
                 failed: 0,
@@ -186,18 +186,18 @@ impl LeaseKeeper {
     }
 
     /// The next step after a failed update; waits if the server requested it.
-    async fn classify(&self, client: &Client, err: &ApiError) -> Failure {
+    async fn classify(&self, client: &Client, err: &ApiError) -> UpdateFailure {
         match err.disposition() {
-            Disposition::Reread => Failure::Stale,
+            Disposition::Reread => UpdateFailure::Stale,
             // Deleted: no update can restore it.
-            Disposition::Retry if err.refusal() == Some(Refusal::NotFound) => Failure::Stale,
+            Disposition::Retry if err.refusal() == Some(Refusal::NotFound) => UpdateFailure::Stale,
             Disposition::RetryAfter(wait) => {
                 client.pause(wait).await;
-                Failure::Other
+                UpdateFailure::Other
             }
             // The remaining attempts have no better use: a few rejected requests are better than a
             // node that is regarded as dead.
-            Disposition::Retry | Disposition::GiveUp => Failure::Other,
+            Disposition::Retry | Disposition::GiveUp => UpdateFailure::Other,
         }
     }
 

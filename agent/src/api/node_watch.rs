@@ -107,12 +107,12 @@ impl WatchedNode {
             };
             self.pace.received();
             version = event.version;
-            let told = match event.change {
+            let change = match event.change {
                 ChangeType::Added | ChangeType::Modified => NodeEvent::Stored(event.object),
                 ChangeType::Deleted => NodeEvent::Deleted,
                 ChangeType::Bookmark => continue,
             };
-            self.events.send(told).await.ok()?;
+            self.events.send(change).await.ok()?;
         }
     }
 }

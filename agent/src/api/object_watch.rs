@@ -2,7 +2,7 @@
 //! sequence of watches.
 
 #![forbid(unsafe_code)]
-// // Sums and products of durations panic on overflow, and these numbers are external.
+// Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::error::Error;
@@ -404,7 +404,7 @@ mod tests {
             let read = WatchEvent::of(event);
             let read = read
                 .as_ref()
-                .map(|news| (news.change, news.version.as_str()));
+                .map(|event| (event.change, event.version.as_str()));
             assert_eq!(read, expected.as_ref().map(|known| *known), "{name}");
         }
     }

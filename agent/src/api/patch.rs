@@ -213,7 +213,7 @@ mod tests {
                 true,
             ),
             (
-                "addresses, where some are stored",
+                "addresses, if some are stored",
                 json!({ "addresses": [{ "type": "InternalIP", "address": "1" }] }),
                 json!({ "addresses": [
                     { "type": "InternalIP", "address": "1" },
@@ -227,7 +227,7 @@ mod tests {
                 true,
             ),
             (
-                "addresses, where none are stored",
+                "addresses, if none are stored",
                 json!({}),
                 json!({ "addresses": [{ "type": "InternalIP", "address": "1" }] }),
                 Some(json!({ "addresses": [{ "type": "InternalIP", "address": "1" }] })),
@@ -252,7 +252,7 @@ mod tests {
             (
                 "a transition, a new condition, one removed, a field removed",
                 json!({ "conditions": [
-                    { "type": "Gone", "status": "True" },
+                    { "type": "Removed", "status": "True" },
                     { "type": "Ready", "status": "True", "message": "m" },
                 ] }),
                 json!({ "conditions": [
@@ -263,7 +263,7 @@ mod tests {
                     "conditions": [
                         { "type": "Ready", "status": "False", "message": null },
                         { "type": "New", "status": "True" },
-                        { "type": "Gone", "$patch": "delete" },
+                        { "type": "Removed", "$patch": "delete" },
                     ],
                     "$setElementOrder/conditions": [{ "type": "Ready" }, { "type": "New" }],
                 })),

@@ -5,13 +5,16 @@
 use serde_json::Value;
 
 use super::{ApiError, Client, Endpoint};
-use crate::pods::{Container, Containers, List};
+use crate::pods::{Container, ContainerList, Containers};
 
 /// The status lists of a pod's containers.
-const LISTS: [(List, &str); 3] = [
-    (List::Containers, "/status/containerStatuses"),
-    (List::Init, "/status/initContainerStatuses"),
-    (List::Ephemeral, "/status/ephemeralContainerStatuses"),
+const LISTS: [(ContainerList, &str); 3] = [
+    (ContainerList::Containers, "/status/containerStatuses"),
+    (ContainerList::Init, "/status/initContainerStatuses"),
+    (
+        ContainerList::Ephemeral,
+        "/status/ephemeralContainerStatuses",
+    ),
 ];
 
 /// The ids in a container's status: of the current run, and of the previous one.

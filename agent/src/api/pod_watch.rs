@@ -13,7 +13,7 @@ use super::backoff::Jitter;
 use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
-use crate::pods::Pod;
+use crate::pods::{Pod, PodChange};
 
 /// Only metadata; whole objects from a server that does not support this form.
 const ACCEPT: &str =
@@ -31,22 +31,7 @@ const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 /// If no event follows for this long, a new watch has listed all existing pods: the server sends
 /// them without a pause. A bookmark confirms it; but a proxy may cut every watch before the first
 /// one, which is sent after a minute.
-const ALL_TOLD: Duration = Duration::from_secs(10);
-
-/// A change of this node's pods.
-#[derive(Debug, PartialEq, Eq)]
-pub enum PodChange {
-    /// A new listing of all pods begins.
-    Relisting,
-    /// A pod exists.
-    Present(Pod),
-    /// The pod with this uid was deleted.
-    Removed(String),
-    /// All existing pods were listed, some of them twice. The others were deleted.
-    Listed,
-    /// The client may not watch pods. It is tried again after minutes.
-    Refused,
-}
+const LISTED_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches the pods of node `node`, until the receiver is dropped.
 ///
@@ -62,7 +47,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
             accept: ACCEPT,
         },
         version: None,
-        heard: false,
+        confirmed: false,
         changes,
         pace: Pace::new(jitter),
     };
@@ -77,7 +62,7 @@ struct Pods {
     /// The version from which to continue; `None` until everything was listed once.
     version: Option<String>,
     /// This watch received a bookmark, so it has succeeded.
-    heard: bool,
+    confirmed: bool,
     changes: mpsc::Sender<PodChange>,
     pace: Pace,
 }
@@ -88,7 +73,7 @@ impl Pods {
         let mut warned = false;
         loop {
             let generation = generations.borrow_and_update().clone();
-            self.heard = false;
+            self.confirmed = false;
             let end = tokio::select! {
                 end = self.stream(&generation) => end,
                 // The old connection is dead: it will deliver nothing more.
@@ -128,8 +113,8 @@ impl Pods {
         };
         let mut listing = self.version.is_none();
         let mut change = listing.then_some(PodChange::Relisting);
-        let all_told = tokio::time::sleep(ALL_TOLD);
-        tokio::pin!(all_told);
+        let all_listed = tokio::time::sleep(LISTED_AFTER);
+        tokio::pin!(all_listed);
         loop {
             if let Some(change) = change.take()
                 && self.changes.send(change).await.is_err()
@@ -139,7 +124,7 @@ impl Pods {
             let event = tokio::select! {
                 biased;
                 event = watch.next() => event,
-                () = &mut all_told, if listing => {
+                () = &mut all_listed, if listing => {
                     listing = false;
                     change = Some(PodChange::Listed);
                     continue;
@@ -150,10 +135,10 @@ impl Pods {
                 Err(end) => return end,
             };
             self.pace.received();
-            self.heard |= event.change == ChangeType::Bookmark;
-            listing &= !self.heard;
+            self.confirmed |= event.change == ChangeType::Bookmark;
+            listing &= !self.confirmed;
             if listing && event.change == ChangeType::Added {
-                all_told.as_mut().reset(Instant::now() + ALL_TOLD);
+                all_listed.as_mut().reset(Instant::now() + LISTED_AFTER);
             }
             change = match event.change {
                 ChangeType::Added => pod(&event.object).map(PodChange::Present),

@@ -37,7 +37,7 @@ const OUTAGE: Duration = Duration::from_secs(5);
 /// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
 /// Interval of warnings about rejected Events.
-const TOLD_AGAIN: Duration = Duration::from_hours(1);
+const WARNING_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum length of a stored and written message: the limit of the newer Event API.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -88,9 +88,9 @@ pub struct Recorder {
     /// Set while Events of an outage are written: the time of the next write.
     paced: Option<BootNanos>,
     /// [`EventCounts::lost`] when last reported.
-    lost_told: u64,
+    lost_reported: u64,
     /// Time of the last warning.
-    refusal_told: Option<BootNanos>,
+    refusal_logged: Option<BootNanos>,
 }
 
 /// A write in progress.
@@ -124,8 +124,8 @@ impl Recorder {
             correlator: Correlator::new(),
             last_name: 0,
             paced: None,
-            lost_told: 0,
-            refusal_told: None,
+            lost_reported: 0,
+            refusal_logged: None,
         };
         (sink, recorder)
     }
@@ -218,7 +218,7 @@ impl Recorder {
                     self.paced = self.paced.map(|_| now.plus(PACE));
                     return Some(write);
                 }
-                None => add(&self.tally.held, times),
+                None => add(&self.tally.delayed, times),
             }
         }
         self.paced = None;
@@ -257,10 +257,11 @@ impl Recorder {
         let written = match result {
             Ok(written) => written,
             Err(err) => {
-                let gone = matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
+                let rejected =
+                    matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
                 // The namespace of a deleted pod may be deleted too. The Event on the Node does not
                 // depend on it.
-                if let Some(instead) = gone.then(|| write.pending.clone().of_node()).flatten() {
+                if let Some(instead) = rejected.then(|| write.pending.clone().of_node()).flatten() {
                     self.push(instead);
                     return;
                 }
@@ -281,8 +282,8 @@ impl Recorder {
         add(&self.tally.delivered, times);
         self.tally
             .acknowledged(std::mem::take(&mut write.pending.kills));
-        if let Some(held_up) = written.held_up.filter(|held_up| OUTAGE < *held_up) {
-            self.back(held_up, written.acked);
+        if let Some(delayed_by) = written.delayed_by.filter(|delayed_by| OUTAGE < *delayed_by) {
+            self.back(delayed_by, written.acked);
         }
         let delivered = Delivered {
             reason: write.pending.newest.reason,
@@ -302,7 +303,7 @@ impl Recorder {
     fn back(&mut self, away: Duration, now: BootNanos) {
         self.paced = Some(now.plus(PACE));
         let lost = self.tally.counts().lost();
-        let lost = lost - std::mem::replace(&mut self.lost_told, lost);
+        let lost = lost - std::mem::replace(&mut self.lost_reported, lost);
         let (away_s, waiting) = (away.as_secs(), self.backlog.len());
         if lost > 0 {
             warn!(
@@ -318,10 +319,10 @@ impl Recorder {
         let (reason, times) = (write.pending.newest.reason.as_str(), write.pending.times);
         let (err, now) = (err.as_dyn(), self.clock.now().boot);
         if self
-            .refusal_told
-            .is_none_or(|told| TOLD_AGAIN <= now.since(told))
+            .refusal_logged
+            .is_none_or(|logged| WARNING_INTERVAL <= now.since(logged))
         {
-            self.refusal_told = Some(now);
+            self.refusal_logged = Some(now);
             warn!(
                 reason,
                 times, err, "event lost; further ones are only counted for an hour"

@@ -199,12 +199,12 @@ fn zero_extended_resources(status: &mut Map<String, Value>) {
 }
 
 fn reconcile_huge_pages(status: &mut Map<String, Value>, computed: &NodeStatus) {
-    for (key, ours) in [
+    for (key, computed_part) in [
         ("capacity", &computed.capacity),
         ("allocatable", &computed.allocatable),
     ] {
         let of_huge_pages = |name: &str| name.starts_with("hugepages-");
-        let ours: std::collections::BTreeMap<String, Quantity> = ours
+        let computed_part: std::collections::BTreeMap<String, Quantity> = computed_part
             .iter()
             .filter(|(name, _)| of_huge_pages(name))
             .map(|(name, quantity)| (name.clone(), *quantity))
@@ -212,7 +212,7 @@ fn reconcile_huge_pages(status: &mut Map<String, Value>, computed: &NodeStatus) 
         if let Some(Value::Object(map)) = status.get_mut(key) {
             map.retain(|name, _| !of_huge_pages(name) || computed.capacity.contains_key(name));
         }
-        super::convert::apply_quantities(status, key, &ours);
+        super::convert::apply_quantities(status, key, &computed_part);
     }
 }
 

@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::credentials::{self, Credentials, Running, Source};
+use super::credentials::{self, Credentials, RunningPlugin, Source};
 use super::{ApiError, Client, lock};
 use crate::lane::{Lane, Purpose};
 
@@ -35,7 +35,7 @@ type Read = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 pub(super) struct Renewal {
     read: Read,
     /// The program that issues them, while it runs.
-    running: Running,
+    running: RunningPlugin,
     /// The thread on which they are read.
     lane: Lane,
     /// End of the last read, successful or not; locked during a read, so that one read serves all.
@@ -62,7 +62,7 @@ impl Renewal {
             Source::Kubeconfig(path) => Some(path.to_owned()),
             Source::InCluster => None,
         };
-        let running = Running::default();
+        let running = RunningPlugin::default();
         let mut renewal = Self::with({
             let running = running.clone();
             move || read(path.as_ref(), &running)
@@ -82,14 +82,14 @@ impl Renewal {
     ) -> Self {
         Self {
             read: Arc::new(read),
-            running: Running::default(),
+            running: RunningPlugin::default(),
             lane: Lane::new(Purpose::Credentials),
             done: tokio::sync::Mutex::default(),
         }
     }
 }
 
-fn read(kubeconfig: Option<&PathBuf>, running: &Running) -> Result<Credentials, ApiError> {
+fn read(kubeconfig: Option<&PathBuf>, running: &RunningPlugin) -> Result<Credentials, ApiError> {
     let source = kubeconfig.map_or(Source::InCluster, |path| Source::Kubeconfig(path));
     let reading = credentials::access(source, running).now_or_never();
     reading.unwrap_or_else(|| {

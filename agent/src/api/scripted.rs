@@ -90,19 +90,19 @@ impl Scripted {
         }));
         let shared = Arc::clone(&state);
         let connector = transport::in_memory(move || {
-            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let (near, far) = tokio::io::duplex(1 << 16);
             {
                 let mut state = lock(&shared);
                 state.connections += 1;
                 state.open += 1;
             }
-            tokio::spawn(serve(theirs, Arc::clone(&shared)));
+            tokio::spawn(serve(far, Arc::clone(&shared)));
             async move {
                 // A handshake takes a while, in which other tasks may need a connection too.
                 for _ in 0..8 {
                     tokio::task::yield_now().await;
                 }
-                Ok(ours)
+                Ok(near)
             }
         });
         let client = Client::new(config(), connector.clone(), DEADLINE).unwrap();

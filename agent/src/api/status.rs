@@ -107,9 +107,9 @@ impl StatusWriter {
 
     /// Reads the Node.
     ///
-    /// The server's error; 404 if there is none.
+    /// # Errors
     ///
-    /// As the server says; 404 while there is none.
+    /// The server's error; 404 if there is none.
     pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
         let node = client.get(&Endpoint::node(&self.name)).await?;
         self.observe(node);

@@ -78,7 +78,7 @@ pub(super) fn is_nodepulse(taint: &Value, configured: &[Taint]) -> bool {
     let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
     let by_default = NodepulseCondition::ALL
         .iter()
-        .any(|own| own.taint_key() == key);
+        .any(|condition| condition.taint_key() == key);
     let named =
         |nodepulse_taint: &Taint| nodepulse_taint.key == key && nodepulse_taint.effect == effect;
     by_default || configured.iter().any(named)
@@ -453,8 +453,8 @@ mod tests {
         assert_eq!(server.lines(), [""; 0]);
 
         let none = |_: &[Value]| Vec::new();
-        let gone = change(&client, "worker-1", &mut seen(4, &plain), none).await;
-        assert_eq!(gone.unwrap().unwrap().removed, 1);
+        let removed = change(&client, "worker-1", &mut seen(4, &plain), none).await;
+        assert_eq!(removed.unwrap().unwrap().removed, 1);
         assert_eq!(server.body(0)["spec"], json!({ "taints": null }));
     }
 

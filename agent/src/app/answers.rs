@@ -2,42 +2,38 @@
 
 use super::App;
 use super::blocking::Answer;
-use crate::clock::{BootNanos, Now};
+use crate::clock::Now;
 use crate::config::Mode;
 use crate::kube_event::Draft;
 use crate::node_status::{Status, StoredNode, setters};
 use crate::pressure::sample::Sample;
-use crate::reporting::{Report, Why};
+use crate::reporting::{Report, Reporting, Why};
+use crate::subjects::{Input, KillCounterInput};
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Storage(found) => self.storage_answered(found, now),
-            Answer::Kills(found) => {
-                let (incidents, killed, question) = self.counts.counted(found.as_deref(), now);
-                self.tell(incidents, now);
+            Answer::Kills(counted) => {
+                self.feed(Input::KillCounter(KillCounterInput::Counted(counted)), now);
                 self.look_at_kills(now);
-                self.pods_killed(killed, now.boot, now);
-                if let Some(question) = question {
-                    self.ask_for_counts(question, now.boot);
-                }
             }
             Answer::Recalled { state, kills } => {
                 self.recall_exceeded(state.as_deref(), now);
-                let kills = kills.as_deref();
-                let question = self.counts.recalled(state.as_deref(), kills, now.boot);
+                let recalled = KillCounterInput::Recalled {
+                    previous: self.exceeded.previous_kills(state.as_deref()),
+                    counted: kills,
+                };
+                self.feed(Input::KillCounter(recalled), now);
                 self.look_at_kills(now);
-                if let Some(question) = question {
-                    self.ask_for_counts(question, now.boot);
-                }
             }
             Answer::Remembered => {
-                self.counts.written();
+                self.feed(Input::KillCounter(KillCounterInput::Saved), now);
                 self.exceeded.written();
             }
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::Configured(read) => self.configured(read, now),
-            Answer::Subject(input) => self.feed(input, now),
+            Answer::Disk(input) => self.feed(Input::Disk(input), now),
         }
     }
 
@@ -53,33 +49,33 @@ impl App {
             once.took(&report);
         }
         if let Report::Synced { node, .. } = &report {
-            self.journal.record_on_node(node);
+            self.ledger.record_on_node(node);
         }
         if let Report::Registered { stored, .. } = &report {
-            self.journal.record_stored(&stored.conditions);
+            self.ledger.record_stored(stored);
             match self.config.mode {
                 Mode::Companion => self.hold_own(stored, now),
                 Mode::Node => self.hold(stored, now),
             }
             self.adopted(now);
-            // What was not stored has been so since now, whenever it is asked for.
-            self.conditions(now);
         }
+        self.settle(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
             reporting.took(report, now.boot);
         }
         self.let_go();
-        self.kills_settled(now.boot);
+        self.kills_settled(now);
     }
 
-    /// Takes in what became of the Events about kills.
-    pub(super) fn kills_settled(&mut self, now: BootNanos) {
-        if let Some(reporting) = &self.reporting {
-            self.counts.settle(reporting.kill_outcomes(), now);
+    /// Passes on what became of the Events about kills.
+    pub(super) fn kills_settled(&mut self, now: Now) {
+        let outcomes = self.reporting.as_ref().map(Reporting::kill_outcomes);
+        if let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) {
+            self.feed(Input::KillCounter(KillCounterInput::Settled(outcomes)), now);
         }
-        if let Some(question) = self.counts.save_in_time(now) {
-            self.ask_for_counts(question, now);
+        let due = self.subjects.kill_counters.due();
+        if due.is_some_and(|due| due <= now.boot) {
+            self.feed(Input::KillCounter(KillCounterInput::Due), now);
         }
     }
 
@@ -106,9 +102,9 @@ impl App {
         }
     }
 
-    pub(super) fn sync(&mut self, why: Why) {
+    pub(super) fn sync(&mut self, why: Why, now: Now) {
+        self.settle(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
             reporting.sync(why);
         }
     }

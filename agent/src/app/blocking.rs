@@ -22,9 +22,10 @@ use crate::pods::{self, classify};
 use crate::pressure::sample::Sample;
 use crate::reading::Signal;
 use crate::state::State;
-use crate::subjects::{DiskQuery, Input};
+use crate::subjects::kill_counters::{CgroupKills, CountedKills};
+use crate::subjects::{DiskInput, DiskQuery};
 use crate::tasks::Tasks;
-use crate::units::{Bytes, CgroupId};
+use crate::units::Bytes;
 
 mod disks;
 mod nodefs;
@@ -50,7 +51,7 @@ pub(super) enum Question {
         /// The name.
         name: String,
     },
-    /// Asked by the disks.
+    /// Of the subject `disks`.
     Disk(DiskQuery),
     /// How many kills each pod has had.
     Kills,
@@ -68,15 +69,15 @@ pub(super) enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
     /// To [`Question::Disk`].
-    Subject(Input),
+    Disk(DiskInput),
     /// To [`Question::Kills`]; `None`: not read.
-    Kills(Option<Vec<PodKills>>),
+    Kills(Option<CountedKills>),
     /// To [`Question::Recall`].
     Recalled {
         /// Of this boot or another; `None`: nothing, or nothing that can be used.
         state: Option<Box<State>>,
         /// As [`Answer::Kills`].
-        kills: Option<Vec<PodKills>>,
+        kills: Option<CountedKills>,
     },
     /// To [`Question::Remember`].
     Remembered,
@@ -95,14 +96,6 @@ pub(super) struct Storage {
     pub(super) capacity: Option<Bytes>,
     /// The volumes that are in use; `None`: not known, or not asked for.
     pub(super) volumes: Option<Vec<String>>,
-}
-
-/// Kills in one pod, or in all pods, since its cgroup was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PodKills {
-    pub(super) id: CgroupId,
-    pub(super) cgroup: String,
-    pub(super) kills: u64,
 }
 
 /// Whether anything is remembered from one start to the next.
@@ -285,7 +278,7 @@ impl Place {
             Question::Storage => storage(&self.directory, self.volumes()),
             // Needs no thread.
             Question::Resolve { .. } => Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Answer::Subject(Input::Disk(disks::answer(&self.root, query))),
+            Question::Disk(query) => Answer::Disk(disks::answer(&self.root, query)),
             Question::Kills => Answer::Kills(self.kills()),
             Question::Recall => Answer::Recalled {
                 state: self.recall().map(Box::new),
@@ -340,7 +333,7 @@ impl Place {
     }
 
     /// At the pods cgroup and at each pod.
-    fn kills(&self) -> Option<Vec<PodKills>> {
+    fn kills(&self) -> Option<CountedKills> {
         let all = self.pods.path();
         let of = |path: &str| {
             let is = |path: &str| classify(path, all);
@@ -355,16 +348,21 @@ impl Place {
             above.find(counts).map(str::to_owned)
         };
         let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
+        let counted = |cgroups| CountedKills {
+            pods: all.to_owned(),
+            cgroups,
+        };
         match found {
             Ok(found) => {
-                let of = |(id, cgroup, kills)| PodKills { id, cgroup, kills };
-                let found: Vec<PodKills> = found.into_iter().map(of).collect();
-                // Whoever cannot read that of all pods cannot tell how many were killed.
-                let of_all = found.iter().any(|pod| pod.cgroup == all);
-                of_all.then_some(found)
+                let found = found.into_iter();
+                let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
+                let cgroups: Vec<CgroupKills> = found.collect();
+                // Without that of all pods it is not known how many were killed.
+                let of_all = |one: &CgroupKills| one.cgroup == all;
+                cgroups.iter().any(of_all).then_some(counted(cgroups))
             }
             // No pods yet.
-            Err(err) if err.is_absent() => Some(Vec::new()),
+            Err(err) if err.is_absent() => Some(counted(Vec::new())),
             Err(err) => {
                 debug!(err = &err as &dyn std::error::Error, "kills not counted");
                 None
@@ -404,7 +402,7 @@ impl Answer {
             Question::Configuration => {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
-            Question::Disk(query) => Self::Subject(Input::Disk(disks::timed_out(query))),
+            Question::Disk(query) => Self::Disk(disks::timed_out(query)),
         }
     }
 }
@@ -452,7 +450,7 @@ mod tests {
             (
                 "disks",
                 || Question::Disk(DiskQuery::Counters(Vec::new())),
-                |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
+                |answer| matches!(answer, Answer::Disk(_)),
             ),
             (
                 "state",

@@ -12,7 +12,7 @@ use crate::api::convert;
 use crate::clock::{BootNanos, Now};
 use crate::explain::CurrentState;
 use crate::host::cgroup::pods::PodsPath;
-use crate::node_status::{NodeStatus, setters};
+use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::serve::{Query, QueryKind};
 
@@ -21,6 +21,7 @@ pub(super) struct Beside {
     pub(super) pods: PodsPath,
     pub(super) metering: Metering,
     pub(super) memory: Memory,
+    pub(super) setters: Setters,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
     pub(super) stay: Stay,
@@ -57,7 +58,10 @@ impl App {
     pub(super) fn queried(&mut self, query: Query, now: Now) {
         let text = match query.subject {
             QueryKind::Metrics => self.metrics(now),
-            QueryKind::Status => convert::status_value(&self.status(now)).to_string(),
+            QueryKind::Status => {
+                self.settle(now);
+                convert::status_value(&self.ledger.status(now)).to_string()
+            }
             QueryKind::Explain => self.explained(now),
         };
         if query.answer.send(text).is_err() {
@@ -65,38 +69,22 @@ impl App {
         }
     }
 
-    /// The status that should be at the API server.
-    pub(super) fn status(&self, now: Now) -> NodeStatus {
-        setters::compute(
-            self.metering.setters,
-            &self.facts,
-            self.journal.known(),
-            now,
-        )
-        .0
-    }
-
-    fn explained(&self, now: Now) -> String {
+    fn explained(&mut self, now: Now) -> String {
+        self.settle(now);
         let blocked = self.metering.lanes().blocked();
         let present = CurrentState {
             node: &self.config.node_name,
             evaluator: &self.evaluator,
             stalls: &self.facts.stalls,
+            on_node: self.ledger.on_node(),
             disks: &self.facts.disks,
             transition_period: self.config.policy.transition_period,
             blocked: &blocked,
             now,
             time: convert::time,
         };
-        let status = self.status(now);
+        let status = self.ledger.status(now);
         self.journal.explain(&status, present).to_string()
-    }
-
-    /// The facts may have changed, and with them the conditions.
-    pub(super) fn conditions(&mut self, now: Now) {
-        self.metering.conditions(&self.facts, now);
-        let status = self.status(now);
-        self.journal.record_status(&status);
     }
 
     /// Tells the service manager once the agent does its work.

@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use super::App;
 use super::blocking::Question;
+use super::outside::tier;
 use crate::clock::{BootNanos, Now};
-use crate::config::Mode;
+use crate::config::{Config, Mode};
+use crate::escape::escape;
+use crate::host::HostRoot;
+use crate::kernel::{ProbeState, Support};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters;
 use crate::pressure::Exceeded;
@@ -19,7 +23,9 @@ use crate::pressure::deadline::LONGEST;
 use crate::pressure::kills::WITHIN;
 use crate::reading::Resource;
 use crate::state::State;
-use crate::subjects::{Input, StallInput};
+use crate::subjects::kill_counters::PreviousAgent;
+use crate::subjects::{Input, KillCounterInput, KillSource, StallInput};
+use crate::units::CgroupId;
 
 /// What is written while a condition is exceeded is so far ahead; what is too far ahead is put right no
 /// more often than this.
@@ -46,6 +52,9 @@ enum Precision {
 pub(super) struct Keeper {
     /// As last written. A type that is missing is not known: for it the Node is asked once.
     lines: BTreeMap<String, Line>,
+    /// What the file has of this boot in any case. `None`: this boot cannot be distinguished from
+    /// others.
+    base: Option<State>,
     /// Everything else in the file. `None`: nothing can be written, or not yet.
     rest: Option<State>,
     /// The file of the last start was read, or cannot be.
@@ -62,6 +71,7 @@ impl Default for Keeper {
     fn default() -> Self {
         Self {
             lines: BTreeMap::new(),
+            base: None,
             rest: None,
             recalled: false,
             adopted: false,
@@ -72,7 +82,58 @@ impl Default for Keeper {
     }
 }
 
+/// What the state file has in any case: the boot, and for its readers the tier and the probes. `None`:
+/// this boot cannot be distinguished from others.
+pub(super) fn base(config: &Config, source: KillSource, support: &Support) -> Option<State> {
+    let root = HostRoot::new(&config.host_root);
+    let boot = root.read_string("proc/sys/kernel/random/boot_id").ok()?;
+    let probes = support.probes.iter().map(|(probe, state)| {
+        let state = match state {
+            ProbeState::Attached => "attached".to_owned(),
+            ProbeState::NotNeeded => "not needed".to_owned(),
+            ProbeState::Missing(why) => escape(why.to_string()),
+        };
+        (probe.program().to_owned(), state)
+    });
+    Some(State {
+        boot: escape(boot),
+        tier: tier(source, support).to_owned(),
+        probes: probes.collect(),
+        ..State::default()
+    })
+}
+
 impl Keeper {
+    /// `base` is what the file has in any case.
+    pub(super) fn new(base: Option<State>) -> Self {
+        Self {
+            base,
+            ..Self::default()
+        }
+    }
+
+    fn is_of_this_boot(&self, state: &State) -> bool {
+        self.base.as_ref().map(|base| &base.boot) == Some(&state.boot)
+    }
+
+    /// What the file says about kills.
+    pub(super) fn previous_kills(&self, state: Option<&State>) -> PreviousAgent {
+        match state {
+            None => PreviousAgent::Unknown,
+            Some(state) if !self.is_of_this_boot(state) => PreviousAgent::OtherBoot,
+            Some(state) if state.uncounted => PreviousAgent::Uncounted,
+            Some(state) => PreviousAgent::Acknowledged(state.kills.clone()),
+        }
+    }
+
+    /// What the file has while kills have not been counted.
+    fn uncounted(&self) -> Option<State> {
+        Some(State {
+            uncounted: true,
+            ..self.base.clone()?
+        })
+    }
+
     /// What the last start of this boot wrote.
     fn resume(&mut self, state: &State) {
         self.lines.clone_from(&state.exceeded);
@@ -176,8 +237,8 @@ impl App {
         if std::mem::replace(&mut self.exceeded.recalled, true) {
             return;
         }
-        let Some(state) = state.filter(|state| self.counts.is_of_this_boot(state)) else {
-            self.exceeded.rest = self.counts.uncounted();
+        let Some(state) = state.filter(|state| self.exceeded.is_of_this_boot(state)) else {
+            self.exceeded.rest = self.exceeded.uncounted();
             return;
         };
         self.exceeded.resume(state);
@@ -253,26 +314,27 @@ impl App {
         self.keep_exceeded(now);
     }
 
-    /// Asks what the counters of kills want to have asked; what they want written goes into the one
-    /// file with everything else.
-    pub(super) fn ask_for_counts(&mut self, question: Question, now: BootNanos) {
-        let question = match question {
-            Question::Remember(state) => {
-                let times = self.exceeded();
-                self.exceeded.write(*state, &times, now)
-            }
-            other => other,
-        };
+    /// Writes how many kills of each cgroup are acknowledged, into the one file with everything else.
+    pub(super) fn save_kills(&mut self, kills: BTreeMap<CgroupId, u64>, now: BootNanos) {
+        if let Some(base) = self.exceeded.base.clone() {
+            self.write_state(State { kills, ..base }, now);
+        }
+    }
+
+    fn write_state(&mut self, rest: State, now: BootNanos) {
+        let times = self.exceeded();
+        let question = self.exceeded.write(rest, &times, now);
         self.blocking.ask(question);
     }
 
-    /// On the way out the file is exact, whether the counters want something written too or not.
-    pub(super) fn keep_exactly(&mut self, by_counts: Option<Question>, now: BootNanos) {
+    /// On the way out the file is exact, whether the counters of kills are to be saved or not.
+    pub(super) fn keep_exactly(&mut self, now: Now) {
         self.exceeded.precision = Precision::Exact;
-        let rest = self.exceeded.rest.clone();
-        let question = by_counts.or_else(|| Some(Question::Remember(Box::new(rest?))));
-        if let Some(question) = question {
-            self.ask_for_counts(question, now);
+        self.feed(Input::KillCounter(KillCounterInput::Stopped), now);
+        if !self.subjects.kill_counters.is_saving()
+            && let Some(rest) = self.exceeded.rest.clone()
+        {
+            self.write_state(rest, now.boot);
         }
     }
 }

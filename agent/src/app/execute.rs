@@ -8,11 +8,13 @@ use super::probes::Probes;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::node_status::Disks;
+use crate::pressure::oom::RemainingMemory;
 use crate::pressure::sample::DiskStates;
-use crate::reading::{Resource, Stall, StallKind, StallOf};
+use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::subjects::{
-    Decision, DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, PidInput, PidWatch,
-    PressureInput, Query, StallDecision, StallInput, StallWatch, Subjects, Unwatched,
+    Decision, DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, KillCounterInput,
+    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallWatch,
+    Unwatched,
 };
 
 mod decisions;
@@ -26,59 +28,60 @@ enum FactsAre {
     Unchanged,
 }
 
-/// The subjects of this configuration. `triggers` are the stalls for which one is set.
-pub(super) fn subjects(
+/// The disks of this configuration. `triggers` are the stalls for which one is set.
+pub(super) fn disks(
     config: &Config,
     probes: &Probes,
     triggers: &[Stall],
     now: BootNanos,
-) -> Subjects {
+) -> DiskWatch {
     let trigger = if triggers.contains(&Stall::new(StallOf::Node, StallKind::Io)) {
         IoTrigger::Set
     } else {
         IoTrigger::Missing
     };
-    let stalls = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
-    let stalls = stalls.map(|stall| (stall, triggers.contains(&stall)));
-    Subjects {
-        stalls: StallWatch::new(
-            config.psi.threshold,
-            config.policy.transition_period,
-            stalls,
-        ),
-        pids: PidWatch::default(),
-        disks: DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now),
-    }
+    DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now)
+}
+
+/// The stalls of this configuration. `triggers` are those for which one is set.
+pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallWatch {
+    let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+    let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
+    StallWatch::new(
+        config.psi.threshold,
+        config.policy.transition_period,
+        watched,
+    )
 }
 
 impl App {
-    /// Passes an input to its subject, and performs what follows until nothing is left.
+    /// Passes an input to its subject, and performs what follows until nothing is left. What follows
+    /// from an answer precedes what was to follow the question.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
         self.perform(input, now);
     }
 
     fn perform(&mut self, input: Input, now: Now) -> FactsAre {
+        let mut facts = FactsAre::Unchanged;
         let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
-        let mut facts = FactsAre::Unchanged;
         while let Some(effect) = effects.pop_front() {
             if matches!(effect, Effect::Fact(_)) {
                 facts = FactsAre::Changed;
             }
             if let Some(answer) = self.execute(effect, now) {
-                effects.extend(self.subjects.on(answer, now));
+                for effect in self.subjects.on(answer, now).into_iter().rev() {
+                    effects.push_front(effect);
+                }
             }
         }
         facts
     }
 
+    /// Returns the input that follows at once, if any.
     fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
         match effect {
-            Effect::Query(Query::Stall(stall)) => {
-                let sample = self.pressure_files.sample(stall);
-                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
-            }
-            Effect::Query(Query::Disk(query)) => self.blocking.ask(Question::Disk(query)),
+            Effect::Query(query) => return self.query(query, now),
             Effect::Map(update) => return self.probes.write(update),
             Effect::Fact(FactChange::Disks(disks)) => self.facts.disks = disks,
             Effect::Fact(FactChange::Stalls(stalls)) => {
@@ -89,13 +92,68 @@ impl App {
                 unwatched,
                 stamp,
             }) => self.judge_disks(known.as_ref(), unwatched, stamp, now),
+            Effect::Input(input) => return Some(*input),
+            Effect::Event(draft) => self.record_all(vec![draft]),
+            Effect::ForcePressure {
+                resource,
+                why,
+                at,
+                stamp,
+            } => {
+                let changes = self.evaluator.force(resource, why, at);
+                self.changed(&changes, Some((resource, stamp)), now);
+            }
+            Effect::CountKills { kills, at } => self.pods_killed(kills, at, now),
+            Effect::SampleSoon => self.hot.hint(now.boot),
+            Effect::SaveKills(kills) => self.save_kills(kills, now.boot),
             Effect::Log(decision) => {
                 if let Decision::Stall(StallDecision::Changed { change, .. }) = &decision {
                     self.journal.record_stall_change(change, now.wall);
                 }
+                self.metering.decided(&decision);
                 decisions::log(decision);
             }
         }
+        None
+    }
+
+    /// Answers at once if that cannot wait for a disk.
+    fn query(&mut self, query: Query, now: Now) -> Option<Input> {
+        let question = match query {
+            Query::Disk(query) => Question::Disk(query),
+            Query::Stall(stall) => {
+                let sample = self.pressure_files.sample(stall);
+                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
+            }
+            Query::CgroupPaths(ids) => {
+                return Some(Input::Kill(self.cgroups.paths_of(&ids, now.boot)));
+            }
+            Query::LimitHits(cgroup) => return Some(Input::Kill(self.cgroups.limit_hits(&cgroup))),
+            Query::LiveLimitHits => return Some(Input::Kill(self.cgroups.live_limit_hits())),
+            Query::RemainingMemory => {
+                let left = RemainingMemory {
+                    memory: self.observe.memory(),
+                    threshold: self.config.policy.threshold(Signal::MemoryAvailable),
+                };
+                return Some(Input::Kill(KillInput::RemainingMemory(left)));
+            }
+            Query::PodsKillCounter => {
+                let counter = KillCounterInput::PodsCounter(self.cgroups.pods_counter());
+                return Some(Input::KillCounter(counter));
+            }
+            Query::RefusedForks => return Some(Input::PodPid(self.cgroups.refused_forks())),
+            Query::PidLimits(cgroup) => {
+                return Some(Input::PodPid(self.cgroups.pid_limits(&cgroup)));
+            }
+            Query::PodTasks => return Some(Input::PodPid(self.cgroups.pod_tasks())),
+            Query::Containers(pod) => {
+                self.pod_updates.read_containers(pod);
+                return None;
+            }
+            Query::KillCounters => Question::Kills,
+            Query::RecallKills => Question::Recall,
+        };
+        self.blocking.ask(question);
         None
     }
 
@@ -110,7 +168,7 @@ impl App {
             Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
                 *probe = self.probes.disk_health(*device);
             }
-            Input::Disk(_) | Input::Pid(_) | Input::Stall(_) => {}
+            _ => {}
         }
         input
     }
@@ -176,5 +234,11 @@ impl App {
             pressure: self.evaluator.pressure(Resource::Pids),
         };
         self.feed(Input::Pid(sampled), now);
+    }
+
+    /// Memory and pids were sampled.
+    pub(super) fn sampled(&mut self, now: Now) {
+        self.feed(Input::KillCounter(KillCounterInput::Sampled), now);
+        self.feed(Input::PodPid(PodPidInput::Sampled), now);
     }
 }

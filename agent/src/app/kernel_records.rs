@@ -1,57 +1,48 @@
 //! What each record from the kernel leads to.
 
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::App;
-use super::counts::Seen;
-use super::kills::Around;
-use super::observe::Observe;
-use crate::clock::{BootNanos, Now, Stamp};
-use crate::config::Config;
-use crate::kube_event::{Finding, incidents};
-use crate::pressure::oom::KillVerdict;
-use crate::reading::Resource;
+use crate::clock::{Now, Stamp};
 use crate::record::{Received, Record, Side};
 use crate::subjects::disks::{DiskReport, Window};
-use crate::subjects::{DiskInput, Input, PidInput};
+use crate::subjects::{DiskInput, Input, KillCounterInput, KillInput, PidInput};
 use crate::units::DeviceNumber;
 
-/// Records that are taken together at most, where kills are among them.
+/// Most records that are taken together if there are kills among them.
 const TOGETHER: usize = 256;
 
 impl App {
-    /// Takes a record, and after a kill all that is there already: what goes together is told
-    /// together, and nothing is waited for. Says whether there were kills.
+    /// Takes a record, and after a kill all that are there already: what belongs together is reported
+    /// together, and nothing is waited for. Returns whether there were kills.
     pub(super) fn kernel_records(
         &mut self,
         first: Received,
         records: &mut mpsc::Receiver<Received>,
         now: Now,
     ) -> bool {
-        let mut killed = Vec::new();
+        let mut killed = false;
         let mut next = Some(first);
         for _ in 0..TOGETHER {
             let Some(received) = next else {
                 break;
             };
-            killed.extend(self.kernel_event(received, now));
-            next = if killed.is_empty() {
-                None
-            } else {
+            killed |= self.kernel_record(received, now);
+            next = if killed {
                 records.try_recv().ok()
+            } else {
+                None
             };
         }
-        let any = !killed.is_empty();
-        killed.retain(|finding| {
-            let owner = finding.counter.as_ref();
-            self.counts.seen(owner, finding.stamp.kernel) == Seen::New
-        });
-        self.tell(incidents(killed, now), now);
-        any
+        if killed {
+            self.feed(Input::Kill(KillInput::BatchRead), now);
+        }
+        killed
     }
 
-    fn kernel_event(&mut self, received: Received, now: Now) -> Option<Finding> {
+    /// Returns whether it was a kill.
+    fn kernel_record(&mut self, received: Received, now: Now) -> bool {
         let read = received.read;
         self.metering.received(&received.record);
         let record = match received.record {
@@ -61,20 +52,20 @@ impl App {
                     err = &err as &dyn std::error::Error,
                     "record not understood"
                 );
-                self.counts.lost();
-                return None;
+                self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
+                return false;
             }
         };
         match record {
             Record::OomKill(kill) => {
-                let around = around(&mut self.observe, &self.config, read, now);
-                let finding = self.kills.examine(&kill, around);
-                return Some(self.killed(finding, now));
+                let pods = self.cgroups.pods();
+                self.feed(Input::Kill(KillInput::Recorded { kill, read, pods }), now);
+                return true;
             }
             Record::LoggedKill(kill) => {
-                let around = around(&mut self.observe, &self.config, read, now);
-                let finding = self.kills.examine_logged(&kill, around);
-                return Some(self.killed(finding, now));
+                let pods = self.cgroups.pods();
+                self.feed(Input::Kill(KillInput::Logged { kill, read, pods }), now);
+                return true;
             }
             Record::LogEnded => self.log_ended(now),
             Record::PidCrossing { at, side, value } => {
@@ -119,10 +110,10 @@ impl App {
             Record::Stall { stall, .. } => self.stalled(stall, now),
             Record::Unknown { kind } => {
                 warn!(kind, "record of an unknown kind");
-                self.counts.lost();
+                self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
             }
         }
-        None
+        false
     }
 
     fn disk_reported(&mut self, device: DeviceNumber, report: DiskReport, stamp: Stamp, now: Now) {
@@ -132,39 +123,5 @@ impl App {
             stamp,
         };
         self.feed(Input::Disk(reported), now);
-    }
-
-    fn killed(&mut self, finding: Finding, now: Now) -> Finding {
-        self.metering.killed(&finding.scope);
-        info!(
-            victim = finding.victim.0,
-            comm = finding.comm.as_str(),
-            cgroup = finding.cgroup.as_deref(),
-            limiting = finding.limiting(),
-            verdict = ?finding.verdict,
-            "process killed for want of memory"
-        );
-        if let KillVerdict::NodePressure { why } = finding.verdict {
-            let at = finding.stamp.kernel.min(now.boot);
-            let changes = self.evaluator.force(Resource::Memory, why, at);
-            self.changed(&changes, Some((Resource::Memory, finding.stamp)), now);
-        }
-        self.pod_killed(&finding.owner, finding.stamp.kernel, now);
-        self.hot.hint(now.boot);
-        finding
-    }
-}
-
-fn around<'a>(
-    observe: &'a mut Observe,
-    config: &'a Config,
-    read: BootNanos,
-    now: Now,
-) -> Around<'a> {
-    Around {
-        observe,
-        policy: &config.policy,
-        read,
-        now: now.boot,
     }
 }

@@ -8,6 +8,7 @@ use tracing::warn;
 use super::App;
 use super::outside::Doors;
 use crate::record::Received;
+use crate::subjects::{IncidentInput, Input, KillCounterInput};
 
 /// Records that are there when we are asked to stop get so long, which is enough for full rings. A
 /// storm that goes on is not waited out.
@@ -19,13 +20,13 @@ impl App {
     pub(super) async fn leave(mut self, events: mpsc::Receiver<Received>, doors: Doors) {
         self.last_events(events, doors).await;
         self.last_counts().await;
-        self.tell_all_waiting();
+        self.feed(Input::Incident(IncidentInput::Stopping), self.clock.now());
         if let Some(reporting) = self.reporting.take() {
             let events = reporting.sink();
             reporting.finish(&mut self.tasks).await;
             // Only now it is known what was acknowledged.
-            self.counts
-                .settle(events.kill_outcomes(), self.clock.now().boot);
+            let outcomes = KillCounterInput::Settled(events.kill_outcomes());
+            self.feed(Input::KillCounter(outcomes), self.clock.now());
         }
         self.save_counts().await;
     }
@@ -65,11 +66,12 @@ impl App {
 
     /// Reports what only the counters know of.
     async fn last_counts(&mut self) {
-        if let Some(question) = self.counts.leave(self.clock.now().boot) {
-            self.blocking.ask(question);
-        }
+        self.feed(
+            Input::KillCounter(KillCounterInput::Stopping),
+            self.clock.now(),
+        );
         let counted = async {
-            while self.counts.is_asked() {
+            while self.subjects.kill_counters.is_asked() {
                 let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }
@@ -82,14 +84,12 @@ impl App {
     /// Writes down what was acknowledged, and when each condition was last exceeded.
     async fn save_counts(&mut self) {
         let written = async {
-            while self.counts.is_writing() {
+            while self.subjects.kill_counters.is_saving() {
                 let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }
-            let now = self.clock.now().boot;
-            let question = self.counts.save(now);
-            self.keep_exactly(question, now);
-            while self.counts.is_writing() || self.exceeded.is_writing() {
+            self.keep_exactly(self.clock.now());
+            while self.subjects.kill_counters.is_saving() || self.exceeded.is_writing() {
                 let answer = self.blocking.answer().await;
                 self.answered(answer, self.clock.now());
             }

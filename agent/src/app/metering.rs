@@ -3,13 +3,13 @@
 //! What the kernel or another task counts is read at that moment only, so a node that nobody
 //! scrapes pays for none of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
-use super::outside::KillSource;
+use super::outside::tier;
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -21,14 +21,14 @@ use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
 use crate::metrics::{Label, Metrics, SetTotal as _};
-use crate::node_status::setters::{self, Setters};
-use crate::node_status::{Facts, Status, StoredNode};
+use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
+use crate::subjects::{Decision, KillSource};
 
 mod scrape;
 
@@ -42,8 +42,6 @@ pub(super) struct Sources {
     /// What a simulated kernel has counted.
     pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
     pub(super) client: Option<Client>,
-    /// What conditions there are.
-    pub(super) setters: Setters,
     /// On which the file system is asked.
     pub(super) lanes: Lanes,
     /// Whether pods are named.
@@ -71,7 +69,7 @@ pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
 impl App {
     /// The metrics, with what nobody tells looked up.
     pub(super) fn metrics(&mut self, now: Now) -> String {
-        self.conditions(now);
+        self.settle(now);
         if let Some(reporting) = &self.reporting {
             self.metering.events(&reporting.events());
         }
@@ -92,15 +90,13 @@ pub(super) struct Metering {
     readiness: watch::Sender<Readiness>,
     queries: mpsc::Receiver<Query>,
     server: Server,
-    /// The status that each condition had when we last looked; `None` before everything was
-    /// evaluated once, since what is found at first is no transition.
-    known: Option<BTreeMap<String, Status>>,
+    /// Everything was evaluated once.
+    evaluated: bool,
     figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a number of their own.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
-    pub(super) setters: Setters,
     lanes: Lanes,
 }
 
@@ -110,7 +106,7 @@ impl Metering {
         let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
         let lanes = sources.lanes.all().into();
         let (server, queries) = Server::start(sources.sites, seen, lanes);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support));
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), tier(kills, support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
@@ -122,15 +118,14 @@ impl Metering {
         }
         Self {
             metrics,
+            evaluated: false,
             readiness,
             queries,
             server,
-            known: None,
             figures: sources.figures,
             client: sources.client,
             pods: BTreeSet::new(),
             per_pod: sources.per_pod,
-            setters: sources.setters,
             lanes: sources.lanes,
         }
     }
@@ -140,9 +135,8 @@ impl Metering {
     }
 
     /// Everything was looked at once. That is all there is to do where nothing is reported.
-    pub(super) fn evaluated(&mut self, facts: &Facts, reports: bool, now: Now) {
-        self.known = Some(BTreeMap::new());
-        self.conditions(facts, now);
+    pub(super) fn evaluated(&mut self, reports: bool) {
+        self.evaluated = true;
         self.readiness.send_replace(if reports {
             Readiness::NotReady("the node's status is not at the API server yet")
         } else {
@@ -197,7 +191,7 @@ impl Metering {
     }
 
     /// An OOM kill, and whose memory ran out.
-    pub(super) fn killed(&self, scope: &OomScope<Limiting>) {
+    fn killed(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
             OomScope::Unknown => "unknown",
             OomScope::Global => "global",
@@ -211,8 +205,22 @@ impl Metering {
         self.metrics.node.oom_kills.of([scope]).inc();
     }
 
+    /// What was decided, if there is a metric of it.
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        match decision {
+            Decision::KillFound(finding) => self.killed(&finding.scope),
+            Decision::PodKilled {
+                namespace,
+                name,
+                kills,
+            } => self.pod_killed(namespace, name, *kills),
+            Decision::PodRemoved { namespace, name } => self.pod_gone(namespace, name),
+            _ => {}
+        }
+    }
+
     /// Processes of a pod that is there were killed.
-    pub(super) fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+    fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
         }
@@ -238,7 +246,7 @@ impl Metering {
     }
 
     /// A pod is gone, and what was counted of it goes too.
-    pub(super) fn pod_gone(&mut self, namespace: &str, pod: &str) {
+    fn pod_gone(&mut self, namespace: &str, pod: &str) {
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.remove(&labels) {
             self.metrics.node.pod_oom_kills.remove(labels);
@@ -266,24 +274,23 @@ impl Metering {
         }
     }
 
-    /// The facts may have changed, and with them what should be true of the node.
-    pub(super) fn conditions(&mut self, facts: &Facts, now: Now) {
-        let Some(known) = &mut self.known else {
-            return;
-        };
-        let (status, _) = setters::compute(self.setters, facts, &StoredNode::default(), now);
+    /// The conditions are these by now, and those of `transitions` have another status.
+    pub(super) fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+        if !self.evaluated {
+            return; // What is found at first is no transition.
+        }
         let node = &self.metrics.node;
-        for condition in status.conditions {
-            let type_ = condition.type_;
+        for condition in conditions {
+            let type_ = &condition.type_;
             for each in [Status::True, Status::False, Status::Unknown] {
                 let labels = [Label::from(type_.clone()), each.as_str().into()];
                 let is = i64::from(each == condition.status);
                 node.condition_status.of(labels).set(is);
             }
-            let transitions = node.condition_transitions.of([type_.clone()]);
-            let before = known.insert(type_, condition.status);
-            if before.is_some_and(|before| before != condition.status) {
-                transitions.inc();
+            // Also without any: a counter that is there from the start shows its first increase.
+            let count = node.condition_transitions.of([type_.clone()]);
+            if transitions.contains(type_) {
+                count.inc();
             }
         }
     }
@@ -366,7 +373,7 @@ impl Metering {
             ("recorded", counts.recorded),
             ("delivered", counts.delivered),
             ("folded", counts.folded),
-            ("held", counts.held),
+            ("held", counts.delayed),
             ("lost_full", counts.lost_full),
             ("lost_refused", counts.lost_refused),
             ("lost_unreachable", counts.lost_unreachable),

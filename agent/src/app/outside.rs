@@ -24,6 +24,7 @@ use crate::os::psi::Trigger;
 use crate::reading::Stall;
 use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
+use crate::subjects::KillSource;
 
 /// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
 /// full the readers stop, the rings fill, and the probes count the loss: there is one place where
@@ -96,24 +97,11 @@ pub enum KernelLine {
     None(Support),
 }
 
-/// What tells of kills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KillSource {
-    /// A program: who, where, and why.
-    Program,
-    /// The kernel's log.
-    Log,
-    /// Counters of cgroups: how many, and in which pod.
-    Counters,
-}
-
-impl KillSource {
-    /// The tier that this and the programs that run come to.
-    pub(super) fn tier(self, support: &Support) -> &'static str {
-        match (self, support.tier()) {
-            (Self::Log, "files") => "kmsg",
-            (_, tier) => tier,
-        }
+/// The tier that the source of kills and the programs that run add up to.
+pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
+    match (source, support.tier()) {
+        (KillSource::Log, "files") => "kmsg",
+        (_, tier) => tier,
     }
 }
 
@@ -220,7 +208,7 @@ pub(super) fn doors(
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };
-    info!(tier = kills.tier(&support), source = ?kills, "kills are told");
+    info!(tier = tier(kills, &support), source = ?kills, "kills are told");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
     let mut stalls = stalls;
     let events = match line {

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::App;
 use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
-use crate::kube_event::VictimOwner;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::setters::{self, Setters};
-use crate::node_status::{CompanionFacts, Condition, Facts, Status, StoredNode};
+use crate::node_status::setters::SetterError;
+use crate::node_status::{CompanionFacts, Status, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
-use crate::subjects::{Input, StallInput};
+use crate::subjects::{Input, KillCounterInput, StallInput};
 
 type Lost = BTreeMap<Resource, Vec<Signal>>;
 
@@ -34,12 +33,16 @@ fn tell_lost(before: &Lost, now: &Lost) {
     }
 }
 
+pub(super) fn log_failed(failed: &[(&'static str, SetterError)]) {
+    for (setter, err) in failed {
+        let err = err as &dyn std::error::Error;
+        debug!(setter, err, "setter failed");
+    }
+}
+
 /// Of companion mode.
 pub(super) struct Own {
     kills: KillWindow,
-    setters: Setters,
-    /// The conditions as they were computed last.
-    said: StoredNode,
 }
 
 /// What is configured of the facts.
@@ -54,12 +57,10 @@ pub(super) fn facts(config: &Config, observe: &Observe) -> CompanionFacts {
 
 impl Own {
     /// `None` in node mode, which has the kubelet's conditions.
-    pub(super) fn new(config: &Config, setters: Setters) -> Option<Self> {
+    pub(super) fn new(config: &Config) -> Option<Self> {
         let period = config.policy.transition_period;
         (config.mode == Mode::Companion).then(|| Self {
             kills: KillWindow::new(period),
-            setters,
-            said: StoredNode::default(),
         })
     }
 
@@ -77,33 +78,35 @@ impl Own {
     pub(super) fn fall_at(&self) -> Option<BootNanos> {
         self.kills.fall_at()
     }
-
-    /// Whether any condition says something else than before.
-    fn news(&mut self, facts: &Facts, now: Now) -> bool {
-        let (status, _) = setters::compute(self.setters, facts, &self.said, now);
-        let words = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
-        let before = self.said.conditions.iter().map(words);
-        let news = !before.eq(status.conditions.iter().map(words));
-        self.said.conditions = status.conditions;
-        news
-    }
 }
 
 impl App {
     /// The facts have moved. `edge`: and with them a condition of node mode.
     pub(super) fn facts_changed(&mut self, edge: bool, now: Now) {
-        let news = match &mut self.own {
-            Some(own) => own.news(&self.facts, now),
-            None => edge,
-        };
-        if news {
-            self.conditions(now);
+        self.settle(now);
+        let edge = edge && self.config.mode == Mode::Node;
+        if let Some(reporting) = self.reporting.as_mut().filter(|_| edge) {
+            reporting.edge(now.boot);
         }
-        if let Some(reporting) = &mut self.reporting {
-            reporting.set_facts(&self.facts);
-            if news {
-                reporting.edge(now.boot);
-            }
+    }
+
+    /// Has the ledger follow the facts, and its readers follow the ledger.
+    pub(super) fn settle(&mut self, now: Now) {
+        let update = self.ledger.update(&self.facts, now);
+        let computed = self.ledger.computed();
+        if update.conditions {
+            self.metering
+                .conditions(self.ledger.conditions(), &update.transitions);
+        }
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        if reporting.publish(computed) {
+            log_failed(self.ledger.failed());
+        }
+        // In node mode, only what the evaluator reports is worth a request of its own.
+        if update.conditions && self.config.mode == Mode::Companion {
+            reporting.edge(now.boot);
         }
     }
 
@@ -119,14 +122,6 @@ impl App {
         }
     }
 
-    /// A process was killed. Names that only claim to be a pod's are nothing to act on.
-    pub(super) fn pod_killed(&mut self, owner: &VictimOwner, at: BootNanos, now: Now) {
-        match owner {
-            VictimOwner::Pod(_) => self.pods_killed(1, at, now),
-            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
-        }
-    }
-
     /// So many processes of pods were killed.
     pub(super) fn pods_killed(&mut self, count: u64, at: BootNanos, now: Now) {
         self.with_kills(now, |kills| kills.record_kills(at, count, now.boot));
@@ -135,7 +130,7 @@ impl App {
     /// Lets go of what has been held for long enough, and of everything where nothing tells of kills
     /// any more.
     pub(super) fn look_at_kills(&mut self, now: Now) {
-        let blind = self.counts.is_blind();
+        let blind = self.subjects.kill_counters.is_unavailable();
         self.with_kills(now, |kills| {
             if blind {
                 kills.source_failed(now.boot);
@@ -148,9 +143,7 @@ impl App {
 
     /// From here on the cgroups' counters tell of kills.
     pub(super) fn log_ended(&mut self, now: Now) {
-        if let Some(question) = self.counts.without_log(now.boot) {
-            self.blocking.ask(question);
-        }
+        self.feed(Input::KillCounter(KillCounterInput::LogEnded), now);
         self.look_at_kills(now);
     }
 
@@ -165,7 +158,7 @@ impl App {
         }
         self.facts.companion.kills = to;
         if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
-            info!(from = ?from, to = ?to, "frequency of kills changed");
+            info!(%from, %to, "frequency of kills changed");
             self.facts_changed(false, now);
         }
     }

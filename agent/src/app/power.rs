@@ -60,7 +60,6 @@ impl App {
         };
         info!(?shutdown, "logind");
         self.facts.shutdown = shutdown;
-        self.conditions(now);
         self.record_all(vec![Draft {
             object: Involved::Node,
             type_: EventType::Normal,
@@ -72,7 +71,7 @@ impl App {
             at: now.wall,
             stamp: None,
         }]);
-        self.sync(Why::Edge);
+        self.sync(Why::Edge, now);
     }
 
     /// Lets the machine go down once nothing more is to be said, or cannot be.

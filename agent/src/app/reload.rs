@@ -8,9 +8,10 @@ use tracing::{error, info, warn};
 
 use super::App;
 use super::blocking::Question;
+use super::pod_updates::node_events;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
-use crate::subjects::{DiskInput, Input, StallInput};
+use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
 
 /// Ports below this need a right that is gone by now.
 const PRIVILEGED: u16 = 1024;
@@ -152,7 +153,9 @@ impl App {
             own.set_transition_period(config.policy.transition_period);
         }
         super::facts::configure(&mut self.facts, config);
-        self.pod_events.configure(config);
+        let node_events = IncidentInput::Configured(node_events(config));
+        self.feed(Input::Incident(node_events), now);
+        let config = &self.config;
         self.metering.set_per_pod(config.per_pod_metrics);
         if let Some(reloading) = &self.reloading {
             (reloading.logging)(config.log_level, config.log_format);

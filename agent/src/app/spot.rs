@@ -8,7 +8,7 @@ use super::control::Beside;
 use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
 use super::observe::pods_path;
-use super::outside::{Doors, KillSource, Stay, setters_of};
+use super::outside::{Doors, Stay, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -16,6 +16,7 @@ use crate::kernel::Support;
 use crate::kernel::support::Missing;
 use crate::node_status::NodeStatus;
 use crate::notify::Notify;
+use crate::subjects::KillSource;
 
 /// The status that an agent of this configuration would begin with. Must be called in a runtime.
 ///
@@ -27,7 +28,6 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         sites: Vec::new(),
         figures: None,
         client: None,
-        setters: setters_of(config.mode),
         lanes: Lanes::new(None),
         per_pod: config.per_pod_metrics,
     };
@@ -35,6 +35,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
         memory: Memory::None,
+        setters: setters_of(config.mode),
         reloads: None,
         notify: Notify::default(),
         stay: Stay::Once,
@@ -51,5 +52,5 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         _records: None,
     };
     let app = App::new(config, None, clock, beside, &mut doors).await;
-    app.status(clock.now())
+    app.ledger.status(clock.now())
 }

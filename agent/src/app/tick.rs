@@ -8,7 +8,7 @@ use crate::config::Mode;
 use crate::pressure::change::PressureChange;
 use crate::reading::Resource;
 use crate::reporting::{self, Reporting, Why};
-use crate::subjects::{DiskInput, Input};
+use crate::subjects::{DiskInput, IncidentInput, Input, KillCounterInput};
 
 impl App {
     /// The next moment at which there is something to do.
@@ -18,8 +18,6 @@ impl App {
         let own = [
             falls,
             self.subjects.due(),
-            self.pod_events.due(),
-            self.counts.save_at(),
             self.own.as_ref().and_then(Own::fall_at),
             reports,
             self.heartbeat.due(),
@@ -43,8 +41,8 @@ impl App {
         }
         self.feed(Input::Disk(DiskInput::Tick { soon }), now);
         self.read_stalls(soon, now);
-        self.tell_waiting(now);
-        self.kills_settled(now.boot);
+        self.feed(Input::Incident(IncidentInput::Due), now);
+        self.kills_settled(now);
         self.look_at_kills(now);
         self.keep_exceeded(now);
         self.heartbeat.beat(now.boot, soon);
@@ -56,11 +54,10 @@ impl App {
             if self.config.mode == Mode::Node {
                 self.observe.refresh(&mut self.facts);
             }
-            let simulated = self.metering.simulated();
-            if self.probes.log_losses(simulated.as_ref()) {
-                self.counts.lost();
+            if self.probes.log_losses(self.metering.simulated().as_ref()) {
+                self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
             }
-            self.sync(Why::Tick);
+            self.sync(Why::Tick, now);
         }
         if let Some(reporting) = &mut self.reporting {
             reporting.on_time(now.boot);
@@ -76,14 +73,10 @@ impl App {
         let changes = self.evaluator.evaluate(&looks, now.boot);
         self.hot.next(&looks, &self.evaluator, now.boot);
         self.pids_sampled(now);
-        self.name_largest(&changes);
+        self.name_largest(&changes, now);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
-        self.kills_settled(now.boot);
-        let questions: Vec<_> = self.counts.sampled(now.boot).collect();
-        for question in questions {
-            self.ask_for_counts(question, now.boot);
-        }
-        self.tell_refused(now);
+        self.kills_settled(now);
+        self.sampled(now);
     }
 
     /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
@@ -99,9 +92,9 @@ impl App {
         for change in changes {
             info!(
                 resource = change.resource.as_str(),
-                from = ?change.from,
-                to = ?change.to,
-                why = ?change.reason,
+                from = %change.from,
+                to = %change.to,
+                reason = change.reason.as_str(),
                 "pressure changed"
             );
             self.journal.record_change(change, now.wall);

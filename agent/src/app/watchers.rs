@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::pod_pids::LEVELS;
+use super::cgroups::LEVELS;
 use crate::clock::Clock;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};

@@ -1,15 +1,15 @@
-//! `nodepulse check`: what this machine and this cluster offer, and what to do about the rest.
+//! `nodepulse check`: what this machine and the API server provide, with a remedy for each fault.
 //!
-//! Everything is really tried: programs are attached and detached again, triggers are set and
-//! dropped. What needs a right that we do not have says so.
+//! Programs are attached and detached again, and triggers are set and removed. A missing capability
+//! is reported.
 
-#![expect(clippy::print_stdout, reason = "this is what the command is for")]
+#![expect(clippy::print_stdout, reason = "the output of the command")]
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::settings::{Settings, for_once};
+use super::settings::{Settings, configuration_and_runtime};
 use super::{Output, refuse};
 
 mod cluster;
@@ -19,23 +19,23 @@ mod report;
 
 use report::Verdict;
 
-/// Exit code where something is missing without which the configured mode cannot do its job.
+/// Exit code if an item is missing that the configured mode requires.
 const MISSING: u8 = 3;
 
 /// Flags of `check`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// How it is printed.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
     settings: Box<Settings>,
 }
 
-/// Looks at everything, prints it, and gives exit code 0, or 3 where a required item is missing.
+/// Checks all items and prints them. The exit code is 3 if a required item is missing.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let (config, runtime) = match for_once(*arguments.settings) {
+    let (config, runtime) = match configuration_and_runtime(*arguments.settings) {
         Ok(both) => both,
         Err(err) => return refuse(&err),
     };

@@ -1,9 +1,9 @@
-//! `nodepulse cleanup`: takes what is ours off Nodes, so that nothing stays when we go.
+//! `nodepulse cleanup`: removes nodepulse's conditions and taints from Nodes.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "what was done and what failed is told as it happens"
+    reason = "results and failures are printed as they happen"
 )]
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::client;
 use super::refuse;
-use super::settings::{self, Settings, for_once};
+use super::settings::{self, Settings, configuration_and_runtime};
 use crate::api::companion::{self, Removed};
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal};
 use crate::escape::escape;
@@ -24,10 +24,10 @@ use crate::node_status::nodepulse_condition::NodepulseCondition;
 /// For each request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Nodes in one answer: a Node is 10 to 40 KiB, and what a client reads at once is bounded.
+/// Nodes per page: a Node takes 10 to 40 KiB, and the size of an answer is limited.
 const PAGE: u32 = 50;
 
-/// A list that expires is begun again so often; what was cleaned stays so.
+/// How often an expired list is restarted.
 const RESTARTS: u32 = 3;
 
 /// Flags of `cleanup`.
@@ -36,23 +36,22 @@ pub struct Arguments {
     /// Clean every Node of the cluster instead of this one.
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = "node_name")]
     all_nodes: bool,
-    /// Remove taints alone; the conditions stay. With --all-nodes, a Node that fails is told and is no
-    /// failure.
+    /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
-    /// Clean although a daemon runs here, which may write again what is removed.
+    /// Run although a daemon is running here, which may write them again.
     #[arg(long, action = ArgAction::SetTrue)]
     force: bool,
     #[command(flatten)]
     settings: Box<Settings>,
 }
 
-/// Removes our conditions and taints, never a Node or a Lease. Exit code 1 where one failed; for the
-/// taints of all Nodes only where the Nodes could not be listed, since an upgrade waits for that and
-/// is not to fail with a Node.
+/// Removes nodepulse's conditions and taints, never a Node or a Lease. The exit code is 1 if a Node
+/// failed; for the taints of all Nodes only if the Nodes could not be listed, because one Node must
+/// not fail an upgrade.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let (config, runtime) = match for_once(*arguments.settings) {
+    let (config, runtime) = match configuration_and_runtime(*arguments.settings) {
         Ok(both) => both,
         Err(err) => return refuse(&err),
     };
@@ -60,8 +59,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         && let Some(socket) = client::daemon(&config.state_directory)
     {
         eprintln!(
-            "nodepulse: a daemon answers at {}, and writes again what is removed from its Node; \
-             stop it first, or use --force",
+            "nodepulse: a daemon is listening on {}, and would write them again; stop it first, or \
+             use --force",
             socket.display()
         );
         return ExitCode::FAILURE;
@@ -71,13 +70,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Ok(Some(client)) => client,
             Ok(None) => {
                 return refuse(
-                    &"kubeconfig: none is given, and this is no pod with a service account; \
+                    &"kubeconfig: not set, and this is not a pod with a service account; \
                       example: --kubeconfig /etc/kubernetes/admin.conf",
                 );
             }
             Err(err) => return refuse(&err),
         };
-        let ours = Ours {
+        let targets = Targets {
             conditions: if arguments.taints_only {
                 &[]
             } else {
@@ -86,11 +85,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
             taints: config.nodepulse_taints.values().cloned().collect(),
         };
         let cleaned = if arguments.all_nodes {
-            all(&client, &ours).await
+            clean_all(&client, &targets).await
         } else {
-            let removed =
-                companion::remove(&client, &config.node_name, ours.conditions, &ours.taints);
-            told(&config.node_name, removed.await)
+            let removed = companion::remove(
+                &client,
+                &config.node_name,
+                targets.conditions,
+                &targets.taints,
+            );
+            print_result(&config.node_name, removed.await)
         };
         match cleaned {
             Cleaned::All => ExitCode::SUCCESS,
@@ -100,10 +103,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
-/// What is to go.
-struct Ours {
+/// What to remove.
+struct Targets {
     conditions: &'static [NodepulseCondition],
-    /// Those that the configuration names beside the default ones.
+    /// Configured taints, in addition to the default ones.
     taints: Vec<Taint>,
 }
 
@@ -111,18 +114,18 @@ struct Ours {
 enum Cleaned {
     All,
     NotAll,
-    /// It is not known of which.
+    /// The Nodes could not be listed.
     NotListed,
 }
 
-/// Page after page, so that a cluster of any size is never held whole. What may have failed by
-/// chance is tried once more at the end.
-async fn all(client: &Client, ours: &Ours) -> Cleaned {
+/// Cleans page by page, so that memory does not depend on the size of the cluster. Temporary
+/// failures are retried once at the end.
+async fn clean_all(client: &Client, targets: &Targets) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut listed = true;
     let mut from: Option<String> = None;
     let mut restarts = 0;
-    let mut again: Vec<String> = Vec::new();
+    let mut retries: Vec<String> = Vec::new();
     loop {
         let mut page = match client.get(&Endpoint::nodes(PAGE, from.as_deref())).await {
             Ok(page) => page,
@@ -132,22 +135,22 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
                 continue;
             }
             Err(err) => {
-                failed("the list of Nodes", &err);
+                print_error("list of Nodes", &err);
                 listed = false;
                 break;
             }
         };
         for (name, node) in nodes(&mut page) {
             if is_in_node_mode(&node) {
-                println!("{name}: in node mode, left alone");
+                println!("{name}: skipped (node mode)");
                 continue;
             }
             let removed =
-                companion::remove_from(client, &name, node, ours.conditions, &ours.taints);
+                companion::remove_from(client, &name, node, targets.conditions, &targets.taints);
             let removed = removed.await;
-            if may_mend(&removed) {
-                again.push(name);
-            } else if told(&name, removed) == Cleaned::NotAll {
+            if is_temporary(&removed) {
+                retries.push(name);
+            } else if print_result(&name, removed) == Cleaned::NotAll {
                 cleaned = Cleaned::NotAll;
             }
         }
@@ -157,17 +160,17 @@ async fn all(client: &Client, ours: &Ours) -> Cleaned {
             None => break,
         }
     }
-    for name in again {
-        let removed = companion::remove(client, &name, ours.conditions, &ours.taints);
-        if told(&name, removed.await) == Cleaned::NotAll {
+    for name in retries {
+        let removed = companion::remove(client, &name, targets.conditions, &targets.taints);
+        if print_result(&name, removed.await) == Cleaned::NotAll {
             cleaned = Cleaned::NotAll;
         }
     }
     if listed { cleaned } else { Cleaned::NotListed }
 }
 
-/// Whether the agent keeps the whole of this Node, as its version says. Then its conditions are no
-/// release's: the agent that writes them stays when that one is removed.
+/// Whether an agent in node mode manages this Node, by its version. Such an agent is not part of
+/// the release that is removed.
 fn is_in_node_mode(node: &Value) -> bool {
     let version = node.pointer("/status/nodeInfo/kubeletVersion");
     let build = version
@@ -176,40 +179,42 @@ fn is_in_node_mode(node: &Value) -> bool {
     build.is_some_and(|(_, build)| build.starts_with("nodepulse."))
 }
 
-fn may_mend(removed: &Result<Removed, ApiError>) -> bool {
+fn is_temporary(removed: &Result<Removed, ApiError>) -> bool {
     let err = removed.as_ref().err();
     err.is_some_and(|err| err.disposition() != Disposition::GiveUp)
 }
 
-/// The Nodes of one answer. A name that no Node can have would lead elsewhere in a path.
+/// The Nodes of one page. Invalid names are skipped, because they would change the path of a
+/// request.
 fn nodes(page: &mut Value) -> impl Iterator<Item = (String, Value)> {
     let items = page.get_mut("items").and_then(Value::as_array_mut);
-    let can_be = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let is_allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     items.into_iter().flatten().filter_map(move |node| {
         let name = node.pointer("/metadata/name")?.as_str()?.to_owned();
-        let is_one = name.chars().all(can_be);
-        is_one.then(|| (name, node.take()))
+        let is_valid = name.chars().all(is_allowed);
+        is_valid.then(|| (name, node.take()))
     })
 }
 
-fn told(node: &str, removed: Result<Removed, ApiError>) -> Cleaned {
+fn print_result(node: &str, removed: Result<Removed, ApiError>) -> Cleaned {
     match removed {
         Ok(Removed { conditions, taints }) => {
             println!("{node}: {conditions} conditions and {taints} taints removed");
             Cleaned::All
         }
         Err(err) if err.refusal() == Some(Refusal::NotFound) => {
-            println!("{node}: there is no such Node, so nothing is left on it");
+            println!("{node}: the Node does not exist");
             Cleaned::All
         }
         Err(err) => {
-            failed(node, &err);
+            print_error(node, &err);
             Cleaned::NotAll
         }
     }
 }
 
-fn failed(what: &str, err: &ApiError) {
+fn print_error(what: &str, err: &ApiError) {
     eprintln!("nodepulse: {what}: {}", escape(err.to_string()));
 }
 
@@ -220,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_in_node_mode_is_known_by_its_version() {
+    fn node_mode_is_recognised_by_the_version() {
         let node =
             |version: &str| json!({ "status": { "nodeInfo": { "kubeletVersion": version } } });
         let rows = [
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_a_node_is_cleaned() {
+    fn invalid_node_names_are_skipped() {
         let node = |name: &str| json!({ "metadata": { "name": name } });
         let odd = ["../x", "a/b", "a?b", "A", "a b"].map(node);
         let mut items = vec![node("worker-1"), json!({}), node("a.b")];

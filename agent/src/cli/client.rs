@@ -1,4 +1,4 @@
-//! Asks a running daemon over its control socket.
+//! Client of a running daemon's control socket.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -12,22 +12,22 @@ use tokio::time::Instant;
 
 use crate::serve;
 
-/// Longest that a daemon may take to answer: it gives its loop five seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of a request. The daemon's loop gets five seconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// More than any answer of a daemon that is one.
-const MOST: usize = 16 << 20;
+/// Maximum size of an answer.
+const MAX_ANSWER: usize = 16 << 20;
 
-/// Why there is no answer.
+/// Why a daemon did not answer.
 #[derive(Debug)]
-pub(super) enum NoAnswer {
-    /// No daemon runs with this state directory.
+pub(super) enum DaemonError {
+    /// No daemon is listening in this state directory.
     NotRunning,
-    /// One line that says what went wrong.
+    /// An error in one line.
     Failed(String),
 }
 
-/// The socket of the daemon of this state directory, if one listens or if we may not ask.
+/// The control socket in this state directory, if a daemon is listening or access is denied.
 pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     let at = state_directory.join(serve::socket::NAME);
     match connect(&at).map_err(|err| err.kind()) {
@@ -36,49 +36,53 @@ pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     }
 }
 
-/// What the daemon of this state directory answers at `path`.
-pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, NoAnswer> {
+/// Requests `path` from the daemon of this state directory.
+pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, DaemonError> {
     let at = state_directory.join(serve::socket::NAME);
     let shown = at.display();
     let failed = |err: &dyn std::fmt::Display, cure: &str| {
-        NoAnswer::Failed(format!("cannot ask the daemon at {shown}: {err}; {cure}"))
+        DaemonError::Failed(format!(
+            "no answer from the daemon on {shown}: {err}; {cure}"
+        ))
     };
     let answer = match exchange(&at, path) {
         Ok(answer) => answer,
         Err(err) => {
             return Err(match err.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => NoAnswer::NotRunning,
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    DaemonError::NotRunning
+                }
                 io::ErrorKind::PermissionDenied => {
-                    failed(&err, "run this as the user that the daemon runs as")
+                    failed(&err, "run this command as the daemon's user")
                 }
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    failed(&err, "it is busy: try again, or read its log")
+                    failed(&err, "the daemon is busy: try again, or read its log")
                 }
-                _ => failed(&err, "look into its log"),
+                _ => failed(&err, "read its log"),
             });
         }
     };
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).unwrap_or_default();
     if code != "200" {
-        let said: String = body.chars().filter(|c| !c.is_control()).take(200).collect();
+        let message: String = body.chars().filter(|c| !c.is_control()).take(200).collect();
         return Err(failed(
-            &format!("{code} {said}"),
-            "try again, or look into its log",
+            &format!("{code} {message}"),
+            "try again, or read its log",
         ));
     }
-    serde_json::from_str(body).map_err(|err| failed(&err, "is it of this version?"))
+    serde_json::from_str(body).map_err(|err| failed(&err, "check that it has the same version"))
 }
 
 fn exchange(at: &Path, path: &str) -> io::Result<String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut stream = connect(at)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: nodepulse\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut part = vec![0; 64 << 10];
     loop {
-        // For the whole answer: one that comes byte by byte would never be late.
+        // The timeout applies to the whole answer, also if it arrives byte by byte.
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -89,14 +93,14 @@ fn exchange(at: &Path, path: &str) -> io::Result<String> {
         if read == 0 {
             return String::from_utf8(answer).map_err(io::Error::other);
         }
-        if MOST < answer.len() {
-            let why = format!("it answers more than {MOST} bytes");
+        if MAX_ANSWER < answer.len() {
+            let why = format!("its answer exceeds {MAX_ANSWER} bytes");
             return Err(io::Error::other(why));
         }
     }
 }
 
-/// Without waiting for one who listens and takes no connection.
+/// Connects without waiting for a listener that does not accept.
 fn connect(at: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -115,7 +119,7 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     #[test]
-    fn an_answer_without_an_end_is_refused_and_a_full_queue_is_not_waited_for() {
+    fn endless_answers_and_full_queues_do_not_block() {
         let dir = Scratch::new();
         let at = dir.path().join(serve::socket::NAME);
         let listener = UnixListener::bind(&at).unwrap();
@@ -124,17 +128,17 @@ mod tests {
             while stream.write_all(&vec![b'x'; 1 << 16]).is_ok() {}
             listener
         });
-        let Err(NoAnswer::Failed(why)) = get(dir.path(), "/v1/status") else {
+        let Err(DaemonError::Failed(why)) = get(dir.path(), "/v1/status") else {
             panic!("an answer");
         };
-        assert!(why.contains("more than 16777216 bytes"), "{why}");
-        // Nobody takes a connection any more, until the kernel's queue is full.
+        assert!(why.contains("exceeds 16777216 bytes"), "{why}");
+        // No connection is accepted any more, so the kernel's queue fills.
         let _listener = endless.join().unwrap();
         let mut waiting = Vec::new();
         let full = loop {
             match connect(&at) {
                 Ok(stream) if waiting.len() < 10_000 => waiting.push(stream),
-                Ok(_) => panic!("it takes everybody"),
+                Ok(_) => panic!("the queue does not fill"),
                 Err(err) => break err,
             }
         };

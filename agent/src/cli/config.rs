@@ -1,14 +1,14 @@
-//! `nodepulse config`: what holds, whether it makes sense, and what holds where nobody says anything.
+//! `nodepulse config`: prints and checks the configuration.
 
-#![expect(clippy::print_stdout, reason = "this is what the command is for")]
+#![expect(clippy::print_stdout, reason = "the output of the command")]
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::refuse;
-use super::settings::{Settings, configuration};
-use crate::config;
+use super::settings::{Settings, configuration, one_of};
+use crate::config::{self, choices};
 
 /// Flags of `config`.
 #[derive(Debug, Args)]
@@ -19,19 +19,19 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print what holds, as a file that says the same; where each value comes from is in a comment.
+    /// Print the effective configuration as a file, with the source of each value in a comment.
     Print(Box<Settings>),
-    /// Check it, as `run` would on any machine; `--config -` reads standard input.
+    /// Check the configuration; `--config -` reads standard input.
     Validate(Box<Settings>),
-    /// Print what holds where nobody says anything.
+    /// Print the default configuration.
     Defaults {
-        /// The mode, which some defaults depend on.
-        #[arg(long, value_name = "companion|node")]
+        /// The mode, on which some defaults depend.
+        #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
         mode: Option<String>,
     },
 }
 
-/// Exit code 2 where the configuration cannot work.
+/// Exit code 2 if the configuration is invalid.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {

@@ -1,4 +1,4 @@
-//! Log lines that never wait: a log on a disk that hangs must not stop the lease.
+//! Non-blocking log output: a hanging disk must not stop lease renewal.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -8,52 +8,52 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait for the writer thread. When there is no room a line is dropped, and the next one
-/// that is written says how many were.
+/// Capacity of the queue to the writer thread. If it is full, lines are dropped, and the number is
+/// logged later.
 const LINES: usize = 1024;
 
-/// Lines that wait at the end get so long.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// Time limit for the remaining lines at exit.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// Hands lines to a thread that writes them to standard error.
+/// Sends lines to a thread that writes them to standard error.
 #[derive(Debug, Clone)]
-pub struct Lines {
+pub struct LogSender {
     send: SyncSender<Vec<u8>>,
     dropped: Arc<AtomicU64>,
 }
 
-/// The other end of [`Lines`].
+/// The receiving end of [`LogSender`].
 #[derive(Debug)]
-pub struct Writer {
+pub struct LogWriter {
     lines: Receiver<Vec<u8>>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Waits for the last lines when it is dropped, which must come after the last [`Lines`].
+/// Waits for the remaining lines.
 #[derive(Debug)]
-pub struct Flush {
+pub struct LogFlush {
     done: Receiver<()>,
 }
 
-/// Both ends. Lines wait until the writer is started.
+/// Creates both ends. Lines are queued until the writer is started.
 #[must_use]
-pub fn channel() -> (Lines, Writer) {
+pub fn channel() -> (LogSender, LogWriter) {
     let (send, lines) = sync_channel(LINES);
     let dropped: Arc<AtomicU64> = Arc::default();
-    let writer = Writer {
+    let writer = LogWriter {
         lines,
         dropped: Arc::clone(&dropped),
     };
-    (Lines { send, dropped }, writer)
+    (LogSender { send, dropped }, writer)
 }
 
-impl Writer {
-    /// Starts the thread, with the rights that its starter has by then.
+impl LogWriter {
+    /// Starts the thread, which inherits the capabilities of the caller.
     ///
     /// # Errors
     ///
-    /// When there can be no thread.
-    pub fn start(self) -> io::Result<Flush> {
+    /// If the thread cannot be created.
+    pub fn start(self) -> io::Result<LogFlush> {
         let (running, done) = sync_channel(0);
         std::thread::Builder::new()
             .name("log".to_owned())
@@ -61,15 +61,15 @@ impl Writer {
                 let _running: SyncSender<()> = running;
                 self.write();
             })?;
-        Ok(Flush { done })
+        Ok(LogFlush { done })
     }
 
     fn write(self) {
         while let Ok(line) = self.lines.recv() {
             if line.is_empty() {
-                return; // The end: see `Flush`.
+                return; // The end: see [`LogSender::end`].
             }
-            // Nobody is left to tell of a log that cannot be written.
+            // An error of the log cannot be logged.
             let mut stderr = io::stderr().lock();
             let mut written = stderr.write_all(&line);
             let missing = self.dropped.swap(0, Ordering::Relaxed);
@@ -81,43 +81,43 @@ impl Writer {
     }
 }
 
-impl Lines {
-    /// Lets the thread end after the lines that wait.
+impl LogSender {
+    /// Ends the thread after the queued lines.
     pub fn end(&self) {
-        // Full: then the thread hangs, and waiting for it is what the limit is for.
+        // Full: the thread hangs, and [`LogFlush::wait`] gives up after its limit.
         drop(self.send.try_send(Vec::new()));
     }
 }
 
-impl Flush {
-    /// Waits until everything is written, or for a second.
+impl LogFlush {
+    /// Waits until all lines are written, at most one second.
     pub fn wait(self) {
-        // The thread's end closes the channel. A log that hangs is left behind.
-        match self.done.recv_timeout(LAST_LINES) {
+        // The end of the thread closes the channel. A hanging log is abandoned.
+        match self.done.recv_timeout(FLUSH_LIMIT) {
             Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
         }
     }
 }
 
-/// One line while it is being put together; sent when it is dropped.
+/// One log line under construction; sent on drop.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     text: Vec<u8>,
-    lines: &'a Lines,
+    lines: &'a LogSender,
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line<'a>;
+impl<'a> MakeWriter<'a> for LogSender {
+    type Writer = LogLine<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line {
+    fn make_writer(&'a self) -> LogLine<'a> {
+        LogLine {
             text: Vec::with_capacity(256),
             lines: self,
         }
     }
 }
 
-impl Write for Line<'_> {
+impl Write for LogLine<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(buf);
         Ok(buf.len())
@@ -128,7 +128,7 @@ impl Write for Line<'_> {
     }
 }
 
-impl Drop for Line<'_> {
+impl Drop for LogLine<'_> {
     fn drop(&mut self) {
         let text = std::mem::take(&mut self.text);
         if !text.is_empty() && self.lines.send.try_send(text).is_err() {
@@ -142,9 +142,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_which_there_is_no_room_is_dropped_and_counted() {
+    fn lines_are_dropped_and_counted_if_the_queue_is_full() {
         let (send, waiting) = sync_channel(2);
-        let lines = Lines {
+        let lines = LogSender {
             send,
             dropped: Arc::default(),
         };

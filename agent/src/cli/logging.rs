@@ -1,18 +1,18 @@
-//! What is logged and how, which can change while the agent runs.
+//! Log level and format, which can change at run time.
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use super::log::Lines;
+use super::log::LogSender;
 use crate::app::SetLogging;
 use crate::config::{LogFormat, LogLevel};
 
-type Format = Box<dyn Layer<Registry> + Send + Sync>;
+type FormatLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Begins to log to `lines`; gives what changes it.
-pub fn start(level: LogLevel, format: LogFormat, lines: Lines) -> SetLogging {
+/// Starts logging to `lines`; returns a function that changes level and format.
+pub fn start(level: LogLevel, format: LogFormat, lines: LogSender) -> SetLogging {
     let (layer, formats) = reload::Layer::new(formatted(format, lines.clone()));
     let (filter, levels) = reload::Layer::new(filter(level));
     tracing_subscriber::registry()
@@ -20,13 +20,13 @@ pub fn start(level: LogLevel, format: LogFormat, lines: Lines) -> SetLogging {
         .with(filter)
         .init();
     Box::new(move |level, format| {
-        // Fails only where the subscriber is gone, and then nothing is logged at all.
-        let _gone: Result<(), reload::Error> = levels.reload(self::filter(level));
-        let _gone: Result<(), reload::Error> = formats.reload(formatted(format, lines.clone()));
+        // Fails only after the subscriber was dropped.
+        let _dropped: Result<(), reload::Error> = levels.reload(self::filter(level));
+        let _dropped: Result<(), reload::Error> = formats.reload(formatted(format, lines.clone()));
     })
 }
 
-fn formatted(format: LogFormat, lines: Lines) -> Format {
+fn formatted(format: LogFormat, lines: LogSender) -> FormatLayer {
     let layer = fmt::layer().with_writer(lines);
     match format {
         LogFormat::Text => Box::new(layer.with_ansi(false)),

@@ -35,40 +35,40 @@ pub struct Arguments {
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
-    trial: Trial,
+    one_shot: OneShotFlags,
 }
 
-/// Flags of a run that is not a daemon's.
+/// Flags of a run that is not a daemon.
 #[derive(Debug, Args)]
-struct Trial {
-    /// Say once how the node is, and end: 0 if the API server has it, else 1.
+struct OneShotFlags {
+    /// Send the status once and exit: 0 if the API server accepted it, else 1.
     #[arg(long, action = ArgAction::SetTrue)]
     once: bool,
-    /// Print what would be sent instead of sending it. Only reads.
+    /// Print write requests instead of sending them.
     #[arg(long, action = ArgAction::SetTrue)]
     dry_run: bool,
 }
 
-/// What is done with what there is to say.
+/// What to do with write requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writing {
-    Sent,
-    Printed,
+enum Delivery {
+    Send,
+    Print,
 }
 
 /// Runs the agent until SIGTERM or SIGINT.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    let manner = Manner {
-        stay: if arguments.trial.once {
+    let options = RunOptions {
+        stay: if arguments.one_shot.once {
             Stay::Once
         } else {
             Stay::Running
         },
-        writing: if arguments.trial.dry_run {
-            Writing::Printed
+        delivery: if arguments.one_shot.dry_run {
+            Delivery::Print
         } else {
-            Writing::Sent
+            Delivery::Send
         },
     };
     let overrides = arguments.settings.overrides();
@@ -78,16 +78,16 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }) => (config, ignored),
         Err(err) => return refuse(&err),
     };
-    if let Some(why) = settings::overdrawn(&config) {
-        return refuse(&why);
+    if let Some(reason) = settings::excessive_reservations(&config) {
+        return refuse(&reason);
     }
-    if manner.writing == Writing::Printed {
-        // A daemon may run beside it.
+    if options.delivery == Delivery::Print {
+        // A daemon may be running at the same time.
         config.serve = None;
     }
-    // Before anything that stays: parsing the kernel's types takes 20 MiB for a moment, which comes
-    // back whole only from an empty heap.
-    let kernel = match kernel_line(&config) {
+    // Before long-lived allocations: parsing BTF takes 20 MiB, which are returned completely only
+    // if the heap is empty.
+    let kernel = match kernel_source(&config) {
         Ok(kernel) => kernel,
         Err(missing) => {
             return refuse(&format!(
@@ -97,12 +97,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let (lines, writer) = log::channel();
     let logging = logging::start(config.log_level, config.log_format, lines.clone());
-    tell(&ignored);
-    let prepared = Prepared::new(config, kernel, manner);
-    // Threads take over what their starter may do: the first one starts here.
+    log_ignored_keys(&ignored);
+    let prepared = Prepared::new(config, kernel, options);
+    // Threads inherit the capabilities of their creator: the first one starts here.
     let flush = match writer.start() {
         Ok(flush) => flush,
-        Err(err) => return refuse(&format!("no thread for the log: {err}")),
+        Err(err) => return refuse(&format!("cannot start the log thread: {err}")),
     };
     let reload = Reload { overrides, logging };
     let code = prepared.map_or_else(|code| code, |prepared| prepared.run(reload));
@@ -111,20 +111,20 @@ pub fn run(arguments: Arguments) -> ExitCode {
     code
 }
 
-/// How the agent is to run.
+/// How to run.
 #[derive(Debug, Clone, Copy)]
-struct Manner {
+struct RunOptions {
     stay: Stay,
-    writing: Writing,
+    delivery: Delivery,
 }
 
-/// What reading the configuration again takes.
+/// What a reload of the configuration needs.
 struct Reload {
     overrides: Overrides,
     logging: SetLogging,
 }
 
-/// An agent that has opened what it needs rights for, and has given them up.
+/// An agent that has opened everything privileged, and has dropped its privileges.
 struct Prepared {
     runtime: Runtime,
     outside: Outside,
@@ -133,31 +133,31 @@ struct Prepared {
 
 impl Prepared {
     /// Starts no thread.
-    fn new(config: Config, kernel: KernelLine, manner: Manner) -> Result<Self, ExitCode> {
+    fn new(config: Config, kernel: KernelLine, options: RunOptions) -> Result<Self, ExitCode> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            // Kept between looks, which are ten seconds apart. None ever waits for another.
+            // Kept between samples, which are ten seconds apart.
             .max_blocking_threads(Purpose::ALL.len())
             .thread_keep_alive(Duration::from_mins(1))
             .build()
             .map_err(|err| failed(&err))?;
-        let notify = supervision::notify(manner.stay).map_err(|why| refuse(&why))?;
-        let client = runtime.block_on(client(&config, manner.writing));
+        let notify = supervision::notify(options.stay).map_err(|why| refuse(&why))?;
+        let client = runtime.block_on(client(&config, options.delivery));
         let client = client.map_err(|why| refuse(&why))?;
-        let (claim, control) = match manner.writing {
-            Writing::Printed => (None, None),
-            Writing::Sent => {
+        let (claim, control) = match options.delivery {
+            Delivery::Print => (None, None),
+            Delivery::Send => {
                 let _entered = runtime.enter();
                 supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
             }
         };
         memory::protect();
-        // What needs more rights than stay is opened here.
+        // What requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
         let pods = app::pods_path(&config);
         let triggers = app::triggers(&config, &pods);
         let has_status = config.mode == Mode::Node && client.is_some();
-        let logind = (has_status && manner.writing == Writing::Sent).then(|| {
+        let logind = (has_status && options.delivery == Delivery::Send).then(|| {
             let _entered = runtime.enter();
             logind::start(config.host_root.join(logind::BUS))
         });
@@ -183,7 +183,7 @@ impl Prepared {
             control,
             reloads: None,
             notify,
-            stay: manner.stay,
+            stay: options.stay,
             logind,
         };
         Ok(Self {
@@ -195,25 +195,25 @@ impl Prepared {
 
     fn run(self, reload: Reload) -> ExitCode {
         let code = self.runtime.block_on(on_runtime(self.outside, reload));
-        // A call that hangs in the file system must not hold up the end.
+        // A hanging file system call must not delay the exit.
         self.runtime.shutdown_background();
         code
     }
 }
 
 async fn on_runtime(mut outside: Outside, reload: Reload) -> ExitCode {
-    let shutdown = match asked_to_stop() {
+    let shutdown = match stop_signal() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
     };
     let Reload { overrides, logging } = reload;
-    let asked = match supervision::reloads(settings::files(&overrides)) {
-        Ok(asked) => asked,
+    let requests = match supervision::reload_requests(settings::files(&overrides)) {
+        Ok(requests) => requests,
         Err(err) => return failed(&err),
     };
     outside.reloads = Some(Reloads {
-        asked,
-        read: ReadConfig::new(move || configured_anew(&overrides)),
+        asked: requests,
+        read: ReadConfig::new(move || reread_configuration(&overrides)),
         logging,
     });
     info!(
@@ -229,27 +229,26 @@ async fn on_runtime(mut outside: Outside, reload: Reload) -> ExitCode {
     }
 }
 
-/// The configuration as it is by now. What it ignores is told again: it may be another one.
-fn configured_anew(overrides: &Overrides) -> Result<Config, String> {
+/// Reads the configuration again, and logs the ignored keys again.
+fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
     if settings::files(overrides).is_none() {
         return Err(
-            "--config: \"-\", and standard input cannot be read twice; example: \
-                    --config /etc/nodepulse/config.yaml"
+            "--config: \"-\": standard input cannot be read again; example: \
+             --config /etc/nodepulse/config.yaml"
                 .to_owned(),
         );
     }
     let LoadedConfig {
         config, ignored, ..
     } = configuration(overrides)?;
-    if let Some(why) = settings::overdrawn(&config) {
-        return Err(why);
+    if let Some(reason) = settings::excessive_reservations(&config) {
+        return Err(reason);
     }
-    tell(&ignored);
+    log_ignored_keys(&ignored);
     Ok(config)
 }
 
-/// Gives up what is not needed from here on. `Err` only where the configuration requires that all
-/// of it holds.
+/// Enters the sandbox. `Err` only if the configuration requires a complete one.
 fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Result<(), String> {
     if config.sandbox == Sandbox::Off {
         return Ok(());
@@ -258,40 +257,37 @@ fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Res
         Some(client) if client.runs_a_plugin() => Plugin::Runs,
         Some(_) | None => Plugin::None,
     };
-    let held = sandbox::enter(&Profile::new(config, plugin), || match kernel {
+    let report = sandbox::enter(&Profile::new(config, plugin), || match kernel {
         KernelLine::Attached(loaded) => loaded.kernel.losses().is_ok(),
         KernelLine::Fed(_) | KernelLine::None(_) => true,
     });
-    match held.gaps() {
-        Some(weakness) if config.sandbox == Sandbox::Require => Err(weakness),
+    match report.gaps() {
+        Some(gaps) if config.sandbox == Sandbox::Require => Err(gaps),
         Some(_) | None => {
-            held.log();
+            report.log();
             Ok(())
         }
     }
 }
 
-/// What was accepted in the configuration and says nothing here.
-fn tell(ignored: &IgnoredKeys) {
+/// Logs keys that are accepted but have no effect.
+fn log_ignored_keys(ignored: &IgnoredKeys) {
     if !ignored.kubelet.is_empty() {
         let keys = ignored.kubelet.join(",");
-        info!(
-            keys,
-            "keys of the kubelet's configuration that mean nothing here"
-        );
+        info!(keys, "ignored keys of the kubelet's configuration");
     }
     if !ignored.server.is_empty() {
         let keys = ignored.server.join(",");
         warn!(
             keys,
-            "ignored: these keys are for a server on port 10250, and there is none"
+            "ignored keys of a kubelet's server on port 10250, which nodepulse does not have"
         );
     }
 }
 
-/// Loads the programs, or says why files have to do. `Err`, with what is missing, only where the
-/// configuration asks for the programs or nothing.
-fn kernel_line(config: &Config) -> Result<KernelLine, String> {
+/// Loads the programs, or returns why files are used instead. `Err` with what is missing, only if
+/// the configuration requires the programs.
+fn kernel_source(config: &Config) -> Result<KernelLine, String> {
     if matches!(config.tier, Tier::Kmsg | Tier::Files) {
         return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
     }
@@ -299,21 +295,21 @@ fn kernel_line(config: &Config) -> Result<KernelLine, String> {
         Some(object) => loader::load(object, &wanted(&config.probes)),
         None => Err(Missing::NotBuilt),
     };
-    let line = match loaded {
+    let source = match loaded {
         Ok(loaded) => KernelLine::Attached(Box::new(loaded)),
         Err(missing) => KernelLine::None(Support::none(&missing)),
     };
-    let support = line.support();
+    let support = source.support();
     if config.tier != Tier::Btf || support.tier() == "btf" {
-        return Ok(line);
+        return Ok(source);
     }
-    let mut lacking = support.unavailable();
-    lacking.dedup_by_key(|(_, why)| *why);
-    let lacking = lacking.iter();
-    let said: Vec<String> = lacking
+    let mut unavailable = support.unavailable();
+    unavailable.dedup_by_key(|(_, why)| *why);
+    let reasons = unavailable.iter();
+    let reasons: Vec<String> = reasons
         .map(|(probe, why)| format!("{}: {why}", probe.program()))
         .collect();
-    Err(said.join("; "))
+    Err(reasons.join("; "))
 }
 
 pub(super) fn wanted(probes: &BTreeSet<ProbeGroup>) -> Wanted {
@@ -326,7 +322,7 @@ pub(super) fn wanted(probes: &BTreeSet<ProbeGroup>) -> Wanted {
     }
 }
 
-/// The kernel's log, where no program reports kills. Opened here, while we still may.
+/// Opens the kernel log, if no program reports OOM kills.
 fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
     if config.tier == Tier::Files || kernel.support().kills().is_some() {
         return None;
@@ -336,28 +332,27 @@ fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
         warn!(
             path = %path.display(),
             err = err as &dyn std::error::Error,
-            "the kernel's log cannot be read, so victims of kills stay unknown; give this process \
-             CAP_SYSLOG, and the device where it runs in a container, or set \
-             kernel.dmesg_restrict=0"
+            "cannot read the kernel log: victims of OOM kills are unknown; grant CAP_SYSLOG and, in \
+             a container, the device, or set kernel.dmesg_restrict=0"
         );
     };
     kmsg::open(&path).inspect_err(refused).ok()
 }
 
-/// The API server, where there is one, or what stands for it. Opens no connection.
-async fn client(config: &Config, writing: Writing) -> Result<Option<Client>, String> {
+/// The client of the API server, or one that prints the requests. Opens no connection.
+async fn client(config: &Config, delivery: Delivery) -> Result<Option<Client>, String> {
     let deadline = config.lease_duration / 4;
     let client = settings::client(config, deadline).await?;
-    match writing {
-        Writing::Sent => Ok(client),
-        Writing::Printed => {
+    match delivery {
+        Delivery::Send => Ok(client),
+        Delivery::Print => {
             let client = Client::dry_run(client, deadline, Box::new(supervision::print));
             client.map(Some).map_err(|err| err.to_string())
         }
     }
 }
 
-fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -369,6 +364,6 @@ fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
 }
 
 fn failed(err: &(dyn std::error::Error + 'static)) -> ExitCode {
-    error!(err, "stopped by a fault");
+    error!(err, "stopped by an error");
     ExitCode::FAILURE
 }

@@ -1,53 +1,54 @@
-//! The configuration, as every command takes it: flags, environment, files.
+//! The configuration of every command: flags, environment, files.
 
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
-use crate::config::{self, Config, LoadedConfig, Mode, Overrides};
+use crate::config::{self, Config, LoadedConfig, Mode, Overrides, choices};
 use crate::escape::escape;
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
 use crate::node_status::capacity;
 use crate::os::file_watch::WatchedFiles;
 
-/// In a pod with a service account this variable names the API server.
+/// Set in a pod with a service account: the address of the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Bytes of all files of the configuration together.
+/// Limit on the total size of the configuration files.
 const ALL_FILES: u64 = 4 * file::LIMIT;
 
-/// Files that [`config::directory`] may hold.
-const PARTS: usize = 256;
+/// Limit on the number of drop-in files.
+const MAX_DROP_INS: usize = 256;
 
-/// What the names of files in [`config::directory`] end in.
-const PART: &str = "yaml";
+/// Extension of drop-in files.
+const EXTENSION: &str = "yaml";
 
-/// Each is the configuration key of its name; the file has them all.
+/// Flags for configuration keys. Each has the name of its key; the file has all keys.
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
+    /// Configuration file [default: /etc/nodepulse/config.yaml, if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A kubelet's configuration, for the keys that mean the same here.
+    /// Kubelet configuration file; its keys apply unless nodepulse's configuration sets them.
     #[arg(long, value_name = "FILE")]
     kubelet_config: Option<PathBuf>,
-    /// What to write: `node` is the whole Node, its status and its Lease.
-    #[arg(long, value_name = "companion|node")]
+    /// Write conditions alongside a kubelet, or manage the whole Node.
+    #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
     mode: Option<String>,
-    /// How to reach the API server; without it and outside a cluster nothing is sent.
+    /// Kubeconfig for the API server; without it nothing is sent, except in a pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<String>,
     /// Name of the Node [default: `NODE_NAME`, else the host name].
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// This node's addresses: one, or one of each family.
+    /// Addresses of the node: one, or one of each family.
     #[arg(long, value_name = "IP[,IP]")]
     node_ip: Option<String>,
     /// Labels of a new Node.
@@ -56,90 +57,90 @@ pub struct Settings {
     /// Taints of a new Node.
     #[arg(long, value_name = "KEY=VALUE:EFFECT,…")]
     register_with_taints: Option<String>,
-    /// Thresholds that begin a condition.
+    /// Hard eviction thresholds: a condition becomes True below them.
     #[arg(long, value_name = "SIGNAL<VALUE,…")]
     eviction_hard: Option<String>,
-    /// Thresholds that begin a condition and reserve nothing; each needs a grace period.
+    /// Soft eviction thresholds, which reserve nothing; each requires a grace period.
     #[arg(long, value_name = "SIGNAL<VALUE,…")]
     eviction_soft: Option<String>,
-    /// For how long a kubelet would not evict; delays no condition.
+    /// Grace periods of soft thresholds; they do not delay conditions.
     #[arg(long, value_name = "SIGNAL=DURATION,…")]
     eviction_soft_grace_period: Option<String>,
-    /// How far above its threshold a signal must come.
+    /// Amount by which a signal must exceed its threshold again.
     #[arg(long, value_name = "SIGNAL=VALUE,…")]
     eviction_minimum_reclaim: Option<String>,
-    /// How long a condition stays after its signal is well again.
+    /// How long a condition stays True after its threshold is no longer exceeded.
     #[arg(long, value_name = "DURATION")]
     eviction_pressure_transition_period: Option<String>,
-    /// Whether the Node is created where it is missing.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
+    /// Create the Node if it does not exist.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = one_of(&choices::BOOLEAN))]
     register_node: Option<String>,
     /// `spec.providerID` of a new Node.
     #[arg(long, value_name = "ID")]
     provider_id: Option<String>,
-    /// Whether volumes are attached by the controller.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
+    /// Let the controller manager attach and detach volumes.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = one_of(&choices::BOOLEAN))]
     enable_controller_attach_detach: Option<String>,
-    /// How often the status is computed.
+    /// Interval at which the node status is computed.
     #[arg(long, value_name = "DURATION")]
     node_status_update_frequency: Option<String>,
-    /// Capacity `pods`.
+    /// Maximum number of pods (capacity `pods`).
     #[arg(long, value_name = "NUMBER")]
     max_pods: Option<String>,
-    /// A second limit on capacity `pods`; 0 is none.
+    /// Maximum number of pods per core; 0 means no limit.
     #[arg(long, value_name = "NUMBER")]
     pods_per_core: Option<String>,
-    /// Taken off allocatable.
+    /// Resources reserved for the system, subtracted from allocatable.
     #[arg(long, value_name = "NAME=QUANTITY,…")]
     system_reserved: Option<String>,
-    /// Taken off allocatable as well.
+    /// Resources reserved for Kubernetes, subtracted from allocatable.
     #[arg(long, value_name = "NAME=QUANTITY,…")]
     kube_reserved: Option<String>,
-    /// CPUs that are not for pods.
+    /// CPUs reserved for the system and Kubernetes.
     #[arg(long, alias = "reserved-cpus", value_name = "CPUS")]
     reserved_system_cpus: Option<String>,
-    /// Start although a kubelet seems to look after this node.
+    /// Start although a kubelet appears to manage this node.
     #[arg(long, action = ArgAction::SetTrue)]
     take_over: bool,
-    /// Ready is True although no container runtime is configured.
+    /// Report Ready without a container runtime.
     #[arg(long, action = ArgAction::SetTrue)]
     allow_ready_without_runtime: bool,
-    /// The cgroup under which the pods cgroup is.
+    /// Parent of the pods cgroup.
     #[arg(long, value_name = "PATH")]
     cgroup_root: Option<String>,
-    /// How the pods cgroup is called [default: as it is found].
-    #[arg(long, value_name = "cgroupfs|systemd")]
+    /// The kubelet's cgroup driver, which names the pods cgroup [default: detected].
+    #[arg(long, value_name = "DRIVER", value_parser = one_of(&choices::CGROUP_DRIVER))]
     cgroup_driver: Option<String>,
-    /// With `pods`, thresholds hold for the pods cgroup too.
+    /// With `pods`, thresholds apply to the pods cgroup too.
     #[arg(long, value_name = "NAME,…")]
     enforce_node_allocatable: Option<String>,
-    /// Its file system is nodefs.
+    /// The kubelet's root directory, on nodefs.
     #[arg(long, value_name = "DIR")]
     root_directory: Option<String>,
-    /// Where kernel facts come from.
-    #[arg(long, value_name = "auto|btf|kmsg|files")]
+    /// Source of kernel data: eBPF, kernel log or files.
+    #[arg(long, value_name = "TIER", value_parser = one_of(&choices::TIER))]
     kernel_tier: Option<String>,
-    /// Where metrics and health are served [default: 127.0.0.1:20260].
+    /// Address of the metrics and health endpoints [default: 127.0.0.1:20260].
     #[arg(long, value_name = "ADDRESS:PORT|off")]
     serve_address: Option<String>,
-    /// Whether rights are given up after the start.
-    #[arg(long, value_name = "auto|off|require")]
+    /// Drop privileges after start-up.
+    #[arg(long, value_name = "SANDBOX", value_parser = one_of(&choices::SANDBOX))]
     sandbox: Option<String>,
-    /// What is remembered from one start to the next.
+    /// Directory of the state file and the control socket.
     #[arg(long, value_name = "DIR")]
     state_directory: Option<String>,
-    /// How much is logged.
-    #[arg(long, value_name = "error|warn|info|debug")]
+    /// Log level.
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(&choices::LOG_LEVEL))]
     log_level: Option<String>,
-    /// How a log line looks.
-    #[arg(long, value_name = "text|json")]
+    /// Log format.
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(&choices::LOG_FORMAT))]
     log_format: Option<String>,
 }
 
 impl Settings {
-    /// What the command line says.
+    /// The values of the flags.
     #[must_use]
     pub fn overrides(self) -> Overrides {
         let switch = |on: bool| on.then(|| "true".to_owned());
@@ -183,19 +184,20 @@ impl Settings {
     }
 }
 
-/// All layers, put together and checked. `Err` is the one line that says what is wrong.
+/// Merges all layers and checks the result. `Err` is a message of one line.
 pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, String> {
-    let hostname = gethostname().map_err(|err| format!("no host name: {err}; set --node-name"))?;
+    let hostname = gethostname()
+        .map_err(|err| format!("cannot read the host name: {err}; set --node-name"))?;
     let hostname = hostname.to_string_lossy();
-    let parts = match config::directory(overrides, &variable) {
-        Some(directory) => parts(&directory).map_err(|err| {
+    let drop_ins = match config::drop_in_directory(overrides, &variable) {
+        Some(directory) => drop_ins(&directory).map_err(|err| {
             let directory = escape(directory.as_os_str().as_encoded_bytes());
             format!("cannot list {directory} ({err}); make it readable, or remove it")
         })?,
         None => Vec::new(),
     };
     let overrides = Overrides {
-        parts,
+        drop_ins,
         ..overrides.clone()
     };
     let left = Cell::new(ALL_FILES);
@@ -203,36 +205,37 @@ pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, Strin
     config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
 }
 
-/// What a command needs that does something and ends; `Err` as [`configuration`] has it.
-pub(super) fn for_once(settings: Settings) -> Result<(Config, Runtime), String> {
+/// The configuration and a runtime, for a command that is not the daemon.
+pub(super) fn configuration_and_runtime(settings: Settings) -> Result<(Config, Runtime), String> {
     let config = configuration(&settings.overrides())?.config;
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|err| format!("no runtime: {err}"))?;
+    let runtime = runtime.map_err(|err| format!("cannot start a runtime: {err}"))?;
     Ok((config, runtime))
 }
 
-/// Why this machine cannot hand out what the configuration leaves of it.
-pub(super) fn overdrawn(config: &Config) -> Option<String> {
-    // A machine that cannot be read is told of later, with what is missing.
+/// Why the reservations exceed the capacity of this machine.
+pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
+    // If the machine cannot be read, that is reported later.
     let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
     let machine = machine.filter(|_| config.mode == Mode::Node)?;
-    let (key, reserved, there) = capacity::overdrawn(&config.allocation, &machine)?;
+    let (key, reserved, capacity) = capacity::overdrawn(&config.allocation, &machine)?;
     Some(format!(
-        "systemReserved, kubeReserved and evictionHard: {reserved} of {key}, and this machine has \
-         {there}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
+        "systemReserved, kubeReserved and evictionHard reserve {reserved} of {key}, but this machine \
+         has {capacity}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
     ))
 }
 
-/// The files of [`configuration`], which may change; `None` for standard input.
+/// The configuration files to watch; `None` for standard input.
 pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     Some(WatchedFiles {
         file: config::file(overrides, &variable),
-        drop_ins: config::directory(overrides, &variable)?,
-        extension: PART,
+        drop_ins: config::drop_in_directory(overrides, &variable)?,
+        extension: EXTENSION,
     })
 }
 
-/// The API server, where there is one; each request gets `deadline`. Opens no connection.
+/// A client of the API server, if one is configured. `deadline` applies to each request. Opens no
+/// connection.
 pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option<Client>, String> {
     let source = match &config.kubeconfig {
         Some(path) => credentials::Source::Kubeconfig(path),
@@ -243,7 +246,7 @@ pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option
     client.map(Some).map_err(|err| err.to_string())
 }
 
-/// `-` is standard input. `left`: how many bytes there may be from here on.
+/// Reads a file, or standard input for `-`. `left` is the remaining size limit.
 fn read(path: &Path, left: &Cell<u64>) -> io::Result<String> {
     let text = if path == Path::new("-") {
         let mut bytes = Vec::new();
@@ -251,9 +254,9 @@ fn read(path: &Path, left: &Cell<u64>) -> io::Result<String> {
         String::from_utf8(bytes).map_err(|_| FileError::NotText)?
     } else {
         file::text(path).map_err(|err| match err {
-            // As a shell hands over what another command prints.
+            // Process substitution of a shell.
             FileError::NotRegular("FIFO") => io::Error::other(format!(
-                "{err}; what another command prints is read from standard input: --config -"
+                "{err}; to read the output of another command, use standard input: --config -"
             )),
             err => err.into(),
         })?
@@ -261,43 +264,48 @@ fn read(path: &Path, left: &Cell<u64>) -> io::Result<String> {
     let rest = u64::try_from(text.len()).map_or(None, |len| left.get().checked_sub(len));
     left.set(rest.ok_or_else(|| {
         io::Error::other(format!(
-            "with the files before it, it is more than {ALL_FILES} bytes, the limit for all together"
+            "the configuration files together exceed {ALL_FILES} bytes"
         ))
     })?);
     Ok(text)
 }
 
-/// `*.yaml` in a directory that may be missing, by name. Names that begin with a dot are not for us:
-/// editors and `ConfigMap`s put theirs there.
-fn parts(directory: &Path) -> io::Result<Vec<PathBuf>> {
+/// `*.yaml` in a directory that may be missing, sorted by name. Names with a leading dot are
+/// skipped, because editors and `ConfigMap`s use them.
+fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(err) => return Err(err),
     };
-    let mut parts = Vec::new();
+    let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();
         let hidden = path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|end| end == PART) {
-            if parts.len() == PARTS {
+        if !hidden && path.extension().is_some_and(|end| end == EXTENSION) {
+            if found.len() == MAX_DROP_INS {
                 return Err(io::Error::other(format!(
-                    "it holds more than {PARTS} files"
+                    "it contains more than {MAX_DROP_INS} files"
                 )));
             }
-            parts.push(path);
+            found.push(path);
         }
     }
-    parts.sort();
-    Ok(parts)
+    found.sort();
+    Ok(found)
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the environment is handed on as a whole here"
+    reason = "the only access to the environment"
 )]
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// A parser for a key with a closed set of values, for help, errors and completion.
+pub(super) fn one_of<T>(table: &[(&'static str, T)]) -> PossibleValuesParser {
+    PossibleValuesParser::new(table.iter().map(|(name, _)| *name))
 }

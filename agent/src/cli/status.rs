@@ -1,9 +1,6 @@
-//! `nodepulse status` and `nodepulse explain`: what a daemon would say, and why.
+//! `nodepulse status` and `nodepulse explain`: the node status of the daemon, and its causes.
 
-#![expect(
-    clippy::print_stderr,
-    reason = "what is wrong with a call is said to whoever made it"
-)]
+#![expect(clippy::print_stderr, reason = "errors go to the caller")]
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,21 +10,22 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::client::{self, NoAnswer};
-use super::settings::configuration;
+use super::client::{self, DaemonError};
+use super::settings::{configuration, one_of};
 use super::{Output, USAGE, text};
 use crate::api::convert;
 use crate::app;
 use crate::clock::Clock;
-use crate::config::{Config, Overrides};
+use crate::config::{Config, Overrides, choices};
+use crate::serve;
 
-/// Flags that find the daemon, or stand for it.
+/// Flags that locate the daemon.
 #[derive(Debug, Args)]
-pub struct Place {
-    /// Configuration file [default: /etc/nodepulse/config.yaml, if it is there].
+pub struct DaemonLocation {
+    /// Configuration file [default: /etc/nodepulse/config.yaml, if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the daemon's control socket is [default: /run/nodepulse].
+    /// Directory of the daemon's control socket [default: /run/nodepulse].
     #[arg(long, value_name = "DIR")]
     state_directory: Option<String>,
 }
@@ -36,17 +34,17 @@ pub struct Place {
 #[derive(Debug, Args)]
 pub struct StatusArguments {
     #[command(flatten)]
-    place: Place,
-    /// What to look as, where no daemon runs.
-    #[arg(long, value_name = "companion|node")]
+    location: DaemonLocation,
+    /// Mode to assume if no daemon is running.
+    #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
     mode: Option<String>,
-    /// How to print it.
-    #[arg(short, long, value_name = "yaml|json", default_value = "yaml")]
-    output: StatusForm,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
+    output: StatusFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum StatusForm {
+enum StatusFormat {
     Yaml,
     Json,
 }
@@ -54,17 +52,17 @@ enum StatusForm {
 /// Flags of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// Type of one condition [default: all].
+    /// Type of a condition [default: all].
     #[arg(value_name = "TYPE")]
     type_: Option<String>,
     #[command(flatten)]
-    place: Place,
-    /// How to print it.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    location: DaemonLocation,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
 
-impl Place {
+impl DaemonLocation {
     fn overrides(self) -> Overrides {
         Overrides {
             config: self.config,
@@ -74,35 +72,35 @@ impl Place {
     }
 }
 
-/// Prints the status that a daemon would send: by the one that runs, else as one would begin.
+/// Prints the node status of the running daemon, or as computed now.
 #[must_use]
 pub fn status(arguments: StatusArguments) -> ExitCode {
     let overrides = Overrides {
         mode: arguments.mode,
-        ..arguments.place.overrides()
+        ..arguments.location.overrides()
     };
     let config = match configuration(&overrides) {
         Ok(loaded) => loaded.config,
-        Err(why) => return refuse(&why, USAGE),
+        Err(reason) => return refuse(&reason, USAGE),
     };
     let status = match client::get(&config.state_directory, "/v1/status") {
         Ok(status) => status,
-        Err(NoAnswer::NotRunning) => match computed(config) {
+        Err(DaemonError::NotRunning) => match computed(config) {
             Ok(status) => status,
             Err(err) => return refuse(&err.to_string(), 1),
         },
-        Err(NoAnswer::Failed(why)) => return refuse(&why, 1),
+        Err(DaemonError::Failed(reason)) => return refuse(&reason, 1),
     };
     print(&match arguments.output {
-        StatusForm::Yaml => text::yaml(&status),
-        StatusForm::Json => format!("{status:#}\n"),
+        StatusFormat::Yaml => text::yaml(&status),
+        StatusFormat::Json => format!("{status:#}\n"),
     })
 }
 
 fn computed(config: Config) -> io::Result<Value> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(app::status_now(config, Clock::kernel()));
-    // A call that hangs in the file system must not hold up the answer.
+    // A hanging file system call must not delay the output.
     runtime.shutdown_background();
     Ok(convert::status_value(&status))
 }
@@ -110,38 +108,39 @@ fn computed(config: Config) -> io::Result<Value> {
 /// Prints why each condition has its status.
 #[must_use]
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
-    let config = match configuration(&arguments.place.overrides()) {
+    let config = match configuration(&arguments.location.overrides()) {
         Ok(loaded) => loaded.config,
-        Err(why) => return refuse(&why, USAGE),
+        Err(reason) => return refuse(&reason, USAGE),
     };
-    let mut told = match client::get(&config.state_directory, "/v1/explain") {
-        Ok(told) => told,
-        Err(NoAnswer::NotRunning) => {
-            let directory = config.state_directory.display();
-            let why = format!(
-                "no daemon runs with the state directory {directory}, and only one that runs knows \
-                 why; start it, or name its directory with --state-directory"
+    let mut explanation = match client::get(&config.state_directory, "/v1/explain") {
+        Ok(explanation) => explanation,
+        Err(DaemonError::NotRunning) => {
+            let socket = config.state_directory.join(serve::socket::NAME);
+            let reason = format!(
+                "no daemon is listening on {}; `explain` needs a running daemon; start it, or set \
+                 --state-directory",
+                socket.display()
             );
-            return refuse(&why, 1);
+            return refuse(&reason, 1);
         }
-        Err(NoAnswer::Failed(why)) => return refuse(&why, 1),
+        Err(DaemonError::Failed(reason)) => return refuse(&reason, 1),
     };
     if let Some(type_) = arguments.type_
-        && let Err(known) = only(&mut told, &type_)
+        && let Err(known) = keep_only(&mut explanation, &type_)
     {
         let type_: String = type_.chars().take(80).collect();
-        let why = format!("no condition {type_:?}; a correct example: nodepulse explain {known}");
-        return refuse(&why, USAGE);
+        let reason = format!("unknown condition {type_:?}; example: nodepulse explain {known}");
+        return refuse(&reason, USAGE);
     }
     print(&match arguments.output {
-        Output::Text => text::explanation(&told),
-        Output::Json => format!("{told:#}\n"),
+        Output::Text => text::explanation(&explanation),
+        Output::Json => format!("{explanation:#}\n"),
     })
 }
 
-/// Leaves one condition; `Err` names one that there is.
-fn only(told: &mut Value, type_: &str) -> Result<(), String> {
-    let Some(Value::Array(conditions)) = told.get_mut("conditions") else {
+/// Removes all other conditions; `Err` is the type of an existing one.
+fn keep_only(explanation: &mut Value, type_: &str) -> Result<(), String> {
+    let Some(Value::Array(conditions)) = explanation.get_mut("conditions") else {
         return Err("MemoryPressure".to_owned());
     };
     let of = |condition: &Value| condition.get("type").cloned().unwrap_or_default();
@@ -157,13 +156,13 @@ fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever listened has seen enough.
+        // The reader has closed the pipe.
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(err) => refuse(&format!("cannot print: {err}"), 1),
     }
 }
 
-fn refuse(why: &str, code: u8) -> ExitCode {
-    eprintln!("nodepulse: {why}");
+fn refuse(reason: &str, code: u8) -> ExitCode {
+    eprintln!("nodepulse: {reason}");
     ExitCode::from(code)
 }

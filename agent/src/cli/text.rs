@@ -1,23 +1,26 @@
-//! Answers of a daemon as text for people.
+//! Answers of the daemon as text.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// `value` as YAML, in the order of its keys. Texts stand in double quotes, where JSON and YAML mean
-/// the same.
+use crate::explain::amount;
+use crate::reading::Signal;
+
+/// `value` as YAML, in the order of its keys. Strings are in double quotes, which YAML and JSON
+/// parse alike.
 pub(super) fn yaml(value: &Value) -> String {
     let mut text = String::new();
     write_yaml(&mut text, value, 0, Start::Line);
     text
 }
 
-/// Where the next thing is written.
+/// Position of the next value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// At the begin of a line.
+    /// At the start of a line.
     Line,
-    /// Behind `- `.
+    /// After `- `.
     Element,
 }
 
@@ -49,7 +52,7 @@ fn write_yaml(text: &mut String, value: &Value, depth: usize, start: Start) {
     }
 }
 
-/// What stands behind a key.
+/// Writes the value of a key.
 fn below(text: &mut String, value: &Value, depth: usize) {
     let is_large = match value {
         Value::Object(map) => !map.is_empty(),
@@ -58,7 +61,7 @@ fn below(text: &mut String, value: &Value, depth: usize) {
     };
     if is_large {
         text.push('\n');
-        // A list stands as far to the right as its key.
+        // A list has the indentation of its key.
         let depth = depth + usize::from(value.is_object());
         write_yaml(text, value, depth, Start::Line);
     } else {
@@ -73,7 +76,7 @@ fn indent(text: &mut String, depth: usize) {
     }
 }
 
-/// Plain where nothing could be made of it but a text.
+/// A key, unquoted if it can only be parsed as a string.
 fn key_text(key: &str) -> String {
     let plain = key.starts_with(|c: char| c.is_ascii_alphabetic())
         && key.len() > 3
@@ -88,93 +91,86 @@ fn key_text(key: &str) -> String {
     }
 }
 
-/// Each condition with what it follows from.
-pub(super) fn explanation(told: &Value) -> String {
+/// Each condition with its signals, causes and changes.
+pub(super) fn explanation(answer: &Value) -> String {
     let mut text = String::new();
-    let blocked = list(told, "blockedCalls").iter().filter_map(Value::as_str);
+    let blocked = list(answer, "blockedCalls")
+        .iter()
+        .filter_map(Value::as_str);
     let blocked: Vec<_> = blocked.map(printable).collect();
     if !blocked.is_empty() {
         // Writing to a string cannot fail.
-        let _written = writeln!(
-            text,
-            "A file system does not answer; blocked calls: {}",
-            blocked.join(", ")
-        );
+        let _written = writeln!(text, "Blocked file system calls: {}", blocked.join(", "));
     }
-    for condition in list(told, "conditions") {
+    for condition in list(answer, "conditions") {
         if !text.is_empty() {
             text.push('\n');
         }
-        explain_one(&mut text, condition);
+        explain_condition(&mut text, condition);
     }
     text
 }
 
-fn explain_one(text: &mut String, told: &Value) {
-    let word = |key| printable(told.get(key).and_then(Value::as_str).unwrap_or_default());
-    let mut line = |words: String| {
-        text.push_str(&words);
+fn explain_condition(text: &mut String, condition: &Value) {
+    let field = |key| printable(text_of(condition, key));
+    let mut line = |content: String| {
+        text.push_str(&content);
         text.push('\n');
     };
     line(format!(
         "{} is {} ({})",
-        word("type"),
-        word("status"),
-        word("reason")
+        field("type"),
+        field("status"),
+        field("reason")
     ));
-    line(format!("  since {}: {}", word("since"), word("message")));
-    match told.get("onNode") {
+    line(format!("  since {}: {}", field("since"), field("message")));
+    match condition.get("onNode") {
         None => {}
-        Some(Value::Null) => line("  the Node does not have it".to_owned()),
-        Some(there) => {
-            let word = |key| printable(there.get(key).and_then(Value::as_str).unwrap_or_default());
+        Some(Value::Null) => line("  on the Node: not set".to_owned()),
+        Some(stored) => {
+            let field = |key| printable(text_of(stored, key));
             line(format!(
-                "  the Node says {} ({}) since {}: {}",
-                word("status"),
-                word("reason"),
-                word("since"),
-                word("message")
+                "  on the Node: {} ({}) since {}: {}",
+                field("status"),
+                field("reason"),
+                field("since"),
+                field("message")
             ));
         }
     }
-    for signal in list(told, "signals") {
+    for signal in list(condition, "signals") {
         line(format!("  {}", signal_line(signal)));
     }
-    for why in list(told, "because") {
+    for why in list(condition, "because") {
         line(format!(
-            "  because {}",
+            "  cause: {}",
             printable(why.as_str().unwrap_or_default())
         ));
     }
-    for disk in list(told, "unwatched") {
+    for disk in list(condition, "unwatched") {
         line(format!(
             "  {} is not watched: its I/O statistics are off (queue/iostats)",
             printable(disk.as_str().unwrap_or_default())
         ));
     }
-    if told.get("endsNotBefore").is_some() {
+    if condition.get("endsNotBefore").is_some() {
         line(format!(
-            "  ends not before {}, later if it is over until then",
-            word("endsNotBefore")
+            "  earliest end {}; extended while the threshold is exceeded",
+            field("endsNotBefore")
         ));
     }
-    for change in list(told, "changes") {
-        let word = |key| printable(change.get(key).and_then(Value::as_str).unwrap_or_default());
-        let (at, from, to, why) = (word("at"), word("from"), word("to"), word("why"));
+    for change in list(condition, "changes") {
+        let field = |key| printable(text_of(change, key));
+        let (at, from, to, why) = (field("at"), field("from"), field("to"), field("why"));
         line(format!("  {at}  {from} to {to}: {why}"));
     }
 }
 
 fn signal_line(signal: &Value) -> String {
-    let name = printable(
-        signal
-            .get("signal")
-            .and_then(Value::as_str)
-            .unwrap_or_default(),
-    );
+    let name = printable(text_of(signal, "signal"));
     let number = |key| signal.get(key).and_then(Value::as_i64);
     let ago = number("secondsAgo").map_or_else(
-        || "not looked at yet".to_owned(),
+        || "not sampled yet".to_owned(),
         |seconds| format!("{seconds} s ago"),
     );
     let (Some(available), Some(capacity), Some(threshold)) =
@@ -182,18 +178,37 @@ fn signal_line(signal: &Value) -> String {
     else {
         let what = match signal.get("readable") {
             Some(Value::Bool(false)) => "cannot be read",
-            Some(_) | None => "nothing to read",
+            Some(_) | None => "no value",
         };
         return format!("{name}: {what} ({ago})");
     };
-    let side = match signal.get("below") {
-        Some(Value::Bool(true)) => "below",
-        Some(_) | None => "not below",
+    let below = match signal.get("below") {
+        Some(Value::Bool(true)) => "below the ",
+        Some(_) | None => "",
     };
-    let mut line = format!("{name}: {available} of {capacity}, {side} {threshold}");
-    // Writing to a string cannot fail.
-    let _written = write!(line, " ({ago})");
-    line
+    let percent = percent(threshold, capacity);
+    let percent = percent.map_or_else(String::new, |percent| format!(" ({percent}%)"));
+    let shown = |n| shown(&name, n);
+    let (available, capacity, threshold) = (shown(available), shown(capacity), shown(threshold));
+    format!(
+        "{name}: {available} of {capacity} available, {below}threshold {threshold}{percent}, {ago}"
+    )
+}
+
+/// An amount of a signal with this name.
+fn shown(name: &str, n: i64) -> String {
+    let signal = Signal::ALL.into_iter().find(|one| one.as_str() == name);
+    signal.map_or_else(|| n.to_string(), |signal| amount(signal, n))
+}
+
+/// A share of `whole`, rounded to percent.
+fn percent(n: i64, whole: i64) -> Option<i128> {
+    let (n, whole) = (i128::from(n), i128::from(whole));
+    (n * 200 + whole).checked_div(whole * 2)
+}
+
+fn text_of<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
@@ -203,7 +218,7 @@ fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     found.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Nothing in it can act on a terminal.
+/// Removes control characters, which a terminal could interpret.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -215,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_says_what_json_does() {
+    fn yaml_has_the_content_of_the_json() {
         let value = json!({
             "capacity": { "cpu": "8", "example.com/gpu": "2" },
             "conditions": [
@@ -234,38 +249,41 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_is_a_few_lines_that_no_name_can_disturb() {
-        let told = json!({ "blockedCalls": ["nodefs", "disks"], "conditions": [{
+    fn an_explanation_contains_no_control_characters() {
+        let answer = json!({ "blockedCalls": ["nodefs", "disks"], "conditions": [{
             "type": "MemoryPressure", "status": "True", "reason": "Low", "message": "m\u{1b}[2J",
             "since": "t0",
             "signals": [
-                { "signal": "memory.available", "available": -5, "capacity": 1_000,
+                { "signal": "memory.available", "available": 22_454_870_016_i64, "capacity": 25_276_502_016_i64,
+                  "threshold": 1_263_825_100, "below": false, "secondsAgo": 3 },
+                  { "signal": "allocatableMemory.available", "available": -5, "capacity": 1_000,
                   "threshold": 100, "below": true, "secondsAgo": 3 },
                 { "signal": "nodefs.available" },
                 { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
             "because": ["it was low"], "unwatched": ["sda\n"],
             "onNode": { "status": "False", "reason": "R", "message": "m", "since": "t4" },
-            "changes": [{ "at": "t1", "from": "calm", "to": "pressure", "why": "w" }],
+            "changes": [{ "at": "t1", "from": "False", "to": "True", "why": "w" }],
             "endsNotBefore": "t2",
         }, { "type": "Ready", "status": "True", "reason": "R", "message": "m", "since": "t3" }] });
         let expected = "\
-A file system does not answer; blocked calls: nodefs, disks
+Blocked file system calls: nodefs, disks
 
 MemoryPressure is True (Low)
   since t0: m[2J
-  the Node says False (R) since t4: m
-  memory.available: -5 of 1000, below 100 (3 s ago)
-  nodefs.available: nothing to read (not looked at yet)
+  on the Node: False (R) since t4: m
+  memory.available: 20.9Gi of 23.5Gi available, threshold 1.1Gi (5%), 3 s ago
+  allocatableMemory.available: -5 of 1000 available, below the threshold 100 (10%), 3 s ago
+  nodefs.available: no value (not sampled yet)
   pid.available: cannot be read (4 s ago)
-  because it was low
+  cause: it was low
   sda is not watched: its I/O statistics are off (queue/iostats)
-  ends not before t2, later if it is over until then
-  t1  calm to pressure: w
+  earliest end t2; extended while the threshold is exceeded
+  t1  False to True: w
 
 Ready is True (R)
   since t3: m
 ";
-        assert_eq!(explanation(&told), expected);
+        assert_eq!(explanation(&answer), expected);
     }
 }

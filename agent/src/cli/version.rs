@@ -1,6 +1,6 @@
 //! `nodepulse version`.
 
-#![expect(clippy::print_stdout, reason = "this is what the command is for")]
+#![expect(clippy::print_stdout, reason = "the output of the command")]
 
 use std::process::ExitCode;
 
@@ -15,8 +15,8 @@ use crate::kernel::object;
 /// Flags of `version`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// How it is printed.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
 

@@ -1,4 +1,4 @@
-//! What of the machine is handed out to pods.
+//! The capacity that is allocatable to pods.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
 use crate::reading::Signal;
 use crate::units::quantity::Quantity;
 
-/// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that reserve.
+/// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
+/// reserve.
 pub(super) fn allocation(
     keys: &Keys<'_>,
     thresholds: &[Threshold],
@@ -30,8 +31,7 @@ pub(super) fn allocation(
     })
 }
 
-/// The sum of both reservations. CPUs that are reserved by number stand for what either says of
-/// CPUs, as in a kubelet.
+/// The sum of both reservations. `reservedSystemCPUs` replaces their CPUs, as in a kubelet.
 fn reserved(keys: &Keys<'_>) -> Result<BTreeMap<String, Quantity>, ConfigError> {
     let mut sum = BTreeMap::new();
     let system = keys.flags.system_reserved.as_ref();
@@ -64,7 +64,10 @@ fn add_reservations(
 
     for (resource, setting) in settings {
         if !KNOWN.contains(&resource.as_str()) {
-            let why = format!("is for {resource:?}, which is none of {}", KNOWN.join(", "));
+            let why = format!(
+                "is for {resource:?}, which is not one of {}",
+                KNOWN.join(", ")
+            );
             return Err(setting.refused(why));
         }
         let quantity = setting.parsed(checks::reservation)?;

@@ -1,4 +1,4 @@
-//! One check a kind of value. Each takes the text and says what is wrong with it.
+//! One check per kind of value. Each parses a text and returns what is wrong with it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -10,34 +10,31 @@ use super::duration;
 use super::error::nearest;
 use crate::units::quantity::Quantity;
 
-/// One of a closed set of words.
+/// One of a closed set of values.
 pub(super) fn choice<T: Copy>(table: &[(&str, T)]) -> impl Fn(&str) -> Result<T, String> {
     move |text| {
-        let found = table.iter().find(|(word, _)| *word == text);
+        let found = table.iter().find(|(name, _)| *name == text);
         found.map(|(_, value)| *value).ok_or_else(|| {
-            let words: Vec<&str> = table.iter().map(|(word, _)| *word).collect();
-            format!("is none of {}", words.join(", "))
+            let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+            format!("is not one of {}", names.join(", "))
         })
     }
 }
 
-/// As [`choice`]; what is refused is told the word that it may have meant.
+/// As [`choice`]; an error suggests the nearest value.
 pub(super) fn nearest_of<T: Copy>(
     table: &[(&'static str, T)],
 ) -> impl Fn(&str) -> Result<T, String> {
     move |text| {
         choice(table)(text).map_err(|why| {
-            let words: Vec<&'static str> = table.iter().map(|(word, _)| *word).collect();
-            format!("{why}; the nearest is {}", nearest(text, &words))
+            let names: Vec<&'static str> = table.iter().map(|(name, _)| *name).collect();
+            format!("{why}; the nearest is {}", nearest(text, &names))
         })
     }
 }
 
 /// Any text.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "a check beside others, which can refuse"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(super) fn any(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
@@ -48,7 +45,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
         .map_err(|_| "is neither true nor false".to_owned())
 }
 
-/// Whether pods are named.
+/// Whether metrics have series per pod.
 pub(super) fn per_pod(text: &str) -> Result<PerPodMetrics, String> {
     Ok(if boolean(text)? {
         PerPodMetrics::On
@@ -57,24 +54,24 @@ pub(super) fn per_pod(text: &str) -> Result<PerPodMetrics, String> {
     })
 }
 
-/// A whole number; `None` for zero, which the kubelet takes for "unset".
+/// An integer; `None` for zero, which the kubelet treats as "unset".
 pub(super) fn count(text: &str) -> Result<Option<u32>, String> {
-    // What the API server and the kubelet hold in 32 bits with a sign.
-    const MOST: u32 = i32::MAX.unsigned_abs();
+    // The API server and the kubelet use a signed 32-bit integer.
+    const MAX: u32 = i32::MAX.unsigned_abs();
 
     match text.parse() {
         Ok(0) => Ok(None),
-        Ok(n) if n <= MOST => Ok(Some(n)),
-        Ok(_) | Err(_) => Err(format!("is not a whole number from 0 to {MOST}")),
+        Ok(n) if n <= MAX => Ok(Some(n)),
+        Ok(_) | Err(_) => Err(format!("is not an integer from 0 to {MAX}")),
     }
 }
 
-/// How many CPUs a list such as `0-3,8` names; `None` for an empty one, which means "unset".
+/// The number of CPUs in a list such as `0-3,8`; `None` for an empty one, which means "unset".
 pub(super) fn cpus(text: &str) -> Result<Option<u64>, String> {
-    // More than any kernel is built for (`CONFIG_NR_CPUS`).
-    const MOST: usize = 1 << 16;
+    // More than any kernel supports (`CONFIG_NR_CPUS`).
+    const MAX: usize = 1 << 16;
 
-    let number = |text: &str| text.trim().parse().ok().filter(|n| *n < MOST);
+    let number = |text: &str| text.trim().parse().ok().filter(|n| *n < MAX);
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (number(first)?, number(last)?);
@@ -85,7 +82,7 @@ pub(super) fn cpus(text: &str) -> Result<Option<u64>, String> {
     }
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     let cpus: BTreeSet<usize> = ranges
-        .ok_or_else(|| format!("is no list of CPUs below {MOST}, each a number or first-last"))?
+        .ok_or_else(|| format!("is not a list of CPUs below {MAX}, each a number or first-last"))?
         .into_iter()
         .flatten()
         .collect();
@@ -99,16 +96,16 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok((port != 0).then_some(port))
 }
 
-/// Room in a queue of Events, which take up to 2 KiB each.
+/// Capacity of a queue of Events, which take up to 2 KiB each.
 pub(super) fn queue(text: &str) -> Result<usize, String> {
-    const MOST: usize = 10_000;
+    const MAX: usize = 10_000;
 
     let room = text.parse().ok();
-    room.filter(|room| (1..=MOST).contains(room))
-        .ok_or_else(|| format!("is not a whole number from 1 to {MOST}"))
+    room.filter(|room| (1..=MAX).contains(room))
+        .ok_or_else(|| format!("is not an integer from 1 to {MAX}"))
 }
 
-/// A duration; `None` for zero, which the kubelet takes for "unset".
+/// A duration; `None` for zero, which the kubelet treats as "unset".
 pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))
 }
@@ -118,7 +115,7 @@ pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
 }
 
-/// A share of the time above nothing, such as `40%`.
+/// A percentage of time above zero, such as `40%`.
 pub(super) fn percent(text: &str) -> Result<f32, String> {
     let number = text.strip_suffix('%').and_then(|n| n.trim().parse().ok());
     number
@@ -126,7 +123,7 @@ pub(super) fn percent(text: &str) -> Result<f32, String> {
         .ok_or_else(|| "is not a percentage above 0% and up to 100%".to_owned())
 }
 
-/// A path from the root, without `..`.
+/// An absolute path without `..`.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if !path.is_absolute() {
@@ -146,28 +143,29 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// One address, or one of each family with a comma; the unspecified one only alone.
+/// One address, or one of each family separated by a comma. An unspecified address must be the only
+/// one.
 pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     let ips: Vec<IpAddr> = text
         .split(',')
         .map(|part| part.trim().parse())
         .collect::<Result<_, _>>()
-        .map_err(|_| "is not an IP address, nor two with a comma".to_owned())?;
+        .map_err(|_| "is not an IP address or two separated by a comma".to_owned())?;
     match ips.as_slice() {
         [one, other] if one.is_ipv4() == other.is_ipv4() => {
-            Err("names two addresses of one family".to_owned())
+            Err("contains two addresses of one family".to_owned())
         }
         [one, other] if one.is_unspecified() || other.is_unspecified() => {
-            Err("names an unspecified address beside another".to_owned())
+            Err("contains an unspecified address and another one".to_owned())
         }
         [_] | [_, _] => Ok(ips),
-        _ => Err("names more than two addresses".to_owned()),
+        _ => Err("contains more than two addresses".to_owned()),
     }
 }
 
-/// An address with a port to listen on; `None` for `off`. Port 0 is any free one.
+/// An address and port to listen on; `None` for `off`. Port 0 selects any free port.
 ///
-/// IPv6 may come without brackets: a manifest can only write `$(POD_IP):20260`.
+/// IPv6 brackets are optional, because a manifest can only write `$(POD_IP):20260`.
 pub(super) fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "off" {
         return Ok(None);
@@ -191,7 +189,7 @@ pub(super) fn reservation(text: &str) -> Result<Quantity, String> {
     Ok(quantity)
 }
 
-/// `v1.33.0` or `1.33.0`; given back with the `v`.
+/// `v1.33.0` or `1.33.0`; returned with the `v`.
 pub(super) fn version(text: &str) -> Result<String, String> {
     let numbers = text.strip_prefix('v').unwrap_or(text);
     let is_number = |part: &str| {
@@ -209,12 +207,12 @@ pub(super) fn version(text: &str) -> Result<String, String> {
 
 /// The name of a whole disk as in `/sys/block`.
 pub(super) fn device(name: &str) -> Result<(), String> {
-    // The kernel's DISK_NAME_LEN, less the final zero.
+    // The kernel's DISK_NAME_LEN without the final NUL.
     const LONGEST: usize = 31;
 
     let is_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '!' | '.' | ':');
     if name.is_empty() || name.len() > LONGEST || !name.chars().all(is_ok) {
-        return Err("stands under a key that is no disk's name as in /sys/block".to_owned());
+        return Err("has a key that is not a disk name as in /sys/block".to_owned());
     }
     Ok(())
 }

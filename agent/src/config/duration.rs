@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units with their nanoseconds. Longer names first where one begins like another.
+/// Units with their nanoseconds.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -18,7 +18,7 @@ const UNITS: [(&str, u128); 8] = [
 ///
 /// # Errors
 ///
-/// Says what is wrong with the text.
+/// A description of the fault.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -30,8 +30,8 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     }
     let mut total: u128 = 0;
     while !rest.is_empty() {
-        let (number, after) = split_where(rest, |c| !c.is_ascii_digit() && c != '.');
-        let (unit, after) = split_where(after, |c| c.is_ascii_digit() || c == '.');
+        let (number, after) = split_at_first(rest, |c| !c.is_ascii_digit() && c != '.');
+        let (unit, after) = split_at_first(after, |c| c.is_ascii_digit() || c == '.');
         let nanos = UNITS
             .iter()
             .find(|(name, _)| *name == unit)
@@ -43,16 +43,16 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     if negative && total != 0 {
         return Err("must not be negative".to_owned());
     }
-    // Go's own limit: 64 bits with a sign, about 292 years.
+    // Go's limit: signed 64 bits, about 292 years.
     let nanos = i64::try_from(total).map_err(|_| "is too long for a duration".to_owned())?;
     Ok(Duration::from_nanos(nanos.unsigned_abs()))
 }
 
-fn split_where(text: &str, boundary: impl Fn(char) -> bool) -> (&str, &str) {
+fn split_at_first(text: &str, boundary: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(boundary).unwrap_or(text.len()))
 }
 
-/// `number * unit`, where the number may have a fraction; what is finer than a nanosecond is cut.
+/// `number * unit`, in nanoseconds. The number may have a fraction.
 fn part(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -62,7 +62,7 @@ fn part(number: &str, unit: u128) -> Option<u128> {
         "" => Some(0),
         text => text.parse::<u128>().ok(),
     };
-    // An hour has fewer than 13 digits of nanoseconds; what follows them cannot matter.
+    // An hour has fewer than 13 digits of nanoseconds.
     let fraction = fraction.get(..13).unwrap_or(fraction);
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let nanos = digits(fraction)?.checked_mul(unit)? / scale;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused() {
         let rows = [
             "",
             "-",

@@ -1,11 +1,11 @@
-//! What holds, key by key, as a file that says the same.
+//! The effective configuration, as a file.
 
 use super::error::one_line;
 use super::layers::Setting;
 use super::{API_VERSION, KIND};
 
-/// The configuration that holds, defaults included, and where each value comes from. It holds no
-/// secret: no key of ours takes one.
+/// The effective configuration with defaults, and the source of each value. It contains no secrets,
+/// because no key has one.
 #[derive(Debug, Clone, Default)]
 pub struct Effective {
     keys: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Effective {
 /// One value.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
-    /// Nobody says anything, and there is no default.
+    /// Not set, without a default.
     Unset,
     Text {
         text: String,
@@ -26,7 +26,7 @@ pub(super) enum Shown {
 }
 
 impl Shown {
-    /// What stands there, by whoever said so.
+    /// A value and its source.
     pub(super) fn text(text: impl Into<String>, from: impl Into<String>) -> Self {
         Self::Text {
             text: text.into(),
@@ -42,27 +42,27 @@ impl From<&Setting> for Shown {
 }
 
 impl Effective {
-    /// Every key that there is, set or not, as it is written in messages: `diskIO.window`.
+    /// Every key, set or not, as in messages: `diskIO.window`.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// A file that says the same. Where each value comes from is in a comment.
+    /// An equivalent file, with the source of each value in a comment.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
     }
 
-    /// The same, but that nobody says anything about the key `name`.
+    /// The configuration with the key `name` not set.
     pub(super) fn without(mut self, name: &str) -> Self {
         let of_name = self.top.iter_mut().filter(|(key, _)| key == name);
         of_name.for_each(|(_, shown)| *shown = Shown::Unset);
         self
     }
 
-    pub(super) fn note(&mut self, key: &str, shown: Shown) {
+    pub(super) fn insert(&mut self, key: &str, shown: Shown) {
         self.keys.push(key.to_owned());
         let mut below = &mut self.top;
         let mut parts = key.split('.').peekable();
@@ -77,7 +77,7 @@ impl Effective {
                 below.len() - 1
             });
             let Some((_, Shown::Map(deeper))) = below.get_mut(at) else {
-                return; // No key is a value and a block at the same time.
+                return; // No key is both a value and a block.
             };
             below = deeper;
         }
@@ -95,7 +95,7 @@ fn block(depth: usize, entries: &[(String, Shown)]) -> Vec<String> {
                 lines.push(format!("{indent}# {name} is not set"));
                 continue;
             }
-            Shown::Text { text, from } => (told(text, from), Vec::new()),
+            Shown::Text { text, from } => (with_source(text, from), Vec::new()),
             Shown::List(items) if items.is_empty() => ("[]".to_owned(), Vec::new()),
             Shown::Map(below) if below.is_empty() => ("{}".to_owned(), Vec::new()),
             Shown::List(items) => {
@@ -111,10 +111,10 @@ fn block(depth: usize, entries: &[(String, Shown)]) -> Vec<String> {
     lines
 }
 
-/// One entry of a list. There are no lists in lists.
+/// One entry of a list. Lists are not nested.
 fn item(shown: &Shown) -> String {
     match shown {
-        Shown::Text { text, from } => told(text, from),
+        Shown::Text { text, from } => with_source(text, from),
         Shown::Map(entries) => {
             let entry = |(name, shown): &(String, Shown)| match shown {
                 Shown::Text { text, .. } => Some(format!("{}: {}", scalar(name), scalar(text))),
@@ -127,11 +127,11 @@ fn item(shown: &Shown) -> String {
     }
 }
 
-fn told(text: &str, from: &str) -> String {
+fn with_source(text: &str, from: &str) -> String {
     format!("{}  # {}", scalar(text), one_line(from))
 }
 
-/// As it is where nobody can take it for anything but these characters, else in quotes.
+/// A scalar, quoted unless it can only be parsed as this string.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | '%');
     let first = |c: char| c.is_ascii_alphanumeric() || c == '/';
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_text_is_read_back_as_it_was() {
-        let words = [
+    fn any_text_is_parsed_back_unchanged() {
+        let texts = [
             "",
             "~",
             "null",
@@ -204,15 +204,15 @@ mod tests {
         let all = (0..0x3000).chain(0x1_f600..0x1_f610);
         let all: Vec<char> = all.filter_map(char::from_u32).collect();
         let all = all.chunks(64).map(String::from_iter);
-        for text in words.into_iter().map(str::to_owned).chain(all) {
+        for text in texts.into_iter().map(str::to_owned).chain(all) {
             let text = text.as_str();
             let mut effective = Effective::default();
-            effective.note("providerID", Shown::text(text, "a\n# b\u{202e}"));
-            effective.note(
+            effective.insert("providerID", Shown::text(text, "a\n# b\u{202e}"));
+            effective.insert(
                 "nodeLabels",
                 Shown::Map(vec![(text.to_owned(), Shown::text(text, ""))]),
             );
-            effective.note(
+            effective.insert(
                 "enforceNodeAllocatable",
                 Shown::List(vec![Shown::text(text, "")]),
             );
@@ -229,15 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn dotted_keys_are_blocks_and_what_is_unset_is_a_comment() {
+    fn dotted_keys_are_blocks_and_unset_keys_are_comments() {
         let mut effective = Effective::default();
-        effective.note("log.level", Shown::text("debug", "--log-level"));
-        effective.note("maxPods", Shown::text("5", "/f.yaml"));
-        effective.note("log.format", Shown::Unset);
+        effective.insert("log.level", Shown::text("debug", "--log-level"));
+        effective.insert("maxPods", Shown::text("5", "/f.yaml"));
+        effective.insert("log.format", Shown::Unset);
         let key = |key: &str, text: &str| (key.to_owned(), Shown::text(text, ""));
         let taint = Shown::Map(vec![key("key", "a"), key("effect", "No: x")]);
-        effective.note("registerWithTaints", Shown::List(vec![taint]));
-        effective.note("nodeLabels", Shown::Map(Vec::new()));
+        effective.insert("registerWithTaints", Shown::List(vec![taint]));
+        effective.insert("nodeLabels", Shown::Map(Vec::new()));
         let expected = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
             log:\n  level: debug  # --log-level\n  # format is not set\n\
             maxPods: 5  # /f.yaml\n\

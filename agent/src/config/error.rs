@@ -1,10 +1,9 @@
-//! Why a configuration is refused: one line, with the key, the value and a correct example.
+//! Configuration errors: one line with the key, the value and a valid example.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A correct example for each key, as it would stand in the file. The longest key that begins a
-/// setting's own decides.
+/// A valid example for each key, as in the file. The longest matching key is used.
 const EXAMPLES: &[(&str, &str)] = &[
     ("mode", "mode: companion"),
     ("nodeName", "nodeName: worker-1"),
@@ -101,66 +100,66 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("kubelet.kind", "kind: KubeletConfiguration"),
 ];
 
-/// As much of a value as an error line repeats.
+/// Maximum length of a value in an error.
 const LONGEST_VALUE: usize = 80;
-/// As much of a key or of an explanation, both of which can repeat what was written.
+/// Maximum length of a key or an explanation in an error.
 const LONGEST_TEXT: usize = 256;
 
-/// Why a configuration is refused.
+/// A configuration error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {path:?} ({source}); name a readable file with {flag}")]
+    #[error("cannot read the configuration {path:?} ({source}); set a readable file with {flag}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// The flag that names such a file.
+        /// The flag for this file.
         flag: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is no YAML, or a key holds another kind of value than it should.
-    #[error("{path:?}, line {line}: {text:?}: {why}; a correct example: {example}")]
+    /// The file is not YAML, or a key has a value of the wrong kind.
+    #[error("{path:?}, line {line}: {text:?}: {why}; example: {example}")]
     Syntax {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// The line, from one; zero where the parser does not know.
+        /// The line, from one; zero if unknown.
         line: u64,
-        /// That line.
+        /// The text of the line.
         text: String,
-        /// The parser's words.
+        /// The message of the parser.
         why: String,
-        /// How it should be.
+        /// A valid example.
         example: &'static str,
     },
-    /// No such key.
+    /// An unknown key.
     #[error("{path:?}, line {line}: unknown key {key:?}; the nearest known key is {nearest}")]
     UnknownKey {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The line, from one.
         line: u64,
-        /// What stands there.
+        /// The key.
         key: String,
-        /// What may have been meant.
+        /// The nearest known key.
         nearest: &'static str,
     },
-    /// A value makes no sense.
-    #[error("{origin}: {value:?} {why}; a correct example: {example}")]
+    /// An invalid value.
+    #[error("{origin}: {value:?} {why}; example: {example}")]
     Value {
         /// The key in the file, the flag, or the environment variable.
         origin: String,
-        /// What it says.
+        /// The value.
         value: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
-        /// How it should be.
+        /// A valid example.
         example: &'static str,
     },
 }
 
 impl ConfigError {
-    /// A refused value of `key`.
+    /// An invalid value of `key`.
     pub(super) fn value(key: &str, origin: &str, value: &str, why: &str) -> Self {
         Self::Value {
             origin: one_line(origin),
@@ -170,7 +169,7 @@ impl ConfigError {
         }
     }
 
-    /// A key that nobody knows.
+    /// An unknown key.
     pub(super) fn unknown_key(path: &Path, line: u64, key: &str, known: &[&'static str]) -> Self {
         let key = shortened(key, LONGEST_VALUE);
         Self::UnknownKey {
@@ -181,7 +180,7 @@ impl ConfigError {
         }
     }
 
-    /// A line of the file that the parser refused.
+    /// A line that the parser refused.
     pub(super) fn syntax(path: &Path, line: u64, text: &str, why: &str) -> Self {
         let key = text.trim_start_matches([' ', '-']);
         let key = key.split(':').next().unwrap_or_default();
@@ -195,7 +194,7 @@ impl ConfigError {
     }
 }
 
-/// How `key` is written; the file's head where the key is unknown.
+/// A valid example of `key`, or the file's head if the key is unknown.
 fn example(key: &str) -> &'static str {
     EXAMPLES
         .iter()
@@ -210,13 +209,13 @@ fn example(key: &str) -> &'static str {
         )
 }
 
-/// Keys are text from outside too: a line break in one must not look like a second message, nor may
-/// a mark that turns the reading direction make it look like another.
+/// Escapes control characters and bidirectional marks, so that a key cannot imitate a second
+/// message or another key.
 pub(super) fn one_line(text: &str) -> String {
     let text = shortened(text, LONGEST_TEXT);
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        // What has no shape of its own is escaped, as `{:?}` does; quotes and backslashes stay.
+        // Invisible characters are escaped, but not quotes and backslashes.
         if c.is_control() || c.escape_debug().len() > 2 {
             line.extend(c.escape_debug());
         } else {
@@ -234,7 +233,7 @@ fn shortened(text: &str, limit: usize) -> String {
     cut
 }
 
-/// The known key that takes the fewest edits to reach from `key`, letter case aside.
+/// The known key with the smallest edit distance from `key`, ignoring case.
 pub(super) fn nearest(key: &str, known: &[&'static str]) -> &'static str {
     known
         .iter()
@@ -243,7 +242,7 @@ pub(super) fn nearest(key: &str, known: &[&'static str]) -> &'static str {
         .unwrap_or_default()
 }
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, in_a) in a.chars().enumerate() {
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_whatever_a_key_is_called() {
+    fn an_error_is_one_bounded_line() {
         let key = "\u{202e}\n\u{1}'k".repeat(1000);
         let value = ConfigError::value(&key, &key, &key, &key);
         let unknown = ConfigError::unknown_key(Path::new("/f"), 1, &key, &["mode"]);
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_matching_key_gives_the_example() {
+    fn the_longest_matching_key_selects_the_example() {
         let rows = [
             ("maxPods", "maxPods: 110"),
             (

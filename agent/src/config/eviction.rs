@@ -1,4 +1,4 @@
-//! From the five `eviction…` maps to one list of thresholds.
+//! Merges the `eviction…` maps into one list of thresholds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Mode, checks, defaults, duration};
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, parse_signal};
 use crate::reading::Signal;
 
-/// The effective thresholds, by signal, hard before soft.
+/// The effective thresholds, sorted by signal, hard before soft.
 pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
     let mut thresholds = hard(keys, mode)?;
     thresholds.extend(soft(keys)?);
@@ -22,9 +22,8 @@ pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, 
     Ok(thresholds)
 }
 
-/// The defaults, with the user's in their place key by key. Only an explicit
-/// `mergeDefaultEvictionSettings: false` drops the defaults of the signals that the user left out,
-/// which is what a kubelet does unasked.
+/// The defaults, overridden key by key. Unlike in a kubelet, only an explicit
+/// `mergeDefaultEvictionSettings: false` drops the defaults of omitted signals.
 fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
     const KEY: &str = "evictionHard";
 
@@ -48,7 +47,7 @@ fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
         ((*signal).to_owned(), setting)
     });
     let effective: BTreeMap<String, Setting> = base.chain(given.into_iter().flatten()).collect();
-    keys.note_map(KEY, &effective);
+    keys.insert_map(KEY, &effective);
     let parsed = effective
         .iter()
         .map(|(signal, setting)| parse(signal, setting));
@@ -79,7 +78,7 @@ fn soft(keys: &Keys<'_>) -> Result<Vec<Threshold>, ConfigError> {
         let threshold = parse(&name, &setting)?;
         let grace = graces.get(&name).ok_or_else(|| {
             setting.refused(format!(
-                "is not enough: grace period must be specified for the soft eviction threshold {name}; add \
+                "is incomplete: grace period must be specified for the soft eviction threshold {name}; add \
                  `evictionSoftGracePeriod: {{{name}: 1m30s}}`"
             ))
         })?;

@@ -1,4 +1,4 @@
-//! One key: which layer speaks for it, whether that makes sense, and what holds in the end.
+//! One key: the layer that sets it, its check, and its effective value.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use super::layers::{InFile, Layers, Overrides, Preset, Setting};
 
 /// A key whose value is one text.
 pub(super) struct Key<'a> {
-    /// As messages call it.
+    /// Name in messages.
     pub(super) name: &'static str,
     pub(super) flag: Option<&'a String>,
     pub(super) file: InFile<String>,
 }
 
-/// A [`Key`] whose fields are called alike everywhere; in a block of the file; or with no flag.
+/// A [`Key`] at the top level of the file, in a block, or without a flag.
 macro_rules! key {
     ($keys:expr, $name:expr, $field:ident) => {
         $crate::config::keys::Key {
@@ -41,7 +41,7 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// All layers of one load, and what they came to.
+/// All layers of one load, and the effective configuration.
 pub(super) struct Keys<'a> {
     pub(super) layers: Layers<'a>,
     pub(super) flags: &'a Overrides,
@@ -61,7 +61,7 @@ impl<'a> Keys<'a> {
         self.effective.into_inner()
     }
 
-    /// The checked value, if any layer has one.
+    /// The checked value, if any layer sets it.
     pub(super) fn optional<T>(
         &self,
         key: &Key<'_>,
@@ -69,11 +69,11 @@ impl<'a> Keys<'a> {
     ) -> Result<Option<T>, ConfigError> {
         let setting = self.layers.setting(key.name, key.flag, key.file);
         let value = setting.as_ref().map(|s| s.parsed(check)).transpose()?;
-        self.note(key.name, setting.as_ref().map_or(Shown::Unset, Shown::from));
+        self.insert(key.name, setting.as_ref().map_or(Shown::Unset, Shown::from));
         Ok(value)
     }
 
-    /// The checked value, of the default where no layer has one.
+    /// The checked value, or the default if no layer sets it.
     pub(super) fn value<T>(
         &self,
         key: &Key<'_>,
@@ -83,11 +83,11 @@ impl<'a> Keys<'a> {
         let setting = self.layers.setting(key.name, key.flag, key.file);
         let setting = setting.unwrap_or_else(|| Setting::preset(key.name, preset));
         let value = setting.parsed(check)?;
-        self.note(key.name, Shown::from(&setting));
+        self.insert(key.name, Shown::from(&setting));
         Ok(value)
     }
 
-    /// The checked value, of the default where no layer has one, or one that means "unset".
+    /// The checked value, or the default if no layer sets it or the value means "unset".
     pub(super) fn unless_unset<T>(
         &self,
         key: &Key<'_>,
@@ -97,11 +97,11 @@ impl<'a> Keys<'a> {
         let given = self.layers.setting(key.name, key.flag, key.file);
         let value = given.as_ref().map(|s| s.parsed(&check)).transpose()?;
         if let (Some(value), Some(given)) = (value.flatten(), given) {
-            self.note(key.name, Shown::from(&given));
+            self.insert(key.name, Shown::from(&given));
             return Ok(Some(value));
         }
         let preset = Setting::preset(key.name, preset);
-        self.note(key.name, Shown::from(&preset));
+        self.insert(key.name, Shown::from(&preset));
         preset.parsed(check)
     }
 
@@ -115,11 +115,11 @@ impl<'a> Keys<'a> {
     ) -> Result<BTreeMap<String, Setting>, ConfigError> {
         let map = self.layers.map(name, separator, flag, file)?;
         let map = map.unwrap_or_default();
-        self.note_map(name, &map);
+        self.insert_map(name, &map);
         Ok(map)
     }
 
-    /// A list of texts, of the default where no layer has one: see [`Layers::list`].
+    /// A list of texts, or the default if no layer sets it: see [`Layers::list`].
     pub(super) fn list(
         &self,
         name: &str,
@@ -131,16 +131,16 @@ impl<'a> Keys<'a> {
             let preset = preset.iter();
             preset.map(|one| Setting::preset(name, one)).collect()
         });
-        self.note(name, Shown::List(list.iter().map(Shown::from).collect()));
+        self.insert(name, Shown::List(list.iter().map(Shown::from).collect()));
         list
     }
 
-    pub(super) fn note_map(&self, name: &str, map: &BTreeMap<String, Setting>) {
+    pub(super) fn insert_map(&self, name: &str, map: &BTreeMap<String, Setting>) {
         let entries = map.iter().map(|(name, s)| (name.clone(), Shown::from(s)));
-        self.note(name, Shown::Map(entries.collect()));
+        self.insert(name, Shown::Map(entries.collect()));
     }
 
-    pub(super) fn note(&self, name: &str, shown: Shown) {
-        self.effective.borrow_mut().note(name, shown);
+    pub(super) fn insert(&self, name: &str, shown: Shown) {
+        self.effective.borrow_mut().insert(name, shown);
     }
 }

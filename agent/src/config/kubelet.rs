@@ -1,4 +1,4 @@
-//! What a `KubeletConfiguration` says that means the same here.
+//! Keys of a `KubeletConfiguration` that have the same meaning here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::raw::{Head, RawConfig, RawTaint, SERVER_KEYS, check_head, refused};
 
 type Texts = BTreeMap<String, String>;
 
-/// The keys of both, the one that the kubelet reads and ours.
+/// The keys that the kubelet's format and nodepulse's share.
 macro_rules! shared {
     ($($key:literal => $field:ident: $type:ty,)*) => {
         #[derive(Debug, Default, Deserialize)]
@@ -23,7 +23,7 @@ macro_rules! shared {
             $(#[serde(rename = $key)] $field: Option<$type>,)*
         }
 
-        /// Keys that are taken, and the head.
+        /// The shared keys, and the head.
         pub(super) const SHARED: &[&str] = &["apiVersion", "kind", $($key,)*];
 
         impl From<RawKubelet> for RawConfig {
@@ -58,18 +58,18 @@ shared! {
     "systemReserved" => system_reserved: Texts,
 }
 
-/// What was found in the file.
+/// The content of the file.
 #[derive(Debug)]
 pub(super) struct Kubelet {
     /// The shared keys.
     pub(super) raw: RawConfig,
-    /// Keys of the server that we do not have.
+    /// Keys of the kubelet's server.
     pub(super) server: Vec<String>,
     /// All other keys.
     pub(super) others: Vec<String>,
 }
 
-/// Takes the shared keys out of a file's text. `path` is for the errors.
+/// Extracts the shared keys from a file's text. `path` is for errors.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Kubelet, ConfigError> {
     const HEAD: Head = [
         ("kubelet.apiVersion", "kubelet.config.k8s.io/v1beta1"),
@@ -79,19 +79,19 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Kubelet, ConfigError> {
     let refused = |err| refused(&err, text, path);
     let mut kubelet: RawKubelet = serde_saphyr::from_str(text).map_err(refused)?;
     check_head(path, [&kubelet.api_version, &kubelet.kind], &HEAD)?;
-    // To a kubelet an empty one is none.
+    // A kubelet treats an empty value as unset.
     for text in [&mut kubelet.cgroup_root, &mut kubelet.cgroup_driver] {
         text.take_if(|text| text.is_empty());
     }
     #[expect(
         clippy::zero_sized_map_values,
-        reason = "the keys are wanted, of what is a map in the file"
+        reason = "only the keys of the file's map are needed"
     )]
     let all: BTreeMap<String, IgnoredAny> = serde_saphyr::from_str(text).map_err(refused)?;
     let (server, others) = all
         .into_keys()
         .filter(|key| !SHARED.contains(&key.as_str()))
-        // A kubelet listens on its `port`; ours is only what the Node says.
+        // A kubelet listens on `port`; nodepulse only writes it to the Node.
         .partition(|key| key == "port" || SERVER_KEYS.contains(&key.as_str()));
     Ok(Kubelet {
         raw: kubelet.into(),

@@ -1,4 +1,4 @@
-//! Names, labels and taints: what the API server would refuse is refused before any request.
+//! Names, labels and taints, checked by the API server's rules before any request.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use super::error::ConfigError;
 use super::layers::Setting;
 use crate::node_status::Taint;
 
-/// Longest label value, and longest name part of a key.
+/// Maximum length of a label value, and of the name part of a key.
 const LONGEST_LABEL: usize = 63;
 
-/// Longest DNS-1123 subdomain.
+/// Maximum length of a DNS-1123 subdomain.
 const LONGEST_SUBDOMAIN: usize = 253;
 
 /// Keys under `kubernetes.io` and `k8s.io` that a node may set on itself.
@@ -30,13 +30,13 @@ const ALLOWED_KEYS: [&str; 11] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// Namespaces that are a node's own, with all below them.
+/// Namespaces for nodes, with their subdomains.
 const ALLOWED_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// What a taint can do.
+/// Taint effects.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Checks a node name: a DNS-1123 subdomain that fits into a label, since it is written as one too.
+/// Checks a node name: a DNS-1123 subdomain that is also a valid label value.
 pub(super) fn check_node_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("is empty".to_owned());
@@ -54,7 +54,7 @@ pub(super) fn check_node_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks `volumeLimits`: how many volumes of each CSI driver can be attached.
+/// Checks `volumeLimits`: the number of attachable volumes by CSI driver.
 pub(super) fn volume_limits(
     settings: BTreeMap<String, Setting>,
 ) -> Result<BTreeMap<String, u32>, ConfigError> {
@@ -68,16 +68,15 @@ pub(super) fn volume_limits(
     settings.into_iter().map(limit).collect()
 }
 
-/// Checks a CSI driver's name, of which the key of its limit is made. A kubelet that wrote such keys
-/// made longer ones out of a hash.
+/// Checks the name of a CSI driver, which becomes part of a resource name.
 fn check_csi_driver(name: &str) -> Result<(), String> {
-    // With `attachable-volumes-csi-` in front the key stays below the 63 characters of a label.
+    // With the prefix `attachable-volumes-csi-` the name must fit into 63 characters.
     const LONGEST: usize = 39;
 
     if name.is_empty() || name.len() > LONGEST || !is_label_text(name) {
         return Err(format!(
-            "stands under a key that is no CSI driver's name (letters, digits, - and ., at most \
-             {LONGEST} of them)"
+            "has a key that is not a CSI driver name (letters, digits, - and ., at most {LONGEST} \
+             characters)"
         ));
     }
     Ok(())
@@ -99,7 +98,7 @@ pub(super) fn node_labels(
         .collect()
 }
 
-/// Checks `registerWithTaints`, each as `key=value:effect` or `key:effect`. The order stays.
+/// Checks `registerWithTaints`, each as `key=value:effect` or `key:effect`. Keeps the order.
 pub(super) fn taints(settings: Vec<Setting>) -> Result<Vec<Taint>, ConfigError> {
     let mut taints: Vec<Taint> = Vec::new();
     for setting in settings {
@@ -136,10 +135,10 @@ fn check_allowed(key: &str) -> Result<(), String> {
     let allowed = ALLOWED_KEYS.contains(&key)
         || ALLOWED_NAMESPACES
             .iter()
-            .any(|own| is_or_below(namespace, own));
-    if is_kubernetes_own(key) && !allowed {
+            .any(|allowed| is_or_below(namespace, allowed));
+    if is_kubernetes_namespace(key) && !allowed {
         return Err(
-            "has a key in a namespace that is not for nodes to set; take a domain of your own, or \
+            "has a key in a namespace that nodes may not set; use another domain, or \
              node.kubernetes.io"
                 .to_owned(),
         );
@@ -147,8 +146,8 @@ fn check_allowed(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a key is in a namespace of Kubernetes.
-pub(super) fn is_kubernetes_own(key: &str) -> bool {
+/// Whether a key is in a Kubernetes namespace.
+pub(super) fn is_kubernetes_namespace(key: &str) -> bool {
     let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
     ["kubernetes.io", "k8s.io"]
         .iter()
@@ -172,7 +171,7 @@ fn check_key(key: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(
-        "has a key that is no qualified name (letters, digits, -, _ and . after an optional \
+        "has a key that is not a qualified name (letters, digits, -, _ and . after an optional \
          DNS prefix and /)"
             .to_owned(),
     )
@@ -183,12 +182,12 @@ fn check_value(value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "has a value that is no label value (at most {LONGEST_LABEL} letters, digits, -, _ and ., \
+        "has a value that is not a label value (at most {LONGEST_LABEL} letters, digits, -, _ and ., \
          beginning and ending with a letter or digit)"
     ))
 }
 
-/// What may stand in a label's value; empty is allowed.
+/// Whether `text` is a valid label value, which may be empty.
 fn is_label_text(text: &str) -> bool {
     let end_ok = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= LONGEST_LABEL

@@ -1,5 +1,5 @@
-//! Where a setting comes from: flag, else environment, else the files, the strongest first. Defaults
-//! come last, elsewhere.
+//! Sources of a setting: flag, else environment, else files in the order of precedence.
+//! [`super::keys`] adds the defaults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use super::error::ConfigError;
 use super::raw::RawConfig;
 use crate::pressure::threshold::split_list;
 
-/// What every environment variable of ours begins with.
+/// Prefix of the environment variables.
 const PREFIX: &str = "NODEPULSE_";
 
-/// What the command line says; `None` where it is silent. Lists and maps in the flag form:
+/// Values of the flags; `None` if not set. Lists and maps are in the flag form:
 /// `memory.available<1Gi,pid.available<5%` for thresholds, `key=value,…` for other maps,
-/// `key=value:effect,…` for taints, and `type=effect,…` for those of conditions.
+/// `key=value:effect,…` for taints, and `type=effect,…` for taints of conditions.
 ///
 /// The flag of a key is its name in kebab case: `--max-pods`, `--node-ip`, `--log-level`.
 #[derive(Debug, Clone, Default)]
@@ -22,12 +22,12 @@ const PREFIX: &str = "NODEPULSE_";
     reason = "each field is the configuration key of its name"
 )]
 pub struct Overrides {
-    /// `--config`: the file. It must exist if it is named.
+    /// `--config`: the file, which must exist.
     pub config: Option<PathBuf>,
-    /// The files of [`super::directory`], in the order of their names: each beats those before it
-    /// and the file itself.
-    pub parts: Vec<PathBuf>,
-    /// `--kubelet-config`: a `KubeletConfiguration`, weaker than our own files.
+    /// Files of [`super::drop_in_directory`], sorted by name. Each overrides those before it and
+    /// the file.
+    pub drop_ins: Vec<PathBuf>,
+    /// `--kubelet-config`: a `KubeletConfiguration`, overridden by the other files.
     pub kubelet_config: Option<PathBuf>,
     pub mode: Option<String>,
     pub node_name: Option<String>,
@@ -73,25 +73,25 @@ pub struct Overrides {
     pub log_format: Option<String>,
 }
 
-/// One value as it was written, and where.
+/// One value as written, and its source.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     key: String,
     /// For errors.
     origin: String,
-    /// Who said so: a flag, a variable, a file.
+    /// The source: a flag, a variable, a file.
     pub(super) from: String,
-    /// What was written.
+    /// The text as written.
     pub(super) text: String,
 }
 
 impl Setting {
-    /// The error that refuses this value.
+    /// An error for this value.
     pub(super) fn refused(&self, why: impl AsRef<str>) -> ConfigError {
         ConfigError::value(&self.key, &self.origin, &self.text, why.as_ref())
     }
 
-    /// This value, taken by `parse`.
+    /// This value, parsed.
     pub(super) fn parsed<T>(
         &self,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -99,7 +99,7 @@ impl Setting {
         parse(&self.text).map_err(|why| self.refused(why))
     }
 
-    /// What nobody wrote: the kernel's host name.
+    /// The host name, if no layer sets the key.
     pub(super) fn of_host(key: &str, hostname: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -109,7 +109,7 @@ impl Setting {
         }
     }
 
-    /// What holds where nobody wrote anything.
+    /// The default, if no layer sets the key.
     pub(super) fn preset(key: &str, preset: &Preset) -> Self {
         Self {
             key: key.to_owned(),
@@ -129,14 +129,14 @@ impl Setting {
     }
 }
 
-/// A default, and where it comes from.
+/// A default and its origin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Preset {
     pub(super) text: &'static str,
     pub(super) from: &'static str,
 }
 
-/// Where a value stands in a file.
+/// Accessor of a value in a file.
 pub(super) type InFile<T> = for<'r> fn(&'r RawConfig) -> Option<&'r T>;
 
 /// One file.
@@ -158,17 +158,17 @@ impl FileLayer {
     }
 }
 
-/// The environment and the files; flags are handed in key by key.
+/// The environment and the files; flags are passed with each key.
 pub(super) struct Layers<'a> {
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The strongest first.
+    /// Highest precedence first.
     pub(super) files: &'a [FileLayer],
 }
 
 impl Layers<'_> {
-    /// One value: of the flag, else of the environment, else of the strongest file that has it.
+    /// One value: from the flag, else the environment, else the first file that sets it.
     ///
-    /// An empty environment variable counts as none: that is how a manifest leaves it out.
+    /// An empty environment variable is ignored, so that a manifest can omit the value.
     pub(super) fn setting(
         &self,
         key: &str,
@@ -181,7 +181,8 @@ impl Layers<'_> {
         })
     }
 
-    /// A map: of the flag or the environment in the flag form, else of the files, merged by key.
+    /// A map: from the flag or the environment in the flag form, else from the files, merged by
+    /// key.
     pub(super) fn map(
         &self,
         key: &str,
@@ -199,8 +200,8 @@ impl Layers<'_> {
         Ok(self.merged(key, file, |text| ("", text)))
     }
 
-    /// A map of the files alone, merged by key. `value` gives the text of an entry, and where it
-    /// stands below the entry's own key.
+    /// A map from the files, merged by key. `value` returns the text of an entry, and its path
+    /// below the entry's key.
     pub(super) fn merged<T>(
         &self,
         key: &str,
@@ -222,7 +223,8 @@ impl Layers<'_> {
         merged
     }
 
-    /// A list: of the flag or the environment with commas, else of the strongest file that has it.
+    /// A list: from the flag or the environment, comma-separated, else from the first file that
+    /// sets it.
     pub(super) fn list(
         &self,
         key: &str,
@@ -246,7 +248,7 @@ impl Layers<'_> {
 
     fn above_files(&self, key: &str, flag: Option<&String>) -> Option<Setting> {
         if let Some(text) = flag {
-            let flag = format!("--{}", words(key, '-'));
+            let flag = format!("--{}", join_words(key, '-'));
             return Some(Setting {
                 key: key.to_owned(),
                 origin: flag.clone(),
@@ -272,11 +274,11 @@ impl Layers<'_> {
 
 /// The environment variable of a key: `NODEPULSE_MAX_PODS` for `maxPods`.
 pub(super) fn variable_of(key: &str) -> String {
-    format!("{PREFIX}{}", words(key, '_').to_uppercase())
+    format!("{PREFIX}{}", join_words(key, '_').to_uppercase())
 }
 
 /// `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.
-fn words(key: &str, between: char) -> String {
+fn join_words(key: &str, between: char) -> String {
     let mut words = String::new();
     let mut before = between;
     for c in key.chars() {
@@ -311,7 +313,7 @@ mod tests {
             ("podsPerCore", "pods-per-core"),
         ];
         for (key, expected) in rows {
-            assert_eq!(words(key, '-'), expected);
+            assert_eq!(join_words(key, '-'), expected);
         }
     }
 }

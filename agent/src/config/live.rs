@@ -1,36 +1,37 @@
-//! Which keys a running agent takes over, and which wait for its next start.
+//! Which keys a running agent applies, and which require a restart.
 
 use super::Config;
 
 /// The keys in which two configurations differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigChanges {
-    /// Those that are in force now.
+    /// Keys that are in effect now.
     pub applied: Vec<&'static str>,
-    /// Those that need a restart: what they decide is done before rights are given up, or once.
+    /// Keys that require a restart, because they are used only at start-up.
     pub pending_restart: Vec<&'static str>,
 }
 
-/// Takes `new` apart field by field, so that a field without a place here does not compile.
+/// Destructures `new`, so that a field that is missing here does not compile.
 macro_rules! fields {
     (
-        taken { $($taken:ident: $taken_key:literal,)* }
-        waiting { $($waiting:ident: $waiting_key:literal,)* }
+        applied { $($applied:ident: $applied_key:literal,)* }
+        pending { $($pending:ident: $pending_key:literal,)* }
     ) => {
         impl Config {
-            /// Takes over of `new` what a running agent can, and says what changed.
+            /// Applies the values of `new` that a running agent can apply, and returns the changed
+            /// keys.
             pub fn apply(&mut self, new: Self) -> ConfigChanges {
-                let Self { $($taken,)* $($waiting,)* } = new;
+                let Self { $($applied,)* $($pending,)* } = new;
                 let mut changes = ConfigChanges::default();
                 $(
-                    if self.$taken != $taken {
-                        self.$taken = $taken;
-                        changes.applied.push($taken_key);
+                    if self.$applied != $applied {
+                        self.$applied = $applied;
+                        changes.applied.push($applied_key);
                     }
                 )*
                 $(
-                    if self.$waiting != $waiting {
-                        changes.pending_restart.push($waiting_key);
+                    if self.$pending != $pending {
+                        changes.pending_restart.push($pending_key);
                     }
                 )*
                 changes
@@ -40,7 +41,7 @@ macro_rules! fields {
 }
 
 fields! {
-    taken {
+    applied {
     policy: "evictionHard, evictionSoft, evictionMinimumReclaim, \
              evictionPressureTransitionPeriod or diskIO.raisesDiskPressure",
     allocation: "maxPods, podsPerCore, systemReserved, kubeReserved or evictionHard",
@@ -56,7 +57,7 @@ fields! {
     log_level: "log.level",
     log_format: "log.format",
     }
-    waiting {
+    pending {
     mode: "mode",
     node_name: "nodeName",
     kubeconfig: "kubeconfig",
@@ -98,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_change_does_and_the_rest_is_named() {
+    fn keys_are_applied_or_reported_as_pending() {
         let before = config("evictionPressureTransitionPeriod: 5m\n");
-        //  the file, what changes at once, what waits
+        //  the file, applied keys, pending keys
         let rows: [(&str, &[&str], &[&str]); 5] = [
             ("evictionPressureTransitionPeriod: 5m\n", &[], &[]),
             ("evictionPressureTransitionPeriod: 300s\n", &[], &[]),
@@ -119,7 +120,7 @@ mod tests {
         for (file, taken, waiting) in rows {
             let mut running = before.clone();
             let mut changes = running.apply(config(file));
-            // The defaults of a mode are not what this is about.
+            // Ignore the defaults that depend on the mode.
             changes.applied.retain(|key| !key.contains("evictionHard"));
             assert_eq!(changes.applied, taken, "{file}");
             assert_eq!(changes.pending_restart, waiting, "{file}");
@@ -129,7 +130,7 @@ mod tests {
         let mut running = before.clone();
         let changes = running.apply(config("evictionHard: {memory.available: 7Gi}\n"));
         assert_eq!(changes.pending_restart, [""; 0]);
-        assert_eq!(changes.applied.len(), 2, "what reserves memory follows");
+        assert_eq!(changes.applied.len(), 2, "reservations depend on it");
         assert_ne!(running.policy, before.policy);
         assert_eq!(running.apply(running.clone()), ConfigChanges::default());
     }

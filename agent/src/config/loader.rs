@@ -1,4 +1,4 @@
-//! From the layers to the checked value, key by key.
+//! Merges and checks the layers, key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use super::raw::RawTaint;
 use super::{
     Config, DiskIo, LogFormat, LogLevel, Mode, ProbeGroup, PsiConfig, RuntimePolicy, Sandbox, Tier,
 };
-use super::{allocation, checks, companion, defaults, eviction, labels};
+use super::{allocation, checks, choices, companion, defaults, eviction, labels};
 use crate::node_status::{AttachDetach, Taint};
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
 
-/// Puts the checked value together.
+/// Builds the checked configuration.
 pub(super) struct Loader<'a>(pub(super) Keys<'a>);
 
 impl Loader<'_> {
-    /// Every key, checked, and as it was written.
+    /// Loads every key: the checked configuration, and the effective values.
     pub(super) fn load(self, hostname: &str) -> Result<(Config, Effective), ConfigError> {
         let config = self.config(hostname)?;
         Ok((config, self.0.into_effective()))
@@ -29,9 +29,8 @@ impl Loader<'_> {
 
     fn config(&self, hostname: &str) -> Result<Config, ConfigError> {
         let keys = &self.0;
-        let modes = [("companion", Mode::Companion), ("node", Mode::Node)];
         let mode = key!(keys, "mode", mode);
-        let mode = keys.value(&mode, &defaults::MODE, checks::choice(&modes))?;
+        let mode = keys.value(&mode, &defaults::MODE, checks::choice(&choices::MODE))?;
         let node_name = self.node_name(hostname)?;
         let kubeconfig = keys.optional(&key!(keys, "kubeconfig", kubeconfig), checks::path)?;
         let (host_root, root_directory, state_directory) = self.directories()?;
@@ -109,7 +108,7 @@ impl Loader<'_> {
             labels::check_node_name(&name)?;
             Ok(name)
         })?;
-        self.0.note(KEY, Shown::text(&name, &setting.from));
+        self.0.insert(KEY, Shown::text(&name, &setting.from));
         Ok(name)
     }
 
@@ -126,13 +125,12 @@ impl Loader<'_> {
     }
 
     fn pods_cgroups(&self) -> Result<Vec<PathBuf>, ConfigError> {
-        // The kubelet's names; systemd is what most clusters use.
-        let names = [("systemd", "kubepods.slice"), ("cgroupfs", "kubepods")];
+        let names = &choices::CGROUP_DRIVER;
         let keys = &self.0;
         let root = key!(keys, "cgroupRoot", cgroup_root);
         let root = keys.value(&root, &defaults::CGROUP_ROOT, checks::absolute)?;
         let driver = key!(keys, "cgroupDriver", cgroup_driver);
-        let chosen = keys.optional(&driver, checks::choice(&names))?;
+        let chosen = keys.optional(&driver, checks::choice(names))?;
         let wanted = names.iter().map(|(_, name)| *name);
         let wanted = wanted.filter(|name| chosen.is_none_or(|chosen| chosen == *name));
         Ok(wanted.map(|name| root.join(name)).collect())
@@ -149,7 +147,7 @@ impl Loader<'_> {
         let raises = key!("diskIO.raisesDiskPressure", disk_io.raises_disk_pressure);
         let raises = keys.value(&raises, &defaults::RAISES_DISK_PRESSURE, |text| {
             match (checks::boolean(text)?, mode) {
-                (true, Mode::Companion) => Err("is for mode: node, which writes DiskPressure"),
+                (true, Mode::Companion) => Err("requires mode: node, which writes DiskPressure"),
                 (raises, Mode::Companion | Mode::Node) => Ok(raises),
             }
             .map_err(str::to_owned)
@@ -169,17 +167,9 @@ impl Loader<'_> {
         })
     }
 
-    /// Whether `enforceNodeAllocatable` names `pods`. The other names are for cgroups that we never
-    /// write, and are accepted.
+    /// Whether `enforceNodeAllocatable` contains `pods`. The other values are accepted without
+    /// effect.
     fn pods_are_enforced(&self) -> Result<bool, ConfigError> {
-        let known = [
-            ("none", false),
-            ("pods", true),
-            ("system-reserved", false),
-            ("system-reserved-compressible", false),
-            ("kube-reserved", false),
-            ("kube-reserved-compressible", false),
-        ];
         let settings = self.0.list(
             "enforceNodeAllocatable",
             self.0.flags.enforce_node_allocatable.as_ref(),
@@ -188,13 +178,13 @@ impl Loader<'_> {
         );
         let mut enforced = false;
         for setting in settings {
-            enforced |= setting.parsed(checks::choice(&known))?;
+            enforced |= setting.parsed(checks::choice(&choices::ENFORCED))?;
         }
         Ok(enforced)
     }
 
-    /// How often the status is computed, and sent. One that is set explicitly alone is both: a quirk
-    /// of the kubelet that people rely on.
+    /// Intervals of computing and of sending the status. If only the first is set, it applies to
+    /// both, as in the kubelet.
     fn frequencies(&self) -> Result<(Duration, Duration), ConfigError> {
         let keys = &self.0;
         let update = key!(
@@ -215,13 +205,13 @@ impl Loader<'_> {
                 .transpose()?;
             Ok(period.flatten().zip(given))
         };
-        let (own, other) = (given(&update)?, given(&report)?);
-        let own = own.filter(|_| other.is_none());
+        let (update_alone, other) = (given(&update)?, given(&report)?);
+        let update_alone = update_alone.filter(|_| other.is_none());
         let update = keys.unless_unset(&update, &defaults::UPDATE_FREQUENCY, checks::period)?;
-        let report = match own {
+        let report = match update_alone {
             Some((period, setting)) => {
-                let from = "as nodeStatusUpdateFrequency, which is set alone";
-                keys.note(report.name, Shown::text(&setting.text, from));
+                let from = "nodeStatusUpdateFrequency";
+                keys.insert(report.name, Shown::text(&setting.text, from));
                 Some(period)
             }
             None => keys.unless_unset(&report, &defaults::REPORT_FREQUENCY, checks::period)?,
@@ -263,7 +253,7 @@ impl Loader<'_> {
             ])
         };
         self.0
-            .note(KEY, Shown::List(taints.iter().map(shown).collect()));
+            .insert(KEY, Shown::List(taints.iter().map(shown).collect()));
         Ok(taints)
     }
 
@@ -314,7 +304,7 @@ impl Loader<'_> {
             shown.push((name.clone(), Shown::Map(vec![slow_shown])));
             devices.insert(name, slow);
         }
-        keys.note(DEVICES, Shown::Map(shown));
+        keys.insert(DEVICES, Shown::Map(shown));
         Ok(DiskIo {
             solid_state_slow: keys.value(
                 &solid_state,
@@ -347,7 +337,7 @@ impl Loader<'_> {
             .value(&on, &defaults::OOM_NODE_EVENTS, checks::boolean)
     }
 
-    /// Only `none` is a true answer for the endpoint: this agent talks to no container runtime.
+    /// Only `none` is valid for the endpoint, because nodepulse does not use a container runtime.
     fn runtime(&self) -> Result<RuntimePolicy, ConfigError> {
         let keys = &self.0;
         let known = [("none", ())];
@@ -375,63 +365,39 @@ impl Loader<'_> {
     }
 
     fn tier(&self) -> Result<Tier, ConfigError> {
-        let known = [
-            ("auto", Tier::Auto),
-            ("btf", Tier::Btf),
-            ("kmsg", Tier::Kmsg),
-            ("files", Tier::Files),
-        ];
         let tier = key!(self.0, "kernel.tier", kernel_tier, kernel.tier);
-        self.0.value(&tier, &defaults::TIER, checks::choice(&known))
+        let check = checks::choice(&choices::TIER);
+        self.0.value(&tier, &defaults::TIER, check)
     }
 
     fn probes(&self) -> Result<BTreeSet<ProbeGroup>, ConfigError> {
-        let known = [
-            ("oom", ProbeGroup::Oom),
-            ("scope", ProbeGroup::Scope),
-            ("pids", ProbeGroup::Pids),
-            ("disks", ProbeGroup::Disks),
-        ];
-        let settings = self.0.list(
+        let probes = self.0.list(
             "kernel.probes",
             None,
             |raw| raw.kernel.as_ref()?.probes.clone(),
             &defaults::PROBES,
         );
-        let probes = settings.into_iter();
+        let probes = probes.into_iter();
         probes
-            .map(|one| one.parsed(checks::nearest_of(&known)))
+            .map(|probe| probe.parsed(checks::nearest_of(&choices::PROBES)))
             .collect()
     }
 
     fn sandbox(&self) -> Result<Sandbox, ConfigError> {
-        let known = [
-            ("auto", Sandbox::Auto),
-            ("off", Sandbox::Off),
-            ("require", Sandbox::Require),
-        ];
         let sandbox = key!(self.0, "sandbox", sandbox);
-        self.0
-            .value(&sandbox, &defaults::SANDBOX, checks::choice(&known))
+        let check = checks::choice(&choices::SANDBOX);
+        self.0.value(&sandbox, &defaults::SANDBOX, check)
     }
 
     fn log_level(&self) -> Result<LogLevel, ConfigError> {
-        let known = [
-            ("error", LogLevel::Error),
-            ("warn", LogLevel::Warn),
-            ("info", LogLevel::Info),
-            ("debug", LogLevel::Debug),
-            ("trace", LogLevel::Trace),
-        ];
         let level = key!(self.0, "log.level", log_level, log.level);
-        self.0
-            .value(&level, &defaults::LOG_LEVEL, checks::choice(&known))
+        let check = checks::choice(&choices::LOG_LEVEL);
+        self.0.value(&level, &defaults::LOG_LEVEL, check)
     }
 
     fn log_format(&self) -> Result<LogFormat, ConfigError> {
-        let known = [("text", LogFormat::Text), ("json", LogFormat::Json)];
         let format = key!(self.0, "log.format", log_format, log.format);
-        self.0
-            .value(&format, &defaults::LOG_FORMAT, checks::choice(&known))
+        let check = checks::choice(&choices::LOG_FORMAT);
+        self.0.value(&format, &defaults::LOG_FORMAT, check)
     }
 }

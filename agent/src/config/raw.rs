@@ -1,4 +1,4 @@
-//! The text form: every value as it was written, and no key that we do not know.
+//! The text form: every value as written. Unknown keys are rejected.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use super::error::ConfigError;
 use super::{API_VERSION, KIND};
 
-/// The file, key by key. All values are checked elsewhere, together with flags and environment.
+/// The file, key by key. Values are checked later, together with flags and environment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RawConfig {
@@ -67,7 +67,7 @@ pub(super) struct RawConfig {
     pub(super) serve: Option<RawServe>,
     pub(super) sandbox: Option<String>,
     pub(super) log: Option<RawLog>,
-    // Of the server that we do not have.
+    // Keys of the kubelet's server.
     pub(super) address: Option<IgnoredAny>,
     pub(super) authentication: Option<IgnoredAny>,
     pub(super) authorization: Option<IgnoredAny>,
@@ -99,7 +99,7 @@ pub(super) struct RawTaint {
 }
 
 impl RawTaint {
-    /// As a flag has it: `key=value:effect`.
+    /// The flag form: `key=value:effect`.
     pub(super) fn text(&self) -> String {
         match &self.value {
             Some(value) => format!("{}={value}:{}", self.key, self.effect),
@@ -108,7 +108,7 @@ impl RawTaint {
     }
 }
 
-/// One entry of `taints`: an effect alone, or with key and value. Becomes `effect`, `key:effect`,
+/// One entry of `taints`: an effect, optionally with key and value. Becomes `effect`, `key:effect`,
 /// `=value:effect` or `key=value:effect`.
 struct RawConditionTaint(String);
 
@@ -223,8 +223,8 @@ pub(super) struct RawLog {
     pub(super) format: Option<String>,
 }
 
-/// The keys of the kubelet's server on port 10250. Nothing listens there here, so they say nothing;
-/// they are accepted, so that a file can be shared.
+/// Keys of the kubelet's server on port 10250, which nodepulse does not have. They are accepted
+/// without effect, so that a file can be shared.
 pub(super) const SERVER_KEYS: [&str; 18] = [
     "address",
     "authentication",
@@ -246,20 +246,20 @@ pub(super) const SERVER_KEYS: [&str; 18] = [
     "tlsPrivateKeyFile",
 ];
 
-/// What a file begins with: keys, as the examples of errors name them, and their values.
+/// The head of a file: keys, as in the examples of errors, and their values.
 pub(super) type Head = [(&'static str, &'static str); 2];
 
-const OURS: Head = [("apiVersion", API_VERSION), ("kind", KIND)];
+const HEAD: Head = [("apiVersion", API_VERSION), ("kind", KIND)];
 
 impl RawConfig {
-    /// Parses a file's text. `path` is for the errors.
+    /// Parses a file's text. `path` is for errors.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let raw: Self = serde_saphyr::from_str(text).map_err(|err| refused(&err, text, path))?;
-        check_head(path, [&raw.api_version, &raw.kind], &OURS)?;
+        check_head(path, [&raw.api_version, &raw.kind], &HEAD)?;
         Ok(raw)
     }
 
-    /// Those of [`SERVER_KEYS`] that are here.
+    /// The [`SERVER_KEYS`] in this file.
     pub(super) fn server_keys(&self) -> Vec<String> {
         let values = [
             &self.address,
@@ -287,7 +287,7 @@ impl RawConfig {
     }
 }
 
-/// Whether a file is of the kind that is wanted there: `apiVersion` and `kind`.
+/// Checks `apiVersion` and `kind`.
 pub(super) fn check_head(
     path: &Path,
     got: [&Option<String>; 2],
@@ -296,8 +296,8 @@ pub(super) fn check_head(
     for ((key, want), got) in head.iter().zip(got) {
         let got = got.as_deref().unwrap_or_default();
         if got != *want {
-            let word = key.rsplit('.').next().unwrap_or_default();
-            let origin = format!("{word} in {}", path.display());
+            let name = key.rsplit('.').next().unwrap_or_default();
+            let origin = format!("{name} in {}", path.display());
             return Err(ConfigError::value(
                 key,
                 &origin,
@@ -321,11 +321,11 @@ pub(super) fn refused(err: &serde_saphyr::Error, text: &str, path: &Path) -> Con
     let at = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let there = text.lines().nth(at).unwrap_or_default();
     if let serde_saphyr::Error::DuplicateMappingKey { .. } = err {
-        return ConfigError::syntax(path, line, there, "the key stands there already");
+        return ConfigError::syntax(path, line, there, "the key is repeated");
     }
     let why = err.to_string();
     let why = why.lines().next().unwrap_or_default();
-    // The parser says again where it is.
+    // The parser repeats the position.
     let why = why.split_once(" at line ").map_or(why, |(why, _)| why);
     ConfigError::syntax(path, line, there, why)
 }

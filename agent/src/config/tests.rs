@@ -1,12 +1,13 @@
-use std::cell::RefCell;
-
 use super::*;
 use crate::node_status::{AttachDetach, Taint};
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::{Strength, ThresholdValue};
 use crate::reading::Signal;
 
+mod conditions;
+mod errors;
 mod files;
+mod precedence;
 mod table;
 
 const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
@@ -14,7 +15,7 @@ const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfigura
 /// Names and values.
 type Env<'a> = &'a [(&'a str, &'a str)];
 
-/// What a test has: flags, environment, the text below the file's head, the host name.
+/// Input of a test: flags, environment, the text after the file's head, the host name.
 #[derive(Default)]
 struct Given<'a> {
     flags: Overrides,
@@ -29,7 +30,7 @@ impl Given<'_> {
         self.load_text(text.as_deref())
     }
 
-    /// The same, with what it came to.
+    /// Loads without a file, with the effective configuration.
     fn loaded(&self) -> LoadedConfig {
         assert_eq!(self.file, None, "only without a file");
         let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
@@ -70,7 +71,7 @@ fn flags(flags: Overrides) -> Result<Config, ConfigError> {
     .load()
 }
 
-/// `signal<value` of every threshold, soft ones with their grace period.
+/// `signal<value` of every threshold, with the grace period of soft ones.
 fn thresholds(config: &Config) -> Vec<String> {
     let text = |t: &crate::pressure::threshold::Threshold| {
         let value = match t.value {
@@ -87,7 +88,7 @@ fn thresholds(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn without_anything_the_defaults_hold() {
+fn without_settings_the_defaults_apply() {
     let config = Given::default().load().unwrap();
 
     assert_eq!(config.mode, Mode::Companion);
@@ -127,8 +128,11 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.psi, stalls);
     assert!(config.oom_node_events);
     assert_eq!(config.per_pod_metrics, PerPodMetrics::Off);
-    let ours = env!("CARGO_PKG_VERSION");
-    assert_eq!(config.kubelet_version, format!("v1.33.0+nodepulse.{ours}"));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        config.kubelet_version,
+        format!("v1.33.0+nodepulse.{version}")
+    );
     assert_eq!(config.tier, Tier::Auto);
     assert_eq!(config.probes.len(), 4);
     assert!(file("kernel: {probes: []}").probes.is_empty());
@@ -141,7 +145,7 @@ fn without_anything_the_defaults_hold() {
     assert!(API_VERSION.starts_with(&format!("{DOMAIN}/")));
 }
 
-/// Every key, none at its default.
+/// Every key with a value other than its default.
 const FULL: &str = "
 mode: node
 nodeName: Edge-7
@@ -196,7 +200,7 @@ log: {level: debug, format: json}
 ";
 
 #[test]
-fn every_key_of_the_file_is_read() {
+fn every_key_of_the_file_is_parsed() {
     let config = file(FULL);
 
     assert_eq!(config.mode, Mode::Node);
@@ -278,7 +282,7 @@ fn every_key_of_the_file_is_read() {
 }
 
 #[test]
-fn what_is_handed_out_is_read_from_the_file() {
+fn allocation_is_parsed_from_the_file() {
     let config = file(FULL);
 
     assert_eq!(config.allocation.max_pods, 250);
@@ -296,124 +300,7 @@ fn what_is_handed_out_is_read_from_the_file() {
 }
 
 #[test]
-fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
-    let flag = || Some("1".to_owned());
-    let env: &[(&str, &str)] = &[("NODEPULSE_MAX_PODS", "2")];
-    let empty: &[(&str, &str)] = &[("NODEPULSE_MAX_PODS", "")];
-    let rows = [
-        (flag(), env, Some("maxPods: 3"), 1),
-        (None, env, Some("maxPods: 3"), 2),
-        (None, empty, Some("maxPods: 3"), 3),
-        (None, &[], Some("maxPods: 3"), 3),
-        (None, &[], Some("maxPods:"), 110),
-        (None, &[], Some("maxPods: 0"), 110),
-        (None, &[], None, 110),
-    ];
-    for (max_pods, env, file, expected) in rows {
-        let given = Given {
-            flags: Overrides {
-                max_pods: max_pods.clone(),
-                ..Overrides::default()
-            },
-            env,
-            file,
-            hostname: "",
-        };
-        let config = given.load().unwrap();
-        assert_eq!(
-            config.allocation.max_pods, expected,
-            "{max_pods:?} {env:?} {file:?}"
-        );
-    }
-}
-
-#[test]
-fn the_node_is_named_by_the_first_that_speaks() {
-    let rows: [(Option<&str>, Env<'_>, Option<&str>, &str); 6] = [
-        (
-            Some(" Flag "),
-            &[("NODEPULSE_NODE_NAME", "ours"), ("NODE_NAME", "downward")],
-            Some("nodeName: file"),
-            "flag",
-        ),
-        (
-            None,
-            &[("NODEPULSE_NODE_NAME", "ours"), ("NODE_NAME", "downward")],
-            Some("nodeName: file"),
-            "ours",
-        ),
-        (
-            None,
-            &[("NODE_NAME", "downward")],
-            Some("nodeName: file"),
-            "downward",
-        ),
-        (None, &[("NODE_NAME", "")], Some("nodeName: file"), "file"),
-        (None, &[], None, "host.example.com"),
-        (None, &[], Some(""), "host.example.com"),
-    ];
-    for (flag, env, file, expected) in rows {
-        let given = Given {
-            flags: Overrides {
-                node_name: flag.map(str::to_owned),
-                ..Overrides::default()
-            },
-            env,
-            file,
-            hostname: " Host.Example.COM\n",
-        };
-        assert_eq!(given.load().unwrap().node_name, expected);
-    }
-}
-
-#[test]
-fn the_file_is_the_one_that_is_named_and_must_then_exist() {
-    let rows: [(Option<&str>, Env<'_>, &str, bool); 4] = [
-        (None, &[], "/etc/nodepulse/config.yaml", true),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "")],
-            "/etc/nodepulse/config.yaml",
-            true,
-        ),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/env.yaml",
-            false,
-        ),
-        (
-            Some("/flag.yaml"),
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/flag.yaml",
-            false,
-        ),
-    ];
-    for (flag, env, expected, may_be_missing) in rows {
-        let asked = RefCell::new(PathBuf::new());
-        let overrides = Overrides {
-            config: flag.map(PathBuf::from),
-            ..Overrides::default()
-        };
-        let env = |name: &str| {
-            let found = env.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| (*value).to_owned())
-        };
-        let read = |path: &Path| {
-            asked.replace(path.to_owned());
-            Err(io::ErrorKind::NotFound.into())
-        };
-        let loaded = Config::load(&overrides, &env, &read, "a");
-        assert_eq!(*asked.borrow(), Path::new(expected));
-        assert_eq!(loaded.is_ok(), may_be_missing, "{expected}");
-    }
-    let denied = |_: &Path| Err(io::ErrorKind::PermissionDenied.into());
-    let loaded = Config::load(&Overrides::default(), &|_| None, &denied, "a");
-    assert!(matches!(loaded, Err(ConfigError::Read { .. })));
-}
-
-#[test]
-fn default_thresholds_hold_key_by_key() {
+fn default_thresholds_apply_key_by_key() {
     const NODE: [&str; 8] = [
         "memory.available<104857600",
         "allocatableMemory.available<104857600",
@@ -551,86 +438,6 @@ fn zero_means_unset_and_an_update_frequency_alone_is_the_report_frequency_too() 
     assert_eq!(config.lease_duration, Duration::from_secs(40));
 }
 
-#[test]
-fn bad_input_is_refused_in_one_line_with_key_value_and_example() {
-    for (text, expected) in table::BAD {
-        let given = Given {
-            file: Some(text),
-            ..Given::default()
-        };
-        check_refused(text, given.load(), expected);
-    }
-}
-
-#[test]
-fn a_file_with_another_head_is_refused() {
-    let rows: &[(&str, &[&str])] = &[
-        ("", &["apiVersion", "nodepulse.dev/v1alpha1"]),
-        ("kind: NodepulseConfiguration", &["apiVersion", r#""""#]),
-        (
-            "apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration",
-            &["apiVersion", r#""nodepulse.dev/v2""#],
-        ),
-        (
-            "apiVersion: nodepulse.dev/v1alpha1\nkind: KubeletConfiguration",
-            &[
-                "kind",
-                r#""KubeletConfiguration""#,
-                "kind: NodepulseConfiguration",
-            ],
-        ),
-        ("- a", &["line 1"]),
-    ];
-    for (text, expected) in rows {
-        let loaded = Given::default().load_text(Some(text));
-        check_refused(text, loaded, expected);
-    }
-}
-
-#[test]
-fn a_refused_flag_or_variable_is_named_as_such() {
-    let text = |text: &str| Some(text.to_owned());
-    let flag = Overrides {
-        eviction_hard: text("memory.available>1Gi"),
-        ..Overrides::default()
-    };
-    let expected = ["--eviction-hard", "memory.available>1Gi"];
-    check_refused("a flag", flags(flag), &expected);
-
-    let twice = Overrides {
-        node_labels: text("a=1,a=2"),
-        ..Overrides::default()
-    };
-    check_refused("twice", flags(twice), &["--node-labels", "twice"]);
-
-    let address = Overrides {
-        serve_address: text("on"),
-        ..Overrides::default()
-    };
-    let expected = ["--serve-address", r#""on""#, "127.0.0.1:20260"];
-    check_refused("an address", flags(address), &expected);
-
-    let part = Overrides {
-        system_reserved: text("cpu=much"),
-        ..Overrides::default()
-    };
-    let expected = ["--system-reserved (cpu)", r#""much""#, "cpu: 500m"];
-    check_refused("a part of a flag", flags(part), &expected);
-
-    let given = Given {
-        env: &[("NODEPULSE_MAX_PODS", "many\nlines")],
-        ..Given::default()
-    };
-    let expected = ["NODEPULSE_MAX_PODS", r"many\nlines", "maxPods: 110"];
-    check_refused("a variable", given.load(), &expected);
-
-    let given = Given {
-        hostname: "  ",
-        ..Given::default()
-    };
-    check_refused("no host name", given.load(), &["host name", "nodeName"]);
-}
-
 fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&str]) {
     let line = match loaded {
         Ok(_) => panic!("{text:?} should be refused"),
@@ -640,56 +447,4 @@ fn check_refused(text: &str, loaded: Result<Config, ConfigError>, expected: &[&s
     for part in expected {
         assert!(line.contains(part), "{text:?}: {line:?} lacks {part:?}");
     }
-}
-
-#[test]
-fn every_own_condition_is_on_and_none_taints_unless_somebody_says_so() {
-    let config = Given::default().load().unwrap();
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len());
-    assert!(config.nodepulse_taints.is_empty());
-
-    let config = file(
-        "conditions: {MemoryLow: true, PIDsLow: false}\n\
-         taints:\n  \
-           MemoryLow: NoExecute\n  \
-           DiskIOPressure: {effect: PreferNoSchedule, key: example.com/slow, value: disk}\n  \
-           DiskSpaceLow: {key: example.com/full}\n  \
-           FrequentOOMKills: {value: oom}\n  \
-           DiskStallPressure: {}\n",
-    );
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
-    assert!(!config.conditions.contains(&NodepulseCondition::PidsLow));
-    let taints: Vec<_> = config
-        .nodepulse_taints
-        .iter()
-        .map(|(own, t)| format!("{} {}={}:{}", own.type_(), t.key, t.value, t.effect))
-        .collect();
-    let expected = [
-        "MemoryLow nodepulse.dev/memory-low=:NoExecute",
-        "DiskSpaceLow example.com/full=:NoSchedule",
-        "DiskIOPressure example.com/slow=disk:PreferNoSchedule",
-        "FrequentOOMKills nodepulse.dev/frequent-oom-kills=oom:NoSchedule",
-        "DiskStallPressure nodepulse.dev/disk-stall-pressure=:NoSchedule",
-    ];
-    assert_eq!(taints, expected);
-}
-
-#[test]
-fn the_environment_names_conditions_and_taints_too() {
-    let given = Given {
-        env: &[
-            ("NODEPULSE_CONDITIONS", "DiskStallPressure=false"),
-            (
-                "NODEPULSE_TAINTS",
-                "MemoryLow=NoSchedule,PIDsLow=a.b/c=d:NoExecute",
-            ),
-        ],
-        ..Given::default()
-    };
-    let config = given.load().unwrap();
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
-    let pids = &config.nodepulse_taints[&NodepulseCondition::PidsLow];
-    let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
-    assert_eq!(parts, ("a.b/c", "d", "NoExecute"));
-    assert_eq!(config.nodepulse_taints.len(), 2);
 }

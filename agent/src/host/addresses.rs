@@ -9,15 +9,13 @@ use nix::sys::socket::SockaddrStorage;
 use super::{HostError, HostRoot, LIST_FILE, present, read_at};
 use crate::reading::{InterfaceAddress, Network};
 
-/// `RTF_UP` and `RTF_REJECT` of `linux/route.h`: a route that works, and one that refuses.
+/// `RTF_UP` and `RTF_REJECT` (`linux/route.h`).
 const UP_OR_REJECT: u32 = 0x1 | 0x200;
 const UP: u32 = 0x1;
 
-/// Everything that the node's addresses are chosen from, but what DNS says of its name: `resolved`
-/// is empty. Cold.
+/// Reads the candidates for the node's addresses, except DNS: `resolved` is empty. Cold.
 ///
-/// Addresses are those of this process's network namespace, whatever the root is; routes are read
-/// below the root.
+/// Addresses are those of this process's network namespace; routes are read below the root.
 pub fn network(root: &HostRoot) -> Result<Network, HostError> {
     let mut buf = Vec::new();
     let mut routes =
@@ -49,17 +47,17 @@ fn interfaces() -> Result<Vec<InterfaceAddress>, HostError> {
     Ok(with_ip.collect())
 }
 
-/// `None` for a link-layer address, which every interface has too.
+/// `None` for a link-layer address.
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
-/// Interfaces of default routes in `/proc/net/route`, in its order. A line that makes no sense is
-/// skipped, as the header is.
+/// Interfaces of default routes in `/proc/net/route`, in order. Malformed lines and the header are
+/// skipped.
 ///
-/// By hand, since the parser of procfs gives up on the whole file where one metric is above 2^31:
-/// the kernel prints that as a negative number.
+/// The parser of procfs is not used: it fails on a metric above 2^31, which the kernel prints as a
+/// negative number.
 fn default_v4(routes: &str) -> Vec<String> {
     defaults(routes, |fields| {
         let [interface, destination, _, flags, _, _, _, mask, ..] = fields else {
@@ -68,12 +66,12 @@ fn default_v4(routes: &str) -> Vec<String> {
         let zero = |hex| {
             u32::from_str_radix(hex, 16).ok().map(Ipv4Addr::from) == Some(Ipv4Addr::UNSPECIFIED)
         };
-        (zero(destination) && zero(mask) && works(flags)).then_some(*interface)
+        (zero(destination) && zero(mask) && is_usable(flags)).then_some(*interface)
     })
 }
 
-/// Interfaces of default routes in `/proc/net/ipv6_route`. The one of `lo`, by which the kernel
-/// refuses what has no route, is none.
+/// Interfaces of default routes in `/proc/net/ipv6_route`, except the kernel's reject route on
+/// `lo`.
 fn default_v6(routes: &str) -> Vec<String> {
     defaults(routes, |fields| {
         let [destination, "00", _, _, _, _, _, _, flags, interface] = fields else {
@@ -81,11 +79,11 @@ fn default_v6(routes: &str) -> Vec<String> {
         };
         let destination = u128::from_str_radix(destination, 16).ok()?;
         let is_default = Ipv6Addr::from(destination).is_unspecified();
-        (is_default && works(flags) && *interface != "lo").then_some(*interface)
+        (is_default && is_usable(flags) && *interface != "lo").then_some(*interface)
     })
 }
 
-fn works(flags: &str) -> bool {
+fn is_usable(flags: &str) -> bool {
     u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & UP_OR_REJECT == UP)
 }
 
@@ -165,7 +163,7 @@ mod tests {
             (
                 line(&zero, "00", "00200200", "lo"),
                 vec![],
-                "the kernel's refusal",
+                "the kernel's reject route",
             ),
             (line(&zero, "00", "00000001", "lo"), vec![], "loopback"),
             (line(&zero, "08", "00000003", "eth1"), vec![], "a prefix"),
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_among_the_interfaces_and_missing_routes_are_told() {
+    fn loopback_is_listed_and_missing_routes_are_none() {
         let dir = Scratch::new();
         let network = network(&dir.root()).unwrap();
         let lo = network

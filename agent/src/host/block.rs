@@ -1,4 +1,4 @@
-//! Whole disks: what `/sys/block` says of them. Facts only; limits are decided elsewhere.
+//! Whole disks in `/sys/block`.
 
 use std::fs;
 
@@ -6,29 +6,29 @@ use super::{HostError, HostRoot, parse_u64, present};
 use crate::reading::Disk;
 use crate::units::DeviceNumber;
 
-/// The `stat` file: counters since the disk came, never reset. They stand still while `iostats` is
-/// off. Requests that ended with an error count as completed.
+/// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
+/// Failed requests count as completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounters {
     /// Reads completed.
     pub reads: u64,
-    /// Milliseconds that reads waited, added up over all of them.
+    /// Total milliseconds of reads.
     pub read_ms: u64,
     /// Writes completed.
     pub writes: u64,
-    /// Milliseconds that writes waited, added up over all of them.
+    /// Total milliseconds of writes.
     pub write_ms: u64,
-    /// Requests of every kind that the driver was given and has not answered.
+    /// Requests of every kind in flight.
     pub in_flight: u64,
-    /// Discards and flushes completed. Discards are among those in flight; flushes hold up writes.
+    /// Discards and flushes completed.
     pub others: u64,
 }
 
-/// Every whole disk that answers requests of its own, sorted by name.
+/// Lists the whole disks that process requests, sorted by name.
 ///
-/// Left out are the drivers that pass `bio`s on to other disks or to memory (ram, zram, dm, md,
-/// drbd, pmem, and `NVMe` multipath heads), loop, and removable media whose slowness is no news
-/// (optical, floppy). A disk that goes away while we look is left out too.
+/// Excluded are drivers that forward `bio`s to other disks or to memory (ram, zram, dm, md, drbd,
+/// pmem, and `NVMe` multipath heads), loop, slow removable media (optical, floppy), and disks that
+/// are removed meanwhile.
 pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     let dir = root.path("sys/block");
     let failed = |source| HostError::Read {
@@ -37,7 +37,7 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     };
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).map_err(failed)? {
-        // A name that is not UTF-8 is no name of a kernel driver.
+        // Names of kernel drivers are UTF-8.
         if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
             && !Disk::is_excluded(&name)
         {
@@ -53,12 +53,12 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     Ok(disks)
 }
 
-/// Whether `iostats` of this disk is on now. `None`: the disk is gone.
+/// Whether `iostats` of this disk is on. `None`: the disk was removed.
 pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
     flag(root, name, "queue/iostats")
 }
 
-/// Completions, waiting times, and what is in flight. `None`: the disk is gone. About 10 µs a disk.
+/// Reads the counters. `None`: the disk was removed. About 10 µs per disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
     // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
     let columns = [0, 3, 4, 7, 8, 11, 15];
@@ -86,20 +86,20 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
     }))
 }
 
-/// One disk. `None`: it is gone, or one of those that [`disks`] leaves out.
+/// Reads one disk. `None`: it was removed, or [`disks`] excludes it.
 ///
 /// # Errors
 ///
-/// When one of its files cannot be read, or does not say what it should.
+/// If one of its files cannot be read or parsed.
 pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     if Disk::is_excluded(&name) {
         return Ok(None);
     }
-    // Only what issues requests has hardware queues; bio-based drivers have no such directory.
+    // Only request-based drivers have hardware queues.
     if !root.path(file(&name, "mq")).is_dir() {
         return Ok(None);
     }
-    // A path below an NVMe multipath head is hidden, and has no number.
+    // A path below an NVMe multipath head is hidden, without a device number.
     let Some(dev) = present(root.read_string(file(&name, "dev")))? else {
         return Ok(None);
     };
@@ -109,7 +109,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     Ok(Some(Disk {
         device,
         rotational: flag(root, &name, "queue/rotational")?.unwrap_or(false),
-        // Without the file nobody can have switched it off.
+        // Without the file it cannot be switched off.
         iostats: iostats(root, &name)?.unwrap_or(true),
         virtio: is_virtio(root, &name),
         name,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_disks_with_requests_of_their_own_are_listed() {
+    fn only_request_based_disks_are_listed() {
         let dir = Scratch::new();
         for (n, name) in [
             "vda",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_a_disk() {
+    fn properties_of_a_disk() {
         let dir = Scratch::new();
         write_disk(&dir, "vda", "254:0\n");
         write_disk(&dir, "sda", "8:0\n");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_named() {
+    fn an_error_names_the_malformed_file() {
         //          file          content, call
         let rows = [
             ("dev", "8"),
@@ -298,7 +298,7 @@ mod tests {
     fn counters_are_read_by_column() {
         let dir = Scratch::new();
         let root = dir.root();
-        assert_eq!(counters(&root, "sda").unwrap(), None, "gone");
+        assert_eq!(counters(&root, "sda").unwrap(), None, "removed");
 
         let stat = " 10 1 80 44 20 2 160 55 3 5 6 7 0 9 9 8 9\n";
         dir.write("sys/block/sda/stat", stat);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_disk_is_read_as_in_the_list() {
+    fn a_single_disk_equals_its_entry_in_the_list() {
         let dir = Scratch::new();
         write_disk(&dir, "sda", "8:0");
         write_disk(&dir, "loop0", "7:0");

@@ -1,10 +1,11 @@
-//! Where the cgroup hierarchies are, and what their files say, for versions 1 and 2.
+//! Cgroup hierarchies and their files, for versions 1 and 2.
 //!
-//! A path of a cgroup is written as the kernel does: from the top of its hierarchy, beginning with
-//! `/`, such as `/kubepods.slice/kubepods-pod1.slice`.
+//! The path of a cgroup is relative to the top of its hierarchy, with a leading `/`, such as
+//! `/kubepods.slice/kubepods-pod1.slice`.
 
 pub mod memory;
 pub mod oom;
+pub mod paths;
 pub mod pids;
 pub mod pods;
 pub mod walk;
@@ -17,10 +18,10 @@ use procfs::{CGroupControllers, FromBufRead as _};
 use super::{HostError, HostFile, HostRoot, LIST_FILE, parse_u64, present, read_at};
 use crate::units::Bytes;
 
-/// Which rules the files of a hierarchy follow.
+/// The cgroup version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy a controller.
+    /// One hierarchy per controller.
     V1,
     /// The unified hierarchy.
     V2,
@@ -29,15 +30,14 @@ pub enum Version {
 /// The hierarchy of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted, the host root included.
+    /// Mount point, with the host root.
     pub mount: PathBuf,
-    /// Its rules.
+    /// Cgroup version.
     pub version: Version,
 }
 
 impl Hierarchy {
-    /// The directory of a cgroup. Whatever `cgroup` is, it lies below the mount: `..` and the like
-    /// are dropped.
+    /// The directory of a cgroup, always below the mount: `..` is dropped.
     #[must_use]
     pub fn dir(&self, cgroup: &str) -> PathBuf {
         let mut dir = self.mount.clone();
@@ -54,23 +54,23 @@ impl Hierarchy {
     }
 }
 
-/// Where the controllers are that we read.
+/// The hierarchies that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Version 1 on hybrid nodes, even though a unified hierarchy is mounted there too.
+    /// Version 1 on hybrid nodes, which also have a unified hierarchy.
     pub memory: Hierarchy,
-    /// `None`: no hierarchy counts pids.
+    /// `None`: no hierarchy has the pids controller.
     pub pids: Option<Hierarchy>,
     /// The unified hierarchy, with controllers or without.
     pub unified: Option<PathBuf>,
 }
 
 impl Layout {
-    /// Looks at what is mounted. Cold: once at start.
+    /// Detects the mounted hierarchies. Cold: once at start-up.
     ///
     /// # Errors
     ///
-    /// [`HostError::NoMemoryController`] says why no hierarchy counts memory.
+    /// [`HostError::NoMemoryController`] if no hierarchy has the memory controller.
     pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
         let mut buf = Vec::new();
         read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -95,16 +95,16 @@ impl Layout {
     }
 }
 
-/// The cgroup mounts that we can see, in the order in which they were made.
+/// The visible cgroup mounts, in mount order.
 #[derive(Debug, Default)]
 struct Mounts {
-    /// Version 1: where, and which controllers.
+    /// Version 1: mount point and controllers.
     v1: Vec<(PathBuf, Vec<String>)>,
     unified: Option<PathBuf>,
 }
 
 impl Mounts {
-    /// Line by line: a mount of somebody else, whose source can be any bytes, must not hide ours.
+    /// Parses line by line, because the source of another mount can contain any bytes.
     fn parse(root: &HostRoot, mountinfo: &[u8]) -> Self {
         let mut mounts = Self::default();
         for line in mountinfo.split(|&b| b == b'\n') {
@@ -151,8 +151,8 @@ impl Mounts {
     }
 }
 
-/// Where we find a mount point. In a container that has the node's `/` at `/host`, both its own
-/// `/sys/fs/cgroup` and `/host/sys/fs/cgroup` are listed.
+/// The visible path of a mount point. A container with the node's `/` at `/host` lists both
+/// `/sys/fs/cgroup` and `/host/sys/fs/cgroup`.
 fn visible(root: &HostRoot, mount_point: &Path) -> Option<PathBuf> {
     if mount_point.starts_with(root.dir()) && mount_point.is_dir() {
         return Some(mount_point.to_owned());
@@ -172,13 +172,13 @@ fn why_no_memory(root: &HostRoot, mounts: &Mounts) -> &'static str {
         .find(|controller| controller.name == "memory");
     match memory {
         Some(memory) if !memory.enabled => {
-            "it is disabled; remove cgroup_disable=memory from the kernel's command line"
+            "it is disabled; remove cgroup_disable=memory from the kernel command line"
         }
         Some(memory) if memory.hierarchy != 0 => {
-            "it is bound to a version 1 hierarchy that is not mounted here; mount /sys/fs/cgroup of the node"
+            "it is bound to a version 1 hierarchy that is not mounted; mount /sys/fs/cgroup of the node"
         }
         Some(_) | None if mounts.unified.is_none() && mounts.v1.is_empty() => {
-            "no cgroup file system is mounted here; mount /sys/fs/cgroup of the node"
+            "no cgroup file system is mounted; mount /sys/fs/cgroup of the node"
         }
         Some(_) | None => {
             "cgroup.controllers of the unified hierarchy does not list it; use the host's cgroup namespace"
@@ -186,7 +186,7 @@ fn why_no_memory(root: &HostRoot, mounts: &Mounts) -> &'static str {
     }
 }
 
-/// A limit file: `max`, or a number. Anything above 2^62 is how version 1 says "none".
+/// Reads a limit: `max` or a number. Version 1 represents "no limit" by a number above 2^62.
 fn read_limit(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
     const NO_LIMIT_ABOVE: u64 = 1 << 62;
     file.read(buf)?;
@@ -198,7 +198,7 @@ fn read_limit(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<u64>, HostErr
     }
 }
 
-/// A cgroup and everything above it, the cgroup first and `/` last.
+/// A cgroup and its ancestors, up to `/`.
 pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
     let cgroup = cgroup.trim_end_matches('/');
     std::iter::successors(Some(if cgroup.is_empty() { "/" } else { cgroup }), |path| {
@@ -212,11 +212,11 @@ pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The memory limit of one cgroup. `None`: no limit, which the top never has.
+/// The memory limit of a cgroup. `None`: no limit, as for the top.
 ///
 /// # Errors
 ///
-/// As [`HostError::is_absent`] where the cgroup is gone.
+/// [`HostError::is_absent`] if the cgroup was removed.
 pub fn limit_of(
     memory: &Hierarchy,
     cgroup: &str,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_found_in_every_form() {
+    fn every_layout_is_detected() {
         let v1_dirs = ["sys/fs/cgroup/memory", "sys/fs/cgroup/cpu,pids"];
         let hybrid_dirs = [
             "sys/fs/cgroup/memory",
@@ -304,7 +304,7 @@ mod tests {
                 "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
             ),
             (
-                "version 2 among mounts that make no sense",
+                "version 2 among malformed mounts",
                 node(&hostile, &[], &[v2]),
                 "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
             ),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_the_memory_controller_hears_why() {
+    fn a_missing_memory_controller_has_a_reason() {
         let header = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n";
         let v2 = ("sys/fs/cgroup/cgroup.controllers", "cpu\n");
         let disabled = format!("{header}memory\t0\t1\t0\n");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_that_already_names_the_root_is_not_prefixed_twice() {
+    fn a_mount_point_below_the_root_is_not_prefixed_again() {
         let dir = Scratch::new();
         dir.write("sys/fs/cgroup/cgroup.controllers", "memory");
         let at = dir.path().join("sys/fs/cgroup");
@@ -408,16 +408,12 @@ mod tests {
         let two_62 = (1_u64 << 62).to_string();
         let above = ((1_u64 << 62) + 1).to_string();
         let rows = [
-            ("max\n", Some(None), "version 2's word"),
+            ("max\n", Some(None), "no limit in version 2"),
             ("4096\n", Some(Some(4096)), "a limit"),
             ("0", Some(Some(0)), "nothing allowed is a limit"),
             (two_62.as_str(), Some(Some(1 << 62)), "the largest limit"),
             (above.as_str(), Some(None), "one more means none"),
-            (
-                "9223372036854771712\n",
-                Some(None),
-                "version 1's way to say none",
-            ),
+            ("9223372036854771712\n", Some(None), "no limit in version 1"),
             ("-1", None, "garbage"),
             ("", None, "empty"),
         ];

@@ -1,15 +1,15 @@
-//! Which TCP ports somebody listens on, from `/proc/net/tcp` and `/proc/net/tcp6`.
+//! Listening TCP ports, from `/proc/net/tcp` and `/proc/net/tcp6`.
 
 use super::{HostError, HostRoot};
 
 /// `TCP_LISTEN` (`include/net/tcp_states.h`).
 const LISTEN: &str = "0A";
 
-/// Those of `ports` on which somebody listens, on any address of this network namespace.
+/// The ports of `ports` with a listener on any address of this network namespace.
 ///
 /// # Errors
 ///
-/// When `/proc/net/tcp` cannot be read. A kernel without IPv6 has no `tcp6`.
+/// If `/proc/net/tcp` cannot be read. A kernel without IPv6 has no `tcp6`.
 pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     let mut table = root.read_string("proc/net/tcp")?;
     match root.read_string("proc/net/tcp6") {
@@ -22,10 +22,15 @@ pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     Ok(taken.copied().collect())
 }
 
-/// The port of a line whose socket listens: `0: 00000000:1F90 00000000:0000 0A …`.
+/// The port of a listening socket: `0: 00000000:1F90 00000000:0000 0A …`.
 fn listener(line: &str) -> Option<u16> {
-    let mut words = line.split_ascii_whitespace();
-    let (_, local, _, state) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let mut fields = line.split_ascii_whitespace();
+    let (_, local, _, state) = (
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+    );
     let (_, port) = local.rsplit_once(':')?;
     (state == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
 }
@@ -42,9 +47,14 @@ mod tests {
         0: 00000000000000000000000000000000:280A 00000000000000000000000000000000:0000 0A\n";
 
     #[test]
-    fn a_port_is_taken_where_somebody_listens_on_either_family() {
+    fn listeners_of_both_families_are_found() {
         let rows = [
-            (Some(TCP), None, vec![10248], "a connection is no listener"),
+            (
+                Some(TCP),
+                None,
+                vec![10248],
+                "a connection is not a listener",
+            ),
             (Some(TCP), Some(TCP6), vec![10248, 10250], "both"),
             (
                 Some("nonsense\n:: 0A\na b:zz c 0A\n"),

@@ -1,5 +1,5 @@
-//! What does not change while the machine is up: ids, processors, memory, huge pages, names of the
-//! system. Read once at start.
+//! Properties that do not change while the machine is up: ids, processors, memory, huge pages,
+//! system names. Read once at start-up.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,15 +9,14 @@ use super::{HostError, HostRoot, meminfo, parse_u64};
 use crate::reading::{HugePages, Machine};
 use crate::units::Bytes;
 
-/// Processors that we count at most: the largest kernel build has 8192.
+/// Limit on counted processors; the largest kernel build supports 8192.
 const MAX_CPUS: usize = 65_536;
 
-/// Reads everything. Cold.
+/// Reads all properties. Cold.
 ///
 /// # Errors
 ///
-/// Only without a usable `/proc/meminfo`. Anything else that is missing has a stated default, see
-/// [`Machine`].
+/// Only without a usable `/proc/meminfo`. Other missing properties have defaults, see [`Machine`].
 pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     let meminfo = meminfo::MeminfoFile::new(root).read(&mut Vec::new())?;
     Ok(Machine {
@@ -33,7 +32,7 @@ pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     })
 }
 
-/// The first is readable by root alone; the next two are those of ARM and POWER.
+/// The first is readable only by root; the next two are for ARM and POWER.
 const SYSTEM_UUID: &[&str] = &[
     "sys/class/dmi/id/product_uuid",
     "proc/device-tree/system-id",
@@ -42,7 +41,7 @@ const SYSTEM_UUID: &[&str] = &[
     "etc/machine-id",
 ];
 
-/// The first file that can be read, without blanks and NULs around it; empty without any.
+/// The first readable file, without surrounding whitespace and NULs; empty if there is none.
 fn first(root: &HostRoot, files: &[&str]) -> String {
     files
         .iter()
@@ -55,7 +54,7 @@ fn first(root: &HostRoot, files: &[&str]) -> String {
 fn kernel_version(root: &HostRoot) -> String {
     let file = root.read_string("proc/sys/kernel/osrelease").ok();
     let release = file.filter(|text| !text.is_empty()).or_else(|| {
-        // uname(2) tells of the kernel we run on, whatever the root is.
+        // uname(2) refers to the running kernel, independent of the root.
         let uname = nix::sys::utsname::uname().ok()?;
         root.is_this_machine()
             .then(|| uname.release().to_string_lossy().into_owned())
@@ -73,7 +72,7 @@ fn os_image(root: &HostRoot) -> String {
     }
 }
 
-/// The value of `PRETTY_NAME` without the double quotes around it.
+/// The value of `PRETTY_NAME` without double quotes.
 fn pretty_name(os_release: &str) -> Option<&str> {
     let value = os_release
         .lines()
@@ -83,9 +82,9 @@ fn pretty_name(os_release: &str) -> Option<&str> {
     Some(unquoted.unwrap_or(value))
 }
 
-/// Online logical processors; zero where `/sys` lists none.
+/// Number of online logical processors; zero if `/sys` lists none.
 fn cpus(root: &HostRoot) -> u32 {
-    // Without the file the kernel cannot switch processors off.
+    // Without the file, processors cannot be offline.
     let online = root.read_string("sys/devices/system/cpu/online").ok();
     let online = online.as_deref().map(ranges);
     let is_online = |id: u32| {
@@ -124,7 +123,7 @@ fn numbered(dir: PathBuf, prefix: &'static str) -> impl Iterator<Item = (u32, Pa
         })
 }
 
-/// `0-3,8` as pairs of first and last; what makes no sense is left out.
+/// `0-3,8` as pairs of first and last; malformed entries are skipped.
 fn ranges(list: &str) -> Vec<(u32, u32)> {
     list.split(',')
         .filter_map(|part| {
@@ -134,7 +133,7 @@ fn ranges(list: &str) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Every page size that the kernel offers, the smallest first.
+/// Huge page pools, the smallest page size first.
 fn huge_pages(root: &HostRoot) -> Vec<HugePages> {
     let entries = fs::read_dir(root.path("sys/kernel/mm/hugepages"));
     let mut pools: Vec<HugePages> = entries
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_which_only_the_memory_is_known() {
+    fn missing_properties_have_defaults() {
         let dir = node(&[("proc/meminfo", "MemTotal: 4 kB\n")]);
         let expected = Machine {
             kernel_version: "Unknown".into(),
@@ -228,10 +227,10 @@ mod tests {
         let rows = [
             ("PRETTY_NAME=\"Debian 12\"", "Debian 12", "quoted"),
             ("PRETTY_NAME=Alpine", "Alpine", "not quoted"),
-            ("PRETTY_NAME=\"half", "\"half", "half a pair is no pair"),
+            ("PRETTY_NAME=\"half", "\"half", "an unpaired quote"),
             ("PRETTY_NAME=\"\"", "", "empty"),
             ("NAME=x\n", "Linux", "no such key"),
-            ("", "Linux", "an empty file is a file"),
+            ("", "Linux", "an empty file"),
         ];
         for (text, expected, why) in rows {
             let dir = node(&[("usr/lib/os-release", text)]);
@@ -260,14 +259,9 @@ mod tests {
                 Some("0-3"),
                 &["node/node0/cpu0", "cpu/cpu0", "cpu/cpu1"],
                 1,
-                "nodes go first",
+                "NUMA nodes take precedence",
             ),
-            (
-                Some("junk,4-"),
-                &["cpu/cpu0"],
-                0,
-                "a list that makes no sense",
-            ),
+            (Some("junk,4-"), &["cpu/cpu0"], 0, "a malformed list"),
             (
                 Some("0-4294967295"),
                 &["cpu/cpu0", "cpu/cpu99999999999"],

@@ -3,14 +3,14 @@
 use super::{HostError, HostFile, HostRoot, parse_u64};
 use crate::units::Bytes;
 
-/// What we want of `/proc/meminfo`.
+/// Values of `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meminfo {
     /// `MemTotal`.
     pub total: Bytes,
     /// `MemAvailable`. `None`: not printed (before Linux 3.14).
     pub available: Option<Bytes>,
-    /// `SwapTotal`; zero without swap, or where the kernel has none.
+    /// `SwapTotal`; zero without swap.
     pub swap_total: Bytes,
 }
 
@@ -19,20 +19,20 @@ pub struct Meminfo {
 pub struct MeminfoFile(HostFile);
 
 impl MeminfoFile {
-    /// Of this node.
+    /// For this node.
     #[must_use]
     pub fn new(root: &HostRoot) -> Self {
         Self(root.file("proc/meminfo"))
     }
 
-    /// Reads the file. Hot: nothing is allocated.
+    /// Reads the file. Hot: does not allocate.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Meminfo, HostError> {
         self.0.read(buf)?;
         parse(buf).ok_or_else(|| self.0.malformed("`MemTotal: <n> kB`"))
     }
 }
 
-/// `None` where `MemTotal` is not there, or is no number: nothing can be said without it.
+/// Parses the file. `None` without a valid `MemTotal`.
 #[must_use]
 pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
     Some(Meminfo {
@@ -42,7 +42,7 @@ pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
     })
 }
 
-/// The value after `key`, as in `MemAvailable:   123 kB`. Every line that we want has this unit.
+/// The value after `key`, as in `MemAvailable:   123 kB`.
 fn field_kib(meminfo: &[u8], key: &[u8]) -> Option<Bytes> {
     let value = meminfo
         .split(|&b| b == b'\n')
@@ -62,7 +62,7 @@ mod tests {
     ));
 
     #[test]
-    fn a_captured_file_gives_its_three_numbers() {
+    fn a_captured_file_is_parsed() {
         let meminfo = parse(CAPTURED).unwrap();
         assert_eq!(meminfo.total, Bytes::from_kib(24_684_096));
         assert!(meminfo.available.unwrap() < meminfo.total);
@@ -87,7 +87,7 @@ mod tests {
                 Some(u64::MAX),
                 "saturates",
             ),
-            (b"\xff\xfe\0", None, "no text at all"),
+            (b"\xff\xfe\0", None, "not text"),
         ];
         for (text, expected, why) in rows {
             assert_eq!(parse(text).map(|m| m.total.get()), expected, "{why}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_garbled_file_is_named() {
+    fn an_error_names_the_file() {
         let dir = Scratch::new();
         dir.write("proc/meminfo", "nonsense");
         let err = MeminfoFile::new(&dir.root())

@@ -1,19 +1,19 @@
-//! `pid_max`, `threads-max` and the tasks that exist.
+//! `pid_max`, `threads-max` and the number of tasks.
 
 use super::{HostError, HostFile, HostRoot, parse_u64, present, signed};
 use crate::reading::{Reading, Signal};
 
-/// How many tasks there are, and may be.
+/// Number of tasks, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pids {
-    /// min(`pid_max`, `threads-max`), or the one of them that can be read.
+    /// min(`pid_max`, `threads-max`), or the one that can be read.
     pub max: u64,
     /// Threads of all processes.
     pub tasks: u64,
 }
 
 impl Pids {
-    /// As `pid.available`.
+    /// The signal `pid.available`.
     #[must_use]
     pub fn reading(self) -> Reading {
         Reading {
@@ -34,7 +34,7 @@ pub struct PidFiles {
 }
 
 impl PidFiles {
-    /// Of this node.
+    /// For this node.
     #[must_use]
     pub fn new(root: &HostRoot) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl PidFiles {
         }
     }
 
-    /// Reads three small files. Hot: nothing is allocated.
+    /// Reads three small files. Hot: does not allocate.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Pids, HostError> {
         Ok(Pids {
             max: self.max(buf)?,
@@ -65,8 +65,7 @@ impl PidFiles {
     fn tasks(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         match self.loadavg.read(buf) {
             Ok(()) => tasks(buf).ok_or_else(|| self.loadavg.malformed("count of tasks")),
-            // sysinfo(2) tells of the machine we run on, whatever the root is. It counts in 16
-            // bits, so it is the worse source.
+            // Fallback: sysinfo(2) refers to this machine only, and counts in 16 bits.
             Err(err) if self.this_machine => nix::sys::sysinfo::sysinfo()
                 .map(|info| u64::from(info.process_count()))
                 .map_err(|_| err),
@@ -94,7 +93,7 @@ mod tests {
     ));
 
     #[test]
-    fn tasks_stand_after_the_slash() {
+    fn the_number_of_tasks_follows_the_slash() {
         let rows: [(&[u8], Option<u64>, &str); 7] = [
             (
                 b"0.00 0.01 0.05 1/234 5678\n",
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_limit_counts_and_available_may_be_negative() {
+    fn the_smaller_limit_applies_and_available_may_be_negative() {
         //          pid_max    threads-max  expected
         let rows = [
             (Some("4194304"), Some("1000\n"), Some((1000, 766))),
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_up_node_without_loadavg_is_an_error_not_this_machines_count() {
+    fn a_simulated_node_without_loadavg_is_an_error() {
         let dir = Scratch::new();
         dir.write("proc/sys/kernel/pid_max", "100");
         let err = PidFiles::new(&dir.root())

@@ -11,8 +11,8 @@ use crate::reading::StallKind;
 pub struct Psi {
     /// At least one task was stalled.
     pub some: PsiLine,
-    /// All tasks that had work were stalled. `None`: no such line, as in `/proc/pressure/cpu`
-    /// before Linux 5.13.
+    /// All non-idle tasks were stalled. `None`: no such line, as in `/proc/pressure/cpu` before
+    /// Linux 5.13.
     pub full: Option<PsiLine>,
 }
 
@@ -41,19 +41,19 @@ pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
     HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
 
-/// Reads one file. `None`: this kernel has no PSI, or it is compiled in and off (`psi=1` is
-/// missing on its command line).
+/// Reads one file. `None`: the kernel has no PSI, or it is disabled (needs `psi=1` on the kernel
+/// command line).
 pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError> {
     match file.read(buf) {
         Ok(()) => parse(buf)
             .map(Some)
             .ok_or_else(|| file.malformed("`some avg10=…` line")),
-        Err(err) if err.is_absent() || err.is_switched_off() => Ok(None),
+        Err(err) if err.is_absent() || err.is_disabled() => Ok(None),
         Err(err) => Err(err),
     }
 }
 
-/// `None` where `some` is not there, or either line is not as the kernel prints it.
+/// Parses a file. `None` without a valid `some` line, or with a malformed `full` line.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<Psi> {
     let text = str::from_utf8(text).ok()?;
@@ -74,7 +74,7 @@ fn parse_line(line: &str) -> Option<PsiLine> {
     };
     let percent = |key| {
         let percent: f32 = value(key)?.parse().ok()?;
-        // Rounding in the kernel can give a hair more than 100.
+        // Rounding in the kernel can give slightly more than 100.
         (0.0..=101.0).contains(&percent).then_some(percent)
     };
     Some(PsiLine {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_print_is_refused() {
+    fn malformed_files_are_refused() {
         let good = "avg10=0.00 avg60=0.00 avg300=0.00 total=1";
         //          text                                     parsed, why
         let rows = [
@@ -141,7 +141,7 @@ mod tests {
             (
                 "some avg10=500 avg60=0 avg300=0 total=1".to_owned(),
                 false,
-                "beyond all time",
+                "above 100%",
             ),
             (
                 "some avg10=0 avg60=0 avg300=0 total=-1".to_owned(),
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn psi_that_is_switched_off_is_not_a_fault() {
+    fn disabled_psi_is_not_an_error() {
         let off = HostError::Read {
             path: "/proc/pressure/io".into(),
             source: nix::errno::Errno::EOPNOTSUPP.into(),
         };
-        assert!(off.is_switched_off() && !off.is_absent());
+        assert!(off.is_disabled() && !off.is_absent());
     }
 }

@@ -1,4 +1,4 @@
-//! A directory for one test, gone with the test.
+//! A temporary directory for one test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Writes a file and the directories above it.
+    /// Writes a file and creates its parent directories.
     pub fn write(&self, rel: &str, text: impl AsRef<[u8]>) {
         let path = self.0.join(rel);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -40,7 +40,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Left-overs in the temporary directory are no reason to abort a failing test's report.
+        // An error here must not hide the failure of the test.
         drop(fs::remove_dir_all(&self.0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of this process itself.
+//! Resource usage of this process.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use procfs::ProcResult;
 use procfs::process::Process;
 
-/// One look at our own process.
+/// Resource usage of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessUsage {
     /// User and system time.
@@ -15,11 +15,11 @@ pub struct ProcessUsage {
     pub resident: u64,
     /// Address space, in bytes.
     pub virtual_memory: u64,
-    /// From the machine's start to ours.
+    /// Start time, relative to boot.
     pub started: Duration,
-    /// Open file descriptors, the one that counts them included.
+    /// Open file descriptors, including that of the count.
     pub open_fds: usize,
-    /// How many there may be; `None` where that cannot be asked.
+    /// Limit on open file descriptors; `None` if unknown.
     pub max_fds: Option<u64>,
 }
 
@@ -27,17 +27,17 @@ pub struct ProcessUsage {
 ///
 /// # Errors
 ///
-/// Where `/proc` is not mounted, or not ours to read.
+/// If `/proc` is not mounted or not readable.
 pub fn read() -> ProcResult<ProcessUsage> {
-    let own = Process::myself()?;
-    let stat = own.stat()?;
+    let process = Process::myself()?;
+    let stat = process.stat()?;
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
     Ok(ProcessUsage {
         cpu: ticks(stat.utime.saturating_add(stat.stime)),
         resident: stat.rss.saturating_mul(procfs::page_size()),
         virtual_memory: stat.vsize,
         started: ticks(stat.starttime),
-        open_fds: own.fd_count()?,
+        open_fds: process.fd_count()?,
         max_fds: limit.ok().map(|(soft, _)| soft),
     })
 }
@@ -53,13 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_something_of_everything() {
-        let own = read().unwrap();
+    fn the_usage_of_this_process_is_plausible() {
+        let usage = read().unwrap();
         assert!(
-            own.resident > 1 << 20 && own.virtual_memory > own.resident,
-            "{own:?}"
+            usage.resident > 1 << 20 && usage.virtual_memory > usage.resident,
+            "{usage:?}"
         );
-        assert!(own.started > Duration::ZERO && own.open_fds > 2, "{own:?}");
-        assert!(own.max_fds.unwrap() >= 3);
+        assert!(
+            usage.started > Duration::ZERO && usage.open_fds > 2,
+            "{usage:?}"
+        );
+        assert!(usage.max_fds.unwrap() >= 3);
     }
 }

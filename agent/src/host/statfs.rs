@@ -8,14 +8,14 @@ use super::{HostError, signed};
 use crate::reading::{Reading, Signal};
 use crate::units::Bytes;
 
-/// How full a file system is.
+/// Usage of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// What a user other than root may still write: `f_frsize` × `f_bavail`.
+    /// Available to users other than root: `f_frsize` × `f_bavail`.
     pub available: Bytes,
     /// `f_frsize` × `f_blocks`.
     pub capacity: Bytes,
-    /// `None`: the file system has no fixed number of inodes, as btrfs.
+    /// `None`: no fixed number of inodes, as in btrfs.
     pub inodes: Option<Inodes>,
 }
 
@@ -28,19 +28,19 @@ pub struct Inodes {
     pub capacity: u64,
 }
 
-/// What a file system holds, which decides the signals' names.
+/// The role of a file system, which determines the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilesystemRole {
-    /// The root directory of the node's agent: `nodefs`.
+    /// The kubelet's root directory: `nodefs`.
     Nodefs,
     /// Container images: `imagefs`.
     Imagefs,
 }
 
 impl Usage {
-    /// Space, then inodes where there are any.
-    pub fn readings(self, holds: FilesystemRole) -> impl Iterator<Item = Reading> {
-        let (space, inodes) = match holds {
+    /// Readings of space and, if limited, of inodes.
+    pub fn readings(self, role: FilesystemRole) -> impl Iterator<Item = Reading> {
+        let (space, inodes) = match role {
             FilesystemRole::Nodefs => (Signal::NodefsAvailable, Signal::NodefsInodesFree),
             FilesystemRole::Imagefs => (Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
         };
@@ -58,10 +58,10 @@ impl Usage {
     }
 }
 
-/// Looks at the file system that `dir` is on. Hot: nothing is allocated.
+/// Reads the usage of the file system of `dir`. Hot: does not allocate.
 ///
-/// No descriptor is kept, so nobody's unmount is held up. Blocks on a network file system whose
-/// server is silent.
+/// Keeps no descriptor, so that the file system can be unmounted. Blocks on a network file system
+/// whose server does not answer.
 pub fn read(dir: &Path) -> Result<Usage, HostError> {
     let stat = statvfs(dir).map_err(|errno| HostError::Read {
         path: dir.to_owned(),
@@ -74,7 +74,7 @@ pub fn read(dir: &Path) -> Result<Usage, HostError> {
     ))
 }
 
-/// From available or free, and all.
+/// From available (or free) and total numbers.
 fn usage(fragment: u64, blocks: [u64; 2], files: [u64; 2]) -> Usage {
     let [available, capacity] = blocks.map(|n| Bytes::from_bytes(n.saturating_mul(fragment)));
     let [free, all] = files;
@@ -94,7 +94,7 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     #[test]
-    fn space_and_inodes_become_readings_of_what_the_file_system_holds() {
+    fn readings_depend_on_the_role_of_the_file_system() {
         use Signal::{ImagefsAvailable, NodefsAvailable, NodefsInodesFree};
 
         let with = usage(4096, [10, 100], [7, 70]);
@@ -123,9 +123,9 @@ mod tests {
                 vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
             ),
         ];
-        for (usage, holds, expected) in rows {
+        for (usage, role, expected) in rows {
             let got: Vec<_> = usage
-                .readings(holds)
+                .readings(role)
                 .map(|r| (r.signal, r.available, r.capacity))
                 .collect();
             assert_eq!(got, expected, "{usage:?}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_directory_has_space_and_a_missing_one_is_named() {
+    fn usage_of_an_existing_and_a_missing_directory() {
         let dir = Scratch::new();
         let usage = read(dir.path()).unwrap();
         assert!(Bytes::default() < usage.capacity && usage.available <= usage.capacity);

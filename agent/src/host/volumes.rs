@@ -1,4 +1,4 @@
-//! CSI volumes that are mounted under the kubelet's directory, whoever mounted them.
+//! CSI volumes mounted under the kubelet's directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,25 @@ use serde_json::Value;
 
 use super::{HostError, HostFile, HostRoot, LIST_FILE, present, read_at};
 
-/// Where a kubelet stages volumes: `<driver>/<hash>/globalmount`.
+/// Staging directory of the kubelet: `<driver>/<hash>/globalmount`.
 const STAGED: &str = "plugins/kubernetes.io/csi";
 const MOUNT: &str = "globalmount";
-/// What a kubelet writes beside a volume, so that it knows it again.
+/// The kubelet's metadata file of a volume.
 const DATA: &str = "vol_data.json";
 
-/// Drivers of one node, and volumes of one driver. The kernel's limits on disks are lower.
-const MOST: usize = 4096;
-/// Bytes of a driver's name and of a volume's handle. CSI limits them to 63 and 128.
-const LONGEST: usize = 1024;
+/// Limit on drivers, and on volumes per driver.
+const MAX_ENTRIES: usize = 4096;
+/// Length limit of driver names and volume handles. CSI limits them to 63 and 128.
+const MAX_LENGTH: usize = 1024;
 
-/// The volumes that are mounted below `directory`, which is a path as we see it, in the names that
-/// `volumesInUse` has for them: `kubernetes.io/csi/<driver>^<handle>`. Sorted, each once.
+/// The volumes mounted below `directory`, with their names in `volumesInUse`:
+/// `kubernetes.io/csi/<driver>^<handle>`. Sorted and unique.
 ///
-/// Cold, and cheap where there is no CSI driver: one directory that is not there.
+/// Cold.
 ///
 /// # Errors
 ///
-/// Where anything that is mounted cannot be named: a list with a gap would let go of a volume that
-/// is in use.
+/// If the name of a mounted volume is unknown: an incomplete list would release a volume in use.
 pub fn mounted(root: &HostRoot, directory: &Path) -> Result<Vec<String>, HostError> {
     let staged = directory.join(STAGED);
     let mut volumes = Vec::new();
@@ -53,7 +52,7 @@ pub fn mounted(root: &HostRoot, directory: &Path) -> Result<Vec<String>, HostErr
     Ok(names)
 }
 
-/// What is in a directory; nothing where there is none.
+/// The entries of a directory; empty if it does not exist.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     let failed = |source| HostError::Read {
         path: directory.to_owned(),
@@ -64,10 +63,10 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     };
     let mut paths = Vec::new();
     for entry in entries {
-        if paths.len() == MOST {
+        if paths.len() == MAX_ENTRIES {
             return Err(HostError::Malformed {
                 path: directory.to_owned(),
-                want: "list of CSI volumes that ends",
+                want: "complete list of CSI volumes",
             });
         }
         paths.push(entry.map_err(failed)?.path());
@@ -75,7 +74,7 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     Ok(paths)
 }
 
-/// Mount points of staged volumes. The others are not even parsed: there can be thousands.
+/// Mount points of staged volumes. Other mounts, of which there can be thousands, are not parsed.
 fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let mut buf = Vec::new();
     read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -87,7 +86,7 @@ fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
         .collect())
 }
 
-/// By what the kubelet wrote beside it.
+/// The name of a volume, from the kubelet's metadata file.
 fn name(volume: &Path) -> Result<String, HostError> {
     let file = HostFile::at(volume.join(DATA));
     let mut buf = Vec::new();
@@ -95,15 +94,15 @@ fn name(volume: &Path) -> Result<String, HostError> {
     parse(&buf).ok_or_else(|| file.malformed("name of a CSI driver and handle of a volume"))
 }
 
-/// The volume that a `vol_data.json` tells of. `None`: it tells of none, or in text that nobody
-/// could mean.
+/// The name of the volume in a `vol_data.json`. `None` if it is malformed.
 #[must_use]
 pub fn parse(data: &[u8]) -> Option<String> {
     let data: Value = serde_json::from_slice(data).ok()?;
     let text = |key: &str| {
         let text = data.get(key)?.as_str()?;
-        let sound = !text.is_empty() && text.len() <= LONGEST && !text.contains(char::is_control);
-        sound.then_some(text)
+        let is_valid =
+            !text.is_empty() && text.len() <= MAX_LENGTH && !text.contains(char::is_control);
+        is_valid.then_some(text)
     };
     let (driver, handle) = (text("driverName")?, text("volumeHandle")?);
     Some(format!("kubernetes.io/csi/{driver}^{handle}"))
@@ -116,10 +115,10 @@ mod tests {
 
     const KUBELET: &str = "var/lib/kubelet";
 
-    /// One staged volume: its directory below the drivers', and the text beside it.
+    /// A staged volume: its directory, and the text of its metadata file.
     type Staged = (&'static str, Option<&'static str>);
 
-    /// What it is, what is staged, what is mounted behind which prefix, and what is found.
+    /// Name, staged volumes, mounts with their prefix, expected result.
     type Row<'a> = (
         &'a str,
         &'a [Staged],
@@ -136,7 +135,7 @@ mod tests {
         Some(r#"{"driverName": "d.example.com", "volumeHandle": "vol-b"}"#),
     );
 
-    /// A node with these volumes staged; those of `mounts` are in its mount table.
+    /// A node with these staged volumes and mounts.
     fn node(staged: &[Staged], mounts: &[(&str, &str)]) -> Scratch {
         let dir = Scratch::new();
         let lines = mounts.iter().map(|(prefix, volume)| {
@@ -161,18 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_and_mounted_is_named_in_order() {
+    fn mounted_volumes_are_listed_in_order() {
         let (a, b) = (
             "kubernetes.io/csi/d.example.com^vol-a",
             "kubernetes.io/csi/d.example.com^vol-b",
         );
         let broken = ("d.example.com/2c", Some("{"));
         let rows: [Row<'_>; 5] = [
-            ("no driver at all", &[], &[], &[]),
-            ("staged, and not mounted yet", &[A], &[], &[]),
+            ("no driver", &[], &[], &[]),
+            ("staged but not mounted", &[A], &[], &[]),
             ("two", &[A, B], &[("", A.0), ("", B.0)], &[a, b]),
             (
-                "seen twice, from a container",
+                "listed twice, in a container",
                 &[A],
                 &[("/host", A.0), ("", A.0)],
                 &[a],
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mounted_volume_without_a_name_is_an_error_and_not_a_gap() {
+    fn a_mounted_volume_without_a_name_is_an_error() {
         let rows = [
             None,
             Some(""),
@@ -207,7 +206,7 @@ mod tests {
         }
         let long = format!(
             r#"{{"driverName": "d", "volumeHandle": "{}"}}"#,
-            "x".repeat(LONGEST + 1)
+            "x".repeat(MAX_LENGTH + 1)
         );
         let dir = node(&[], &[("", "d/9")]);
         dir.mkdir(&format!("{KUBELET}/{STAGED}/d/9/{MOUNT}"));
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mount_table_nothing_is_known() {
+    fn a_missing_mount_table_is_an_error() {
         let dir = node(&[A], &[]);
         fs::remove_file(dir.path().join("proc/self/mountinfo")).unwrap();
         assert!(found(&dir).unwrap_err().is_absent());

@@ -83,13 +83,13 @@ impl Btf {
             return Err(BtfError("wrong magic number"));
         }
         let short = || BtfError("truncated");
-        let header = word(&data, 4).ok_or_else(short)?;
+        let header = u32_at(&data, 4).ok_or_else(short)?;
         let field = |at| {
-            word(&data, at)
+            u32_at(&data, at)
                 .and_then(|n| index(header.checked_add(n)?))
                 .ok_or_else(short)
         };
-        let length = |at| word(&data, at).and_then(index).ok_or_else(short);
+        let length = |at| u32_at(&data, at).and_then(index).ok_or_else(short);
         let (start, strings) = (field(8)?, field(16)?);
         let end = start.checked_add(length(12)?).ok_or_else(short)?;
         if data.len() < end || data.len() < strings {
@@ -161,8 +161,8 @@ impl Btf {
                 .at
                 .checked_add(12)?
                 .checked_add(index(n.checked_mul(8)?)?)?;
-            let found = self.string(word(&self.data, at)?)? == name.as_bytes();
-            found.then(|| word(&self.data, at.checked_add(4)?))?
+            let found = self.string(u32_at(&self.data, at)?)? == name.as_bytes();
+            found.then(|| u32_at(&self.data, at.checked_add(4)?))?
         })
     }
 
@@ -180,7 +180,7 @@ impl Btf {
             .at
             .checked_add(12)?
             .checked_add(index(parameter.checked_mul(8)?)?)?;
-        let argument = self.type_(self.plain(word(&self.data, at.checked_add(4)?)?)?)?;
+        let argument = self.type_(self.plain(u32_at(&self.data, at.checked_add(4)?)?)?)?;
         let target = (argument.kind == KIND_PTR).then_some(argument.payload)?;
         let target = self
             .type_(self.plain(target)?)
@@ -210,7 +210,7 @@ impl Btf {
                 let array = self
                     .type_(self.plain(here.type_)?)
                     .filter(|t| t.kind == KIND_ARRAY)?;
-                let element = word(&self.data, array.at.checked_add(12)?)?;
+                let element = u32_at(&self.data, array.at.checked_add(12)?)?;
                 let skip = self.size_of(element)?.checked_mul(n)?.checked_mul(8)?;
                 here = BtfMember {
                     bits: here.bits.checked_add(skip)?,
@@ -232,7 +232,7 @@ impl Btf {
                 .at
                 .checked_add(12)?
                 .checked_add(index(n.checked_mul(12)?)?)?;
-            let raw = word(&self.data, at.checked_add(8)?)?;
+            let raw = u32_at(&self.data, at.checked_add(8)?)?;
             let bits = if type_.bit_fields {
                 raw & 0x00ff_ffff
             } else {
@@ -240,9 +240,9 @@ impl Btf {
             };
             let here = BtfMember {
                 bits,
-                type_: word(&self.data, at.checked_add(4)?)?,
+                type_: u32_at(&self.data, at.checked_add(4)?)?,
             };
-            match word(&self.data, at)? {
+            match u32_at(&self.data, at)? {
                 0 => {
                     let inner = self.plain(here.type_)?;
                     let inner = self.member(inner, name, nesting.checked_sub(1)?, left)?;
@@ -304,14 +304,14 @@ impl Btf {
     }
 
     fn type_at(&self, at: usize) -> Option<BtfType> {
-        let info = word(&self.data, at.checked_add(4)?)?;
+        let info = u32_at(&self.data, at.checked_add(4)?)?;
         Some(BtfType {
             at,
-            name: word(&self.data, at)?,
+            name: u32_at(&self.data, at)?,
             kind: info >> 24 & 0x1f,
             members: info & 0xffff,
             bit_fields: info >> 31 == 1,
-            payload: word(&self.data, at.checked_add(8)?)?,
+            payload: u32_at(&self.data, at.checked_add(8)?)?,
         })
     }
 
@@ -336,7 +336,7 @@ fn trailing(kind: u32, members: u32) -> Option<u32> {
     }
 }
 
-fn word(data: &[u8], at: usize) -> Option<u32> {
+fn u32_at(data: &[u8], at: usize) -> Option<u32> {
     let bytes = data.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }

@@ -1,5 +1,7 @@
 //! What is known about one OOM kill, and the wording of Events about kills.
 
+use serde::{Deserialize, Serialize};
+
 use super::{KillOwner, PodRef, Words};
 use crate::clock::Stamp;
 use crate::pods::CgroupKind;
@@ -17,7 +19,7 @@ const NO_LIMIT: &str = "no limit is known";
 pub(super) const IN_POD: &str = "OOMKilled";
 
 /// What is known about one OOM kill. All text in it is escaped. What is unknown is `None`, never zero.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// When the kernel recorded it, and when the agent read the record.
     pub stamp: Stamp,
@@ -44,7 +46,7 @@ pub struct Finding {
 }
 
 /// The cgroup that was at its limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limiting {
     /// What it is for.
     pub owner: LimitOwner,
@@ -58,7 +60,7 @@ pub struct Limiting {
 }
 
 /// The pod of a victim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VictimOwner {
     /// This pod.
     Pod(PodRef),
@@ -93,7 +95,7 @@ impl VictimOwner {
 
 /// Who records Events on the Node for kills outside pods, and for kills because the node is out of
 /// memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeEvents {
     /// This agent, in a kubelet's words.
     Kubelet,
@@ -126,8 +128,12 @@ pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Word
 pub(super) fn in_cgroup(group: &[Finding], of_pod: &str) -> String {
     match group {
         [one] => {
-            let cgroup = one.cgroup.as_deref().unwrap_or("not known");
-            one.message(&format!(" in cgroup {cgroup}{of_pod}"), &one.limit())
+            let cgroup = one.cgroup.as_deref();
+            let cgroup = cgroup.map_or_else(
+                || " in an unknown cgroup".to_owned(),
+                |cgroup| format!(" in cgroup {cgroup}"),
+            );
+            one.message(&format!("{cgroup}{of_pod}"), &one.limit())
         }
         many => group_message(many, of_pod, Finding::limit),
     }
@@ -229,7 +235,7 @@ impl Finding {
         let text = match self.verdict {
             KillVerdict::NodePressure { .. } => "the node was out of memory",
             KillVerdict::EventOnly { why } => match why {
-                Doubt::Sysrq => "somebody asked for it (sysrq)",
+                Doubt::Sysrq => "it was requested by SysRq",
                 Doubt::Cpuset => "the memory nodes of its cpuset were full",
                 Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
                 Doubt::LocalLimit(_)
@@ -427,7 +433,7 @@ mod tests {
         let rows = [
             (&global, Kubelet, Some((none, kubelet))),
             (&global, Companion, Some((own, "the node was out of memory"))),
-            (&of(Doubt::Sysrq), Companion, Some((own, "somebody asked for it (sysrq)"))),
+            (&of(Doubt::Sysrq), Companion, Some((own, "it was requested by SysRq"))),
             (&of(Doubt::Cpuset), Companion, Some((own, "the memory nodes of its cpuset were full"))),
             (&of(Doubt::MemoryLeft), Companion, Some((own, "no cgroup is known to have been"))),
             (&outside, Kubelet, Some((none, "/a was at its limit"))),
@@ -450,7 +456,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_reported_as_unknown() {
-        let expected = "Killed process 7 (p7) in cgroup not known: no limit is known; how much \
+        let expected = "Killed process 7 (p7) in an unknown cgroup: no limit is known; how much \
                         memory the process had is not known; what triggered it is not known";
         assert_eq!(messages(&[finding(7, None, None)]), [expected]);
     }

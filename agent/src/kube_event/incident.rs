@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use super::finding::{self, Finding, NodeEvents};
 use super::{Draft, Involved, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner, Words};
 use crate::clock::{Now, Stamp};
@@ -13,7 +15,7 @@ use crate::pods::{CgroupKind, Container, Pod, PodId};
 const SHORT_ID: usize = 12;
 
 /// The pod that a cgroup belongs to, and the container in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     /// As the name of the cgroup identifies it.
     pub pod: PodId,
@@ -37,7 +39,7 @@ impl PodRef {
 }
 
 /// How a message names a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerLabel {
     /// By its name in the pod's specification.
     Name(Container),
@@ -46,7 +48,7 @@ pub enum ContainerLabel {
 }
 
 /// Something that happened and is to be reported.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// Where. `None`: in no pod, or in one that cannot be known.
     pub pod: Option<PodRef>,
@@ -62,7 +64,7 @@ pub struct Incident {
 }
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Occurrence {
     /// OOM kills with one cause; at least one.
     Kills(Vec<Finding>),
@@ -225,7 +227,7 @@ impl ContainerLabel {
 mod tests {
     use super::*;
     use crate::kube_event::Period;
-    use crate::pods::List;
+    use crate::pods::ContainerList;
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
         Incident {
@@ -264,7 +266,7 @@ mod tests {
     #[test]
     fn an_event_on_a_pod_names_the_container_as_far_as_it_is_known() {
         let id = "0123456789abcdef".to_owned();
-        let named = Container::new(List::Containers, "web").unwrap();
+        let named = Container::new(ContainerList::Containers, "web").unwrap();
         //  container, its part of the message, fieldPath
         let rows = [
             (None, "", None),

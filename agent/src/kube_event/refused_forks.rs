@@ -1,11 +1,13 @@
 //! The Event about forks that the limit of a cgroup refused.
 
+use serde::{Deserialize, Serialize};
+
 use super::Words;
 use crate::escape::escape;
 use crate::pods::CgroupKind;
 
 /// Forks that were refused in one cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedForks {
     /// Path of the cgroup that counted them.
     pub cgroup: String,

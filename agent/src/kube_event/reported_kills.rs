@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::pods::PodId;
 
 /// The counter of the kernel that contains a kill.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KillOwner {
     /// The cgroup of all pods; the pod is unknown.
     Pods,
@@ -16,7 +18,8 @@ pub enum KillOwner {
 /// Kills that are reported together, by owner. Empty for other Events.
 ///
 /// Contains one number per pod, so combined Events need no more room than the pods.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<(KillOwner, u64)>", into = "Vec<(KillOwner, u64)>")]
 pub struct ReportedKills(BTreeMap<KillOwner, u64>);
 
 impl ReportedKills {
@@ -50,6 +53,19 @@ impl ReportedKills {
     }
 }
 
+// A map with such keys is no JSON object.
+impl From<Vec<(KillOwner, u64)>> for ReportedKills {
+    fn from(kills: Vec<(KillOwner, u64)>) -> Self {
+        Self(kills.into_iter().collect())
+    }
+}
+
+impl From<ReportedKills> for Vec<(KillOwner, u64)> {
+    fn from(kills: ReportedKills) -> Self {
+        kills.0.into_iter().collect()
+    }
+}
+
 impl IntoIterator for ReportedKills {
     type Item = (KillOwner, u64);
     type IntoIter = std::collections::btree_map::IntoIter<KillOwner, u64>;
@@ -60,7 +76,7 @@ impl IntoIterator for ReportedKills {
 }
 
 /// The outcome of recorded kills since the last call.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillOutcomes {
     /// The API server has stored their Event, or rejected it permanently.
     pub acknowledged: ReportedKills,

@@ -1,9 +1,11 @@
 //! The Event about OOM kills whose victims are unknown.
 
+use serde::{Deserialize, Serialize};
+
 use super::Words;
 
 /// OOM kills that the kernel counted and of which no record came.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
     /// Path of the cgroup that counted them.
     pub cgroup: String,
@@ -16,7 +18,7 @@ pub struct UnidentifiedKills {
 }
 
 /// When unidentified kills happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Period {
     /// Since the counters were read last.
     Now,
@@ -34,8 +36,8 @@ impl UnidentifiedKills {
         Words {
             reason: "OOMKilled",
             message: format!(
-                "OOM-killed processes{whereabouts}{when}: victims not known, the count of this Event is \
-                 their number"
+                "OOM kills{whereabouts}{when}: the victims are unknown, and the count of this Event is the \
+                 number of kills"
             ),
         }
     }

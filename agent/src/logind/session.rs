@@ -11,7 +11,7 @@ use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 
 use super::Lock;
-use super::wire::{Call, FIXED, Kind, MAX_BYTES, Message, parse, size};
+use super::wire::{FIXED, MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
 
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const LOGIND: &str = "org.freedesktop.login1";
@@ -27,7 +27,7 @@ const MAX_AHEAD: usize = 64;
 const MAX_DESCRIPTORS: usize = 253;
 
 /// A message with the descriptors that came with it.
-struct Received {
+struct ReceivedMessage {
     message: Message,
     descriptors: Vec<OwnedFd>,
 }
@@ -115,7 +115,7 @@ impl Session {
 
     /// Takes a delay lock, which logind waits for.
     pub(super) async fn inhibit(&mut self) -> io::Result<Option<Lock>> {
-        let call = Call {
+        let call = MethodCall {
             destination: LOGIND,
             path: "/org/freedesktop/login1",
             interface: MANAGER,
@@ -143,7 +143,7 @@ impl Session {
                 Some(message) => message,
                 None => self.message().await?.message,
             };
-            if message.kind != Kind::Signal {
+            if message.kind != MessageKind::Signal {
                 continue;
             }
             match (message.interface.as_str(), message.member.as_str()) {
@@ -162,7 +162,7 @@ impl Session {
     }
 
     async fn call_bus(&mut self, member: &str, arguments: &[&str]) -> io::Result<()> {
-        let call = Call {
+        let call = MethodCall {
             destination: DBUS,
             path: "/org/freedesktop/DBus",
             interface: DBUS,
@@ -172,7 +172,7 @@ impl Session {
         self.call(&call).await.map(drop)
     }
 
-    async fn call(&mut self, call: &Call<'_>) -> io::Result<Received> {
+    async fn call(&mut self, call: &MethodCall<'_>) -> io::Result<ReceivedMessage> {
         self.serial += 1;
         let serial = self.serial;
         self.stream.write_all(&call.bytes(serial)?).await?;
@@ -180,13 +180,16 @@ impl Session {
             let received = self.message().await?;
             let message = &received.message;
             match message.kind {
-                Kind::Return if message.reply_to == serial => return Ok(received),
-                Kind::Error if message.reply_to == serial => {
+                MessageKind::Return if message.reply_to == serial => return Ok(received),
+                MessageKind::Error if message.reply_to == serial => {
                     let text = message.text().unwrap_or_default();
                     let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
                     return Err(io::Error::other(format!("{}: {text}", call.member)));
                 }
-                Kind::Return | Kind::Error | Kind::Signal | Kind::Other => {
+                MessageKind::Return
+                | MessageKind::Error
+                | MessageKind::Signal
+                | MessageKind::Other => {
                     if self.ahead.len() == MAX_AHEAD {
                         return Err(io::Error::other(
                             "the bus sends too many unexpected messages",
@@ -198,7 +201,7 @@ impl Session {
         }
     }
 
-    async fn message(&mut self) -> io::Result<Received> {
+    async fn message(&mut self) -> io::Result<ReceivedMessage> {
         loop {
             if let Some(fixed) = self.bytes.first_chunk::<FIXED>() {
                 let size = size(fixed)?;
@@ -212,14 +215,14 @@ impl Session {
     }
 
     /// Adds the descriptors that the message announces.
-    fn with_descriptors(&mut self, message: Message) -> Received {
+    fn with_descriptors(&mut self, message: Message) -> ReceivedMessage {
         let count = message.descriptors.min(self.descriptors.len());
         let descriptors = self.descriptors.drain(..count).collect();
         if self.bytes.is_empty() {
             // No message announced them.
             self.descriptors.clear();
         }
-        Received {
+        ReceivedMessage {
             message,
             descriptors,
         }

@@ -43,8 +43,8 @@ async fn lock_requested(bus: &mut UnixStream) {
     let mut buf = [0; 4096];
     let len = bus.read(&mut buf).await.unwrap();
     let call = String::from_utf8_lossy(&buf[..len]).into_owned();
-    for word in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
-        assert!(call.contains(word), "{call:?}");
+    for part in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
+        assert!(call.contains(part), "{call:?}");
     }
 }
 
@@ -152,7 +152,7 @@ async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected
     // Including what the socket buffers before the agent reads it.
     for (bytes, most) in [(1, 1000), (4096, 100)] {
         let (path, listener) = bus(&format!("endless-{bytes}"));
-        let (send, _words) = mpsc::channel(1);
+        let (send, _messages) = mpsc::channel(1);
         tokio::spawn(follow(connect(&path), path.clone(), send));
         let (bus, _) = listener.accept().await.unwrap();
         let line = vec![b'a'; bytes];

@@ -26,7 +26,7 @@ const SIGNATURE: u8 = 8;
 const UNIX_FDS: u8 = 9;
 
 /// A method call with texts as arguments.
-pub(super) struct Call<'a> {
+pub(super) struct MethodCall<'a> {
     pub(super) destination: &'a str,
     pub(super) path: &'a str,
     pub(super) interface: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct Call<'a> {
 
 /// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Return,
     Error,
     Signal,
@@ -46,7 +46,7 @@ pub(super) enum Kind {
 /// The relevant parts of a message; missing texts are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
-    pub(super) kind: Kind,
+    pub(super) kind: MessageKind,
     /// The call to which it is the answer; 0: none.
     pub(super) reply_to: u32,
     /// Number of descriptors that come with it.
@@ -57,7 +57,7 @@ pub(super) struct Message {
     pub(super) body: Vec<u8>,
 }
 
-impl Call<'_> {
+impl MethodCall<'_> {
     /// The encoded call. `serial` is not 0.
     pub(super) fn bytes(&self, serial: u32) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
@@ -114,10 +114,10 @@ pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
     let mut message = Message {
         kind: match bytes.get(1) {
-            Some(&METHOD_RETURN) => Kind::Return,
-            Some(&ERROR) => Kind::Error,
-            Some(&SIGNAL) => Kind::Signal,
-            Some(_) | None => Kind::Other,
+            Some(&METHOD_RETURN) => MessageKind::Return,
+            Some(&ERROR) => MessageKind::Error,
+            Some(&SIGNAL) => MessageKind::Signal,
+            Some(_) | None => MessageKind::Other,
         },
         reply_to: 0,
         descriptors: 0,
@@ -279,7 +279,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_call_is_encoded_as_specified() {
-        let call = Call {
+        let call = MethodCall {
             destination: "a.b",
             path: "/a",
             interface: "a.b",
@@ -305,7 +305,10 @@ pub(super) mod tests {
     fn a_message_is_parsed_and_a_truncated_one_is_rejected() {
         let whole = prepare(":1.3", true);
         let read = parse(&whole).unwrap();
-        assert_eq!((read.kind, read.sender.as_str()), (Kind::Signal, ":1.3"));
+        assert_eq!(
+            (read.kind, read.sender.as_str()),
+            (MessageKind::Signal, ":1.3")
+        );
         assert_eq!(read.member, "PrepareForShutdown");
         assert!(read.boolean().unwrap());
         assert_eq!(parse(&answer(":1.3", 5)).unwrap().reply_to, 5);

@@ -1,47 +1,47 @@
-//! Puts metrics into the registry, and remembers what was declared.
+//! Registers metrics and records their names.
 
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::PREFIX;
-use super::labelled::{Labelled, Member};
+use super::labelled::{FamilyMetric, Labelled};
 
-/// The registries while they are filled.
-pub(super) struct Declared {
-    /// With our prefix.
-    pub(super) ours: Registry,
-    /// Without: names that every Prometheus client gives to the same things.
+/// The registries under construction.
+pub(super) struct Declarations {
+    /// With nodepulse's prefix.
+    pub(super) nodepulse: Registry,
+    /// Without a prefix: the standard process metrics of Prometheus clients.
     pub(super) process: Registry,
-    /// All names, as in `# TYPE` lines.
+    /// All metric names, as in `# TYPE` lines.
     pub(super) names: Vec<String>,
 }
 
-impl Default for Declared {
+impl Default for Declarations {
     fn default() -> Self {
         Self {
-            ours: Registry::with_prefix(PREFIX),
+            nodepulse: Registry::with_prefix(PREFIX),
             process: Registry::default(),
             names: Vec::new(),
         }
     }
 }
 
-impl Declared {
+impl Declarations {
     pub(super) fn metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.names.push(format!("{PREFIX}_{name}"));
-        self.ours.register(name, help, metric.clone());
+        self.nodepulse.register(name, help, metric.clone());
         metric
     }
 
     pub(super) fn in_seconds<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.names.push(format!("{PREFIX}_{name}_seconds"));
         let unit = Unit::Seconds;
-        self.ours
+        self.nodepulse
             .register_with_unit(name, help, unit, metric.clone());
         metric
     }
 
-    pub(super) fn labelled<M: Member, const N: usize>(
+    pub(super) fn labelled<M: FamilyMetric, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
@@ -54,11 +54,11 @@ impl Declared {
 
     pub(super) fn info(&mut self, name: &str, help: &str, label: (&'static str, &'static str)) {
         self.names.push(format!("{PREFIX}_{name}"));
-        self.ours.register(name, help, Info::new([label]));
+        self.nodepulse.register(name, help, Info::new([label]));
     }
 
-    /// One that is written without the registry.
-    pub(super) fn by_hand(&mut self, name: &str) {
+    /// Declares a metric that is encoded without the registry.
+    pub(super) fn declare_external(&mut self, name: &str) {
         self.names.push(format!("{PREFIX}_{name}"));
     }
 

@@ -1,14 +1,14 @@
-//! Latency of disks as the kernel counts it.
+//! Disk latency, as counted in the kernel.
 //!
-//! Written by hand: the library would write a sum, and nobody has one. Without a sum the
-//! format wants no count either; the last bucket says it.
+//! Encoded without the library, which would write a sum that the kernel does not count. Without a
+//! sum the format permits no count; the last bucket has the same value.
 
 use std::fmt::{self, Write};
 
-/// Without the prefix.
+/// Name without the prefix.
 pub(super) const NAME: &str = "disk_latency_seconds";
 
-/// Upper end of the first slot; each further one ends at twice the one before, the last is open.
+/// Upper bound of the first slot. The bound doubles with each slot; the last one is unbounded.
 const FIRST_NS: u64 = 1024;
 
 pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]) -> fmt::Result {
@@ -17,7 +17,7 @@ pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]
     }
     writeln!(
         to,
-        "# HELP {prefix}_{NAME} Latency of reads and writes; short ones are sampled."
+        "# HELP {prefix}_{NAME} Latency of reads and writes; short requests are sampled."
     )?;
     writeln!(to, "# TYPE {prefix}_{NAME} histogram")?;
     writeln!(to, "# UNIT {prefix}_{NAME} seconds")?;
@@ -39,7 +39,7 @@ pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]
     Ok(())
 }
 
-/// A label's value in the text format.
+/// Writes a label value in the text format.
 fn escaped(to: &mut impl Write, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_disk_nothing_is_said() {
+    fn without_disks_nothing_is_encoded() {
         let mut text = String::new();
         encode(&mut text, "x", &[]).unwrap();
         assert_eq!(text, "");

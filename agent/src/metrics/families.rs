@@ -1,4 +1,4 @@
-//! Every metric: its name, its labels, and what it says.
+//! Every metric: name, labels, help.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,17 +8,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
 use super::Seconds;
-use super::declare::Declared;
+use super::declare::Declarations;
 use super::labelled::Labelled;
 
-/// From half a millisecond, which a quick API server takes, to what an outage leaves behind.
+/// Buckets from the latency of a fast API server to that of an outage.
 const TO_ACK: [f64; 14] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 60.0,
 ];
 
-/// Of the probes.
+/// Metrics of the probes.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each says in the registry what it is")]
+#[expect(missing_docs, reason = "documented by its help text")]
 pub struct KernelMetrics {
     pub events_received: Labelled<Counter, 1>,
     pub events_lost: Labelled<Counter, 2>,
@@ -27,9 +27,9 @@ pub struct KernelMetrics {
     pub bpf_runs: Labelled<Counter, 1>,
 }
 
-/// Of the node and its conditions.
+/// Metrics of the node and its conditions.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each says in the registry what it is")]
+#[expect(missing_docs, reason = "documented by its help text")]
 pub struct NodeMetrics {
     pub condition_status: Labelled<Gauge, 2>,
     pub condition_transitions: Labelled<Counter, 1>,
@@ -39,9 +39,9 @@ pub struct NodeMetrics {
     pub pod_oom_kills: Labelled<Counter, 2>,
 }
 
-/// Of what is written to the API server.
+/// Metrics of the API client.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each says in the registry what it is")]
+#[expect(missing_docs, reason = "documented by its help text")]
 pub struct ApiMetrics {
     pub event_to_ack: Histogram,
     pub status_patches: Labelled<Counter, 1>,
@@ -52,11 +52,11 @@ pub struct ApiMetrics {
     pub queue_depth: Gauge,
 }
 
-/// Of the agent itself.
+/// Metrics of the process.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each says in the registry what it is")]
+#[expect(missing_docs, reason = "documented by its help text")]
 pub struct ProcessMetrics {
-    /// `blocked_calls{purpose}`: a file system does not answer.
+    /// `blocked_calls{purpose}`.
     pub blocked_calls: Labelled<Gauge, 1>,
     pub wakeups: Labelled<Counter, 1>,
     pub config_reloads: Labelled<Counter, 1>,
@@ -69,26 +69,30 @@ pub struct ProcessMetrics {
 }
 
 impl KernelMetrics {
-    pub(super) fn declare(to: &mut Declared) -> Self {
+    pub(super) fn declare(to: &mut Declarations) -> Self {
         let run_seconds = Labelled::new(["probe"]);
-        let measured = "Time in each probe, where the kernel measures it";
-        to.in_seconds("bpf_run", measured, run_seconds.family());
+        let help = "Run time of each probe, if the kernel collects BPF statistics";
+        to.in_seconds("bpf_run", help, run_seconds.family());
         Self {
-            events_received: to.labelled("events_received", "Records from the kernel", ["kind"]),
+            events_received: to.labelled(
+                "events_received",
+                "Records received from the kernel",
+                ["kind"],
+            ),
             events_lost: to.labelled(
                 "events_lost",
-                "What the probes could not report",
+                "Records that the probes lost",
                 ["ring", "reason"],
             ),
             probe_attached: to.labelled(
                 "probe_attached",
-                "Whether a probe runs, and why not",
+                "1 if the probe is attached, else 0 with the reason",
                 ["probe", "reason"],
             ),
             bpf_run_seconds: run_seconds,
             bpf_runs: to.labelled(
                 "bpf_runs",
-                "Runs of each probe, where the kernel counts them",
+                "Runs of each probe, if the kernel collects BPF statistics",
                 ["probe"],
             ),
         }
@@ -96,36 +100,36 @@ impl KernelMetrics {
 }
 
 impl NodeMetrics {
-    pub(super) fn declare(to: &mut Declared) -> Self {
+    pub(super) fn declare(to: &mut Declarations) -> Self {
         Self {
             condition_status: to.labelled(
                 "condition_status",
-                "1 at the status that a condition should have",
+                "1 for the desired status of the condition",
                 ["type", "status"],
             ),
             condition_transitions: to.labelled(
                 "condition_transitions",
-                "Changes of the status that a condition should have",
+                "Changes of the desired status of the condition",
                 ["type"],
             ),
             signal_value: to.labelled(
                 "signal_value",
-                "What was left at the last look, in bytes, inodes or pids",
+                "Available amount in the last sample, in bytes, inodes or pids",
                 ["signal"],
             ),
             signal_threshold: to.labelled(
                 "signal_threshold",
-                "Below what there is pressure, in the unit of the signal",
+                "Threshold below which there is pressure, in the unit of the signal",
                 ["signal"],
             ),
             oom_kills: to.labelled(
                 "oom_kills",
-                "Processes killed for want of memory, by whose limit was met",
+                "OOM-killed processes, by the scope of the limit",
                 ["scope"],
             ),
             pod_oom_kills: to.labelled(
                 "pod_oom_kills",
-                "Those told of a pod that is there",
+                "OOM-killed processes of existing pods",
                 ["namespace", "pod"],
             ),
         }
@@ -133,37 +137,37 @@ impl NodeMetrics {
 }
 
 impl ApiMetrics {
-    pub(super) fn declare(to: &mut Declared) -> Self {
+    pub(super) fn declare(to: &mut Declarations) -> Self {
         Self {
             event_to_ack: to.in_seconds(
                 "event_to_ack",
-                "From the kernel's time stamp to the API server's answer",
+                "Time from the kernel's time stamp to the API server's answer",
                 Histogram::new(TO_ACK),
             ),
             status_patches: to.labelled(
                 "status_patches",
-                "Status patches that the API server took, by what made us send",
+                "Status patches accepted by the API server, by reason",
                 ["why"],
             ),
             taint_patches: to.labelled(
                 "taint_patches",
-                "Changes of our taints by their end",
+                "Changes of nodepulse's taints, by result",
                 ["result"],
             ),
-            lease_renewals: to.labelled("lease_renewals", "Lease cycles by their end", ["result"]),
+            lease_renewals: to.labelled("lease_renewals", "Lease renewals, by result", ["result"]),
             requests: to.labelled(
                 "api_requests",
-                "Requests to the API server by their end",
+                "Requests to the API server, by result",
                 ["verb", "resource", "code"],
             ),
             events: to.labelled(
                 "api_events",
-                "Observations told as Events, by what became of them",
+                "Observations for Kubernetes Events, by result",
                 ["result"],
             ),
             queue_depth: to.metric(
                 "api_queue_depth",
-                "Events that wait to be written",
+                "Events in the queue to the API server",
                 Gauge::default(),
             ),
         }
@@ -171,30 +175,38 @@ impl ApiMetrics {
 }
 
 impl ProcessMetrics {
-    pub(super) fn declare(to: &mut Declared) -> Self {
+    pub(super) fn declare(to: &mut Declarations) -> Self {
         let (bytes, seconds) = (Some(Unit::Bytes), Some(Unit::Seconds));
         Self {
             blocked_calls: to.labelled(
                 "blocked_calls",
-                "1 while a call to a file system has not returned within its limit",
+                "1 while a file system call exceeds its time limit",
                 ["purpose"],
             ),
-            wakeups: to.labelled("wakeups", "Turns of the loop by what woke it", ["source"]),
+            wakeups: to.labelled(
+                "wakeups",
+                "Iterations of the main loop, by the source of the wake-up",
+                ["source"],
+            ),
             config_reloads: to.labelled(
                 "config_reloads",
-                "Times that the configuration was read again, by what came of it",
+                "Reloads of the configuration, by result",
                 ["result"],
             ),
-            cpu: to.process("process_cpu", "User and system time", seconds.clone()),
+            cpu: to.process("process_cpu", "User and system CPU time", seconds.clone()),
             resident_memory: to.process(
                 "process_resident_memory",
-                "Resident memory",
+                "Resident memory size",
                 bytes.clone(),
             ),
-            virtual_memory: to.process("process_virtual_memory", "Virtual memory", bytes),
-            start_time: to.process("process_start_time", "Start since the epoch", seconds),
+            virtual_memory: to.process("process_virtual_memory", "Virtual memory size", bytes),
+            start_time: to.process("process_start_time", "Start time since the epoch", seconds),
             open_fds: to.process("process_open_fds", "Open file descriptors", None),
-            max_fds: to.process("process_max_fds", "Most file descriptors allowed", None),
+            max_fds: to.process(
+                "process_max_fds",
+                "Maximum number of open file descriptors",
+                None,
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One metric for each value of its labels.
+//! A metric with labels.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use prometheus_client::metrics::family::Family;
 
 use super::Label;
 
-/// Keys and values, in the order in which they are written.
+/// Keys and values, in the order of the output.
 type Labels<const N: usize> = [(&'static str, Label); N];
 
-/// What a family can be made of.
-pub trait Member:
+/// The metric types of a family.
+pub trait FamilyMetric:
     EncodeMetric + TypedMetric + Default + Clone + fmt::Debug + Send + Sync + 'static
 {
 }
 
-impl<M> Member for M where
+impl<M> FamilyMetric for M where
     M: EncodeMetric + TypedMetric + Default + Clone + fmt::Debug + Send + Sync + 'static
 {
 }
@@ -29,7 +29,7 @@ pub struct Labelled<M, const N: usize> {
     family: Family<Labels<N>, M>,
 }
 
-impl<M: Member, const N: usize> Labelled<M, N> {
+impl<M: FamilyMetric, const N: usize> Labelled<M, N> {
     pub(super) fn new(keys: [&'static str; N]) -> Self {
         Self {
             keys,
@@ -42,13 +42,13 @@ impl<M: Member, const N: usize> Labelled<M, N> {
         self.family.clone()
     }
 
-    /// The metric with these values, in the order of the keys.
+    /// The metric with these label values, in the order of the keys.
     #[must_use]
     pub fn of<V: Into<Label>>(&self, values: [V; N]) -> M {
         self.family.get_or_create_owned(&self.labels(values))
     }
 
-    /// From now on there is none with these values.
+    /// Removes the metric with these label values.
     pub fn remove<V: Into<Label>>(&self, values: [V; N]) {
         self.family.remove(&self.labels(values));
     }

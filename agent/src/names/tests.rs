@@ -136,7 +136,7 @@ async fn names_are_resolved_as_by_the_c_library() {
 async fn a_failed_lookup_reports_the_reason() {
     let server = Server::start("options timeout:1 attempts:1", records_of).await;
     let rows = [
-        ("nobody.test", "no such name"),
+        ("unknown.test", "no such name"),
         ("not a name", "not a host name"),
         ("nul\0", "not a host name"),
         ("a..b", "not a host name"),

@@ -134,7 +134,7 @@ fn is_extended(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_status::sample::facts;
+    use crate::node_status::fixture::facts;
 
     const MI: i64 = 1 << 20;
 
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(
             allocatable["memory"].value(),
             (16 * 1024 - 100 - 128) * MI,
-            "ours is from the machine"
+            "the value of the machine applies"
         );
     }
 }

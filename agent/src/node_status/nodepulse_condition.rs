@@ -108,6 +108,8 @@ impl NodepulseCondition {
     /// The condition of this `type`.
     #[must_use]
     pub fn parse(type_: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| own.type_() == type_)
+        Self::ALL
+            .into_iter()
+            .find(|condition| condition.type_() == type_)
     }
 }

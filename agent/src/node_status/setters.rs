@@ -11,12 +11,13 @@
 //! conditions: `Ready` is the last of them, because control planes have relied on that, and needs
 //! the capacity.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Facts, NodeStatus, StoredNode};
-use crate::clock::Now;
+use super::{Facts, NodeStatus};
 use crate::pressure::Pressure;
 use crate::reading::{Resource, Signal};
+use crate::units::quantity::Quantity;
 
 pub mod address;
 pub mod disk_io;
@@ -34,10 +35,8 @@ pub mod volumes;
 pub struct Context<'a> {
     /// What was observed and configured.
     pub facts: &'a Facts,
-    /// What the API server has.
-    pub stored: &'a StoredNode,
-    /// The moment of this computation: the heartbeat of every condition.
-    pub now: Now,
+    /// `status.capacity` as the API server has it.
+    pub stored_capacity: &'a BTreeMap<String, Quantity>,
 }
 
 impl Context<'_> {
@@ -140,15 +139,18 @@ pub const COMPANION: Setters = &[
     ("PodsDiskStallPressure", nodepulse::pods_disk_stall),
 ];
 
-/// The status at `now`, and the setters that failed.
+/// What these setters make of the facts, and those of them that failed. The conditions have no times
+/// yet ([`NodeStatus::stamped`]). Only the ledger ([`super::ledger`]) computes a status.
 #[must_use]
-pub fn compute(
+pub(super) fn compute(
     setters: Setters,
     facts: &Facts,
-    stored: &StoredNode,
-    now: Now,
+    stored_capacity: &BTreeMap<String, Quantity>,
 ) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
-    let context = Context { facts, stored, now };
+    let context = Context {
+        facts,
+        stored_capacity,
+    };
     let mut status = NodeStatus::default();
     let failed = setters
         .iter()
@@ -159,8 +161,9 @@ pub fn compute(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::node_status::sample::{facts, ips, now, stored, wall};
+    use super::SETTERS;
+    use crate::node_status::StoredNode;
+    use crate::node_status::fixture::{compute, facts, ips, now, stored, wall};
     use crate::node_status::{Address, Status};
 
     #[test]

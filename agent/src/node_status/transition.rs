@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
@@ -87,7 +89,7 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 }
 
 /// `type` of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventType {
     /// For information.
     Normal,
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
     use crate::clock::BootNanos;
     use crate::node_status::NodeInfo;
-    use crate::node_status::sample::{now, stored, wall};
+    use crate::node_status::fixture::{now, stored, wall};
 
     #[test]
     fn a_stored_condition_without_a_transition_time_gets_the_current_time() {
@@ -428,7 +430,7 @@ mod tests {
     }
 
     /// Status before, type, status after; then the Events, and why.
-    type Change = (
+    type Row = (
         Option<Status>,
         &'static str,
         Status,
@@ -439,7 +441,7 @@ mod tests {
     #[test]
     fn which_changes_are_recorded() {
         use Status::{False, True, Unknown};
-        let rows: [Change; 11] = [
+        let rows: [Row; 11] = [
             (
                 None,
                 "MemoryPressure",
@@ -502,7 +504,7 @@ mod tests {
     #[test]
     fn which_changes_of_nodepulses_conditions_are_recorded() {
         use Status::{False, True, Unknown};
-        let rows: [Change; 9] = [
+        let rows: [Row; 9] = [
             (
                 Some(False),
                 "DiskIOPressure",

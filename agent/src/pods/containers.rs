@@ -1,5 +1,7 @@
 //! The containers of one pod, by the ids in their cgroups' names.
 
+use serde::{Deserialize, Serialize};
+
 use super::is_valid;
 
 /// Longest name of a container: a DNS label.
@@ -10,17 +12,17 @@ const LONGEST_ID: usize = 128;
 const MAX_IDS: usize = 256;
 
 /// One container of a pod's specification.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// The list that contains it.
-    pub list: List,
+    pub list: ContainerList,
     /// Its name in that list.
     pub name: Box<str>,
 }
 
 /// The lists of containers in a pod's specification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerList {
     /// `spec.containers`.
     Containers,
     /// `spec.initContainers`.
@@ -32,7 +34,7 @@ pub enum List {
 impl Container {
     /// `None` if the name is invalid.
     #[must_use]
-    pub fn new(list: List, name: &str) -> Option<Self> {
+    pub fn new(list: ContainerList, name: &str) -> Option<Self> {
         is_valid(name, LONGEST_NAME).then(|| Self {
             list,
             name: name.into(),
@@ -43,16 +45,16 @@ impl Container {
     #[must_use]
     pub fn field_path(&self) -> String {
         let list = match self.list {
-            List::Containers => "containers",
-            List::Init => "initContainers",
-            List::Ephemeral => "ephemeralContainers",
+            ContainerList::Containers => "containers",
+            ContainerList::Init => "initContainers",
+            ContainerList::Ephemeral => "ephemeralContainers",
         };
         format!("spec.{list}{{{}}}", self.name)
     }
 }
 
 /// The known containers of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
 }
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     fn container(name: &str) -> Container {
-        Container::new(List::Containers, name).unwrap()
+        Container::new(ContainerList::Containers, name).unwrap()
     }
 
     #[test]
@@ -95,9 +97,9 @@ mod tests {
     #[test]
     fn every_list_has_its_field_path() {
         let rows = [
-            (List::Containers, "spec.containers{web}"),
-            (List::Init, "spec.initContainers{web}"),
-            (List::Ephemeral, "spec.ephemeralContainers{web}"),
+            (ContainerList::Containers, "spec.containers{web}"),
+            (ContainerList::Init, "spec.initContainers{web}"),
+            (ContainerList::Ephemeral, "spec.ephemeralContainers{web}"),
         ];
         for (list, expected) in rows {
             let container = Container::new(list, "web").unwrap();
@@ -108,7 +110,11 @@ mod tests {
     #[test]
     fn an_invalid_name_or_id_is_not_stored() {
         for name in ["", "we b", "a\n", "x}", &"a".repeat(64)] {
-            assert_eq!(Container::new(List::Containers, name), None, "{name:?}");
+            assert_eq!(
+                Container::new(ContainerList::Containers, name),
+                None,
+                "{name:?}"
+            );
         }
         let mut containers = Containers::default();
         containers.add("a\u{1b}", container("web"));

@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Container, Containers, PodId, is_valid};
 
 /// Maximum number of pods: far more than a kubelet runs. Beyond it, a new pod replaces a removed
@@ -21,7 +23,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_UID: usize = 64;
 
 /// The stored part of a pod, which never changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.namespace`.
     pub namespace: Box<str>,
@@ -275,10 +277,10 @@ mod tests {
     #[test]
     fn containers_belong_to_a_known_pod() {
         let mut index = PodIndex::default();
-        let web = Container::new(super::super::List::Containers, "web").unwrap();
+        let web = Container::new(super::super::ContainerList::Containers, "web").unwrap();
         let mut containers = Containers::default();
         containers.add("c1", web.clone());
-        index.set_containers("nobody", containers.clone());
+        index.set_containers("unknown", containers.clone());
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), None);
         index.set_containers(&pod(1).uid, containers);

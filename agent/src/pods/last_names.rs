@@ -1,6 +1,6 @@
 //! The kind of a removed cgroup, according to the names that the kernel still had.
 
-use super::names::{self, Names};
+use super::names::{self, CgroupNames};
 use super::{CgroupKind, PodId, classify};
 
 /// A name of this many bytes may have been longer: the kernel truncates its copy.
@@ -53,7 +53,7 @@ pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
 
 /// The pod `name`, if the name above it is that of the pods cgroup or of a class.
 fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
-    let known = Names::of(pods);
+    let known = CgroupNames::of(pods);
     let class = known.class(above);
     let is_top = pods.rsplit('/').next() == Some(above);
     (class.is_some() || is_top)
@@ -63,7 +63,7 @@ fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
 
 /// The pod `name`, whose class is unknown.
 fn pod_anywhere(name: &str, pods: &str) -> Option<PodId> {
-    let known = Names::of(pods);
+    let known = CgroupNames::of(pods);
     let classes = names::CLASSES.into_iter().map(Some);
     [None]
         .into_iter()

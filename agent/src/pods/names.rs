@@ -17,7 +17,7 @@ const CONTAINER_ID_LENGTH: usize = 64;
 
 /// The form of names on a node: systemd's names repeat the names of all slices above, cgroupfs
 /// names do not.
-pub(super) enum Names<'a> {
+pub(super) enum CgroupNames<'a> {
     Cgroupfs,
     /// `prefix` is the name of the pods cgroup without `.slice`.
     Systemd {
@@ -25,7 +25,7 @@ pub(super) enum Names<'a> {
     },
 }
 
-impl<'a> Names<'a> {
+impl<'a> CgroupNames<'a> {
     /// Derived from the name of the pods cgroup.
     pub(super) fn of(pods: &'a str) -> Self {
         let name = pods.rsplit('/').next().unwrap_or_default();

@@ -19,7 +19,7 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 pub const WHILE_TRUE: Duration = Duration::from_secs(5);
 
 /// Falls are measured over at least this time: otherwise two reads a few microseconds apart make a
-/// small step look like a steep fall.
+/// small step a steep fall.
 const SHORTEST_FALL: Duration = Duration::from_millis(100);
 
 /// By which factor the next fall may exceed the fastest one so far.

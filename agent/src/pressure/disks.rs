@@ -65,7 +65,7 @@ enum Suspicion {
 }
 
 #[derive(Debug, Clone)]
-struct Disk {
+struct MonitoredDisk {
     name: String,
     limit: Duration,
     health: Health,
@@ -79,7 +79,7 @@ struct Disk {
 /// The monitored disks.
 #[derive(Debug, Clone, Default)]
 pub struct DiskBoard {
-    disks: BTreeMap<DeviceNumber, Disk>,
+    disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
     /// The last moment at which a disk that was removed since was unhealthy.
     removed_unhealthy_at: Option<BootNanos>,
@@ -89,7 +89,7 @@ impl DiskBoard {
     /// Monitors a disk, which is healthy at first. If it is evaluated by its counters, it is slow
     /// when an average request takes `limit`.
     pub fn watch(&mut self, device: DeviceNumber, name: String, limit: Duration) {
-        let disk = Disk {
+        let disk = MonitoredDisk {
             name,
             limit,
             health: Health::Healthy,
@@ -261,7 +261,7 @@ impl DiskBoard {
 
     /// Never postpones a scheduled sampling.
     fn schedule(&mut self, now: BootNanos) {
-        let wait = |disk: &Disk| match disk.suspicion {
+        let wait = |disk: &MonitoredDisk| match disk.suspicion {
             Suspicion::InFlight => Some(STALLED_AFTER),
             _ => disk.needs_sampling().then_some(SAMPLE_INTERVAL),
         };
@@ -273,7 +273,7 @@ impl DiskBoard {
     }
 }
 
-impl Disk {
+impl MonitoredDisk {
     fn set_health(&mut self, health: Health, now: BootNanos) {
         if self.health != Health::Healthy || health != Health::Healthy {
             self.unhealthy_at = Some(now);

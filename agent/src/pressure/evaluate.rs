@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 use crate::pressure::change::{PressureChange, PressureReason};
+use crate::pressure::kept::KeptTrue;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::{DiskStates, Sample};
-use crate::pressure::source::Source;
+use crate::pressure::source::SourceState;
 use crate::pressure::threshold::Threshold;
-use crate::pressure::{Cause, Exceeded, Observed, Policy, Pressure, SlowDisks};
+use crate::pressure::{Cause, Exceeded, Policy, Pressure, SlowDisks};
 use crate::reading::{Reading, Resource, Signal};
 
 mod availability;
@@ -33,10 +34,8 @@ struct Tracked {
 
 /// The state of one resource.
 #[derive(Debug, Clone, Copy)]
-struct State {
-    pressure: Pressure,
-    /// Since when it is normal, the transition period not included; `None` while it is not.
-    normal_since: Option<BootNanos>,
+struct ResourceState {
+    kept: KeptTrue,
     /// The latest reason for which it is under pressure.
     cause: Option<PressureReason>,
     /// The newest confirmed kill since it came under pressure.
@@ -50,20 +49,19 @@ pub struct Evaluator {
     slow_disks: SlowDisks,
     tracked: Vec<Tracked>,
     /// State of the source of each sampled signal; `None` if there is nothing to observe.
-    sources: BTreeMap<Signal, Option<Source>>,
-    disks: Source,
+    sources: BTreeMap<Signal, Option<SourceState>>,
+    disks: SourceState,
     /// Set while a disk is unhealthy.
     disks_exceeded: Option<PressureReason>,
-    states: BTreeMap<Resource, State>,
+    states: BTreeMap<Resource, ResourceState>,
 }
 
 impl Evaluator {
     /// The state of every resource is unknown.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        let unread = State {
-            pressure: Pressure::Unknown,
-            normal_since: None,
+        let unread = ResourceState {
+            kept: KeptTrue::UNREAD,
             cause: None,
             kill: None,
         };
@@ -72,7 +70,7 @@ impl Evaluator {
             slow_disks: policy.slow_disks,
             tracked: policy.thresholds.into_iter().map(track).collect(),
             sources: BTreeMap::new(),
-            disks: Source::NeverRead,
+            disks: SourceState::NeverRead,
             disks_exceeded: None,
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
@@ -104,14 +102,14 @@ impl Evaluator {
     pub fn pressure(&self, resource: Resource) -> Pressure {
         self.states
             .get(&resource)
-            .map_or(Pressure::Unknown, |state| state.pressure)
+            .map_or(Pressure::Unknown, |state| state.kept.pressure())
     }
 
     /// The state of every resource.
     #[must_use]
     pub fn pressures(&self) -> BTreeMap<Resource, Pressure> {
         let all = self.states.iter();
-        all.map(|(resource, state)| (*resource, state.pressure))
+        all.map(|(resource, state)| (*resource, state.kept.pressure()))
             .collect()
     }
 
@@ -125,7 +123,7 @@ impl Evaluator {
     /// more specific.
     #[must_use]
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
-        let cause = |state: &State| {
+        let cause = |state: &ResourceState| {
             let by_kill = state.kill.map(Cause::OomKill);
             by_kill.or_else(|| state.cause.and_then(PressureReason::cause))
         };
@@ -139,17 +137,14 @@ impl Evaluator {
     /// that begins when the resource was first seen to be normal, or at `now` if it has not been
     /// sampled yet.
     pub fn seed(&mut self, resource: Resource, now: BootNanos) {
-        let Some(state) = self.states.get(&resource) else {
+        let Some(state) = self.states.get_mut(&resource) else {
             return;
         };
-        let since = match state.pressure {
-            // Already known from the agent's own samples.
-            Pressure::UnderPressure { .. } => return,
-            Pressure::Normal => state.normal_since.unwrap_or(now),
-            Pressure::Unknown => now,
-        };
-        if now.since(since) < self.transition_period {
-            self.put_under_pressure(resource, PressureReason::Stored, since);
+        let mut kept = state.kept;
+        kept.readable(now);
+        if kept.seed(self.transition_period, now) {
+            state.kept = kept;
+            state.cause = Some(PressureReason::Stored);
         }
     }
 
@@ -215,8 +210,8 @@ impl Evaluator {
         };
         self.disks = match sample {
             // Not a failed read: it is certain that nothing measures the disks.
-            DiskStates::Unavailable => Source::Lost,
-            DiskStates::Known { .. } => Source::Read,
+            DiskStates::Unavailable => SourceState::Lost,
+            DiskStates::Known { .. } => SourceState::Read,
         };
         // Only changes are reported: a disk that is healthy now was unhealthy until now.
         let until_now = exceeded.or(self.disks_exceeded);
@@ -243,20 +238,20 @@ impl Evaluator {
             };
             let by_disks = Some(Cause::Disks) == state.cause.and_then(PressureReason::cause);
             let (true, from @ Pressure::UnderPressure { last_exceeded }) =
-                (by_disks, state.pressure)
+                (by_disks, state.kept.pressure())
             else {
                 continue;
             };
             if let Some(last) = last {
                 let last_exceeded = last.min(last_exceeded);
-                state.pressure = Pressure::UnderPressure { last_exceeded };
+                state.kept = KeptTrue::Kept { last_exceeded };
                 continue;
             }
-            state.pressure = Pressure::Unknown;
+            state.kept = KeptTrue::UNREAD;
             changes.push(PressureChange {
                 resource,
                 from,
-                to: state.pressure,
+                to: state.kept.pressure(),
                 reason: PressureReason::Unwatched,
             });
         }
@@ -273,12 +268,7 @@ impl Evaluator {
             .iter()
             .filter(|(resource, _)| !self.is_exceeded(**resource))
             .filter(|(resource, _)| self.availability(**resource) != Availability::Failing)
-            .filter_map(|(_, state)| match state.pressure {
-                Pressure::UnderPressure { last_exceeded } => {
-                    Some(last_exceeded.plus(self.transition_period))
-                }
-                Pressure::Unknown | Pressure::Normal => None,
-            })
+            .filter_map(|(_, state)| state.kept.ends_at(self.transition_period))
             .min()
     }
 
@@ -300,13 +290,14 @@ impl Evaluator {
             tracked.fully_met = tracked.threshold.grace_period <= now.since(first);
         }
         let source = match sample {
-            Sample::Read(_) => Some(Source::Read),
+            Sample::Read(_) => Some(SourceState::Read),
             Sample::Absent(_) => None,
             Sample::Missing(_) => {
                 // What was absent is not what never could be read.
                 let before = self.sources.get(&signal).copied();
-                let before =
-                    before.map_or(Source::NeverRead, |source| source.unwrap_or(Source::Read));
+                let before = before.map_or(SourceState::NeverRead, |source| {
+                    source.unwrap_or(SourceState::Read)
+                });
                 Some(before.failed(now))
             }
         };
@@ -341,20 +332,14 @@ impl Evaluator {
         now: BootNanos,
     ) -> Option<PressureChange> {
         let state = self.states.get_mut(&resource)?;
-        let from = state.pressure;
-        // Records of different CPUs can be out of order; a transition period never becomes shorter.
-        let now = match from {
-            Pressure::UnderPressure { last_exceeded } => last_exceeded.max(now),
-            Pressure::Unknown | Pressure::Normal => now,
-        };
-        state.pressure = from.step(Observed::Exceeded, self.transition_period, now);
+        let from = state.kept.pressure();
+        state.kept.exceed(now);
         state.cause = Some(reason);
-        state.normal_since = None;
         let is_new = !matches!(from, Pressure::UnderPressure { .. });
         is_new.then_some(PressureChange {
             resource,
             from,
-            to: state.pressure,
+            to: state.kept.pressure(),
             reason,
         })
     }
@@ -367,30 +352,22 @@ impl Evaluator {
     ) -> Option<PressureChange> {
         let availability = self.availability(resource);
         let state = self.states.get_mut(&resource)?;
-        let from = state.pressure;
+        let from = state.kept.pressure();
+        let mut kept = state.kept;
+        kept.advance(self.transition_period, now);
         // Without a readable source only a transition period can end: nothing shows a normal state.
-        let to = match (
-            from.step(Observed::NotExceeded, self.transition_period, now),
-            availability,
-        ) {
-            (to @ Pressure::UnderPressure { .. }, _) => to,
-            (Pressure::Unknown | Pressure::Normal, Availability::Readable) => Pressure::Normal,
-            (Pressure::Unknown | Pressure::Normal, Availability::Failing) => return None,
-            (Pressure::Unknown | Pressure::Normal, Availability::Lost | Availability::Nothing) => {
-                Pressure::Unknown
-            }
-        };
+        match (kept, availability) {
+            (KeptTrue::Kept { .. }, _) | (_, Availability::Failing) => return None,
+            (_, Availability::Readable) => kept.readable(now),
+            (_, Availability::Lost | Availability::Nothing) => kept.lose(),
+        }
+        let to = kept.pressure();
         if from == to {
             return None;
         }
-        state.pressure = to;
+        state.kept = kept;
         state.cause = None;
         state.kill = None;
-        state.normal_since = match (to, from) {
-            (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
-            (Pressure::Normal, _) => Some(now),
-            (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
-        };
         let reason = match to {
             Pressure::Unknown => PressureReason::SourceLost,
             Pressure::Normal | Pressure::UnderPressure { .. } => PressureReason::Below,

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::pressure::source::Source;
+use crate::pressure::kept::KeptTrue;
+use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
 
 /// This many kills are frequent.
@@ -23,15 +24,12 @@ pub const WITHIN: Duration = Duration::from_mins(10);
 #[derive(Debug, Clone)]
 pub struct KillWindow {
     transition_period: Duration,
-    /// Since when a source of kills is available; `None` if none is.
-    available_since: Option<BootNanos>,
     /// Whether the source of kills can be read.
-    source: Source,
+    source: SourceState,
     /// At most [`FREQUENT`], the oldest first.
     newest: VecDeque<BootNanos>,
-    /// The first moment at which fewer kills are within the window; in the past during the
-    /// transition period.
-    exceeded_until: Option<BootNanos>,
+    /// Exceeded until the first moment at which fewer kills are within the window.
+    kept: KeptTrue,
 }
 
 impl KillWindow {
@@ -40,25 +38,24 @@ impl KillWindow {
     pub const fn new(transition_period: Duration) -> Self {
         Self {
             transition_period,
-            available_since: None,
-            source: Source::NeverRead,
+            source: SourceState::NeverRead,
             newest: VecDeque::new(),
-            exceeded_until: None,
+            kept: KeptTrue::UNREAD,
         }
     }
 
     /// A source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
-        self.source = Source::Read;
-        self.available_since.get_or_insert(now);
+        self.source = SourceState::Read;
+        self.kept.readable(now);
     }
 
-    /// No source of kills is available at `now`. Once it is lost (see [`Source`]), the number of
+    /// No source of kills is available at `now`. Once it is lost (see [`SourceState`]), the number of
     /// kills is unknown.
     pub fn source_failed(&mut self, now: BootNanos) {
         self.source = self.source.failed(now);
-        if self.source == Source::Lost {
-            self.available_since = None;
+        if self.source == SourceState::Lost {
+            self.kept.lose();
         }
     }
 
@@ -82,58 +79,45 @@ impl KillWindow {
             return;
         };
         if self.newest.len() == FREQUENT && newest.since(*oldest) <= WITHIN {
-            self.keep_until(oldest.plus(WITHIN));
-            self.advance(now);
+            self.restore(oldest.plus(WITHIN), now);
         }
     }
 
     /// The API server had the condition as True when the agent started: kept for a transition
     /// period that begins when the source became available.
     pub fn seed(&mut self, now: BootNanos) {
-        if let Some(since) = self.available_since {
-            self.keep_until(since);
-            self.advance(now);
-        }
+        self.kept.seed(self.transition_period, now);
     }
 
     /// Before a restart it was exceeded until `until`: kept as without the restart.
     pub fn restore(&mut self, until: BootNanos, now: BootNanos) {
-        self.keep_until(until);
+        self.kept.restore(until);
         self.advance(now);
     }
 
     /// Until when it is exceeded, which may be in the future.
     #[must_use]
     pub fn exceeded(&self) -> Exceeded {
-        self.exceeded_until.map_or(Exceeded::Never, Exceeded::At)
-    }
-
-    fn keep_until(&mut self, until: BootNanos) {
-        self.exceeded_until = self.exceeded_until.max(Some(until));
+        self.kept
+            .last_exceeded()
+            .map_or(Exceeded::Never, Exceeded::At)
     }
 
     /// When the condition becomes False if there are no further kills.
     #[must_use]
     pub fn fall_at(&self) -> Option<BootNanos> {
-        self.exceeded_until
-            .map(|until| until.plus(self.transition_period))
+        self.kept.ends_at(self.transition_period)
     }
 
     /// Ends the transition period if it has expired.
     pub fn advance(&mut self, now: BootNanos) {
-        if self.fall_at().is_some_and(|at| at <= now) {
-            self.exceeded_until = None;
-        }
+        self.kept.advance(self.transition_period, now);
     }
 
     /// Whether kills are frequent.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
-        match self.exceeded_until {
-            _ if self.available_since.is_none() => Pressure::Unknown,
-            Some(last_exceeded) => Pressure::UnderPressure { last_exceeded },
-            None => Pressure::Normal,
-        }
+        self.kept.pressure()
     }
 }
 
@@ -206,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_count_as_many_and_the_future_is_now() {
+    fn simultaneous_kills_all_count_and_a_future_time_counts_as_now() {
         let mut window = available_since(0);
         window.record_kills(at(9999), u64::MAX, at(100));
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));

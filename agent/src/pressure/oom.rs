@@ -3,6 +3,8 @@
 //! If there is doubt, only an Event results: it misleads one reader at most, but a condition keeps
 //! pods off the node.
 
+use serde::{Deserialize, Serialize};
+
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
 use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
@@ -30,7 +32,7 @@ pub struct Kill {
 
 /// Whether the counter of limit hits (`oom` of `memory.events`) increased in the victim's memory
 /// cgroup or an ancestor. A global kill increases none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitCounters {
     /// At least one increased.
     Moved,
@@ -41,7 +43,7 @@ pub enum LimitCounters {
 }
 
 /// How much memory was left after the kill.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RemainingMemory {
     /// `memory.available`; `None` if it could not be read.
     pub memory: Option<Reading>,
@@ -50,7 +52,7 @@ pub struct RemainingMemory {
 }
 
 /// What a kill causes in addition to its Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillVerdict {
     /// `MemoryPressure` at once, for the transition period.
     NodePressure {
@@ -64,8 +66,45 @@ pub enum KillVerdict {
     },
 }
 
+impl KillVerdict {
+    /// What the kill does, and why, for a log.
+    #[must_use]
+    pub const fn as_strs(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NodePressure { why } => (
+                "node pressure",
+                match why {
+                    Grounds::ConfirmedGlobal => "the node is out of memory",
+                    Grounds::PodsLimit => "all pods together reached their limit",
+                },
+            ),
+            Self::EventOnly { why } => ("event only", why.as_str()),
+        }
+    }
+}
+
+impl Doubt {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::LocalLimit(LimitOwner::Container) => "limit of a container",
+            Self::LocalLimit(LimitOwner::Pod) => "limit of a pod",
+            Self::LocalLimit(LimitOwner::PodsCgroup) => "limit of all pods, not confirmed",
+            Self::LocalLimit(LimitOwner::Other) => "limit of another cgroup",
+            Self::Cpuset => "memory nodes of a cpuset",
+            Self::MemoryPolicy => "memory nodes of a memory policy",
+            Self::Sysrq => "requested by SysRq",
+            Self::Contradictory => "constraint contradicts the scope",
+            Self::LimitCounterMoved => "a cgroup counted a limit hit",
+            Self::LimitCountersUnknown => "limit hits unknown",
+            Self::LimitCountersStill => "no cgroup counted a limit hit",
+            Self::MemoryLeft => "memory is not short",
+            Self::MemoryUnread => "memory could not be read",
+        }
+    }
+}
+
 /// Why a kill is node pressure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grounds {
     /// The machine is out of memory.
     ConfirmedGlobal,
@@ -74,7 +113,7 @@ pub enum Grounds {
 }
 
 /// Why a kill is not, or not certainly, node pressure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doubt {
     /// A limit below the node's was reached.
     LocalLimit(LimitOwner),
@@ -98,79 +137,104 @@ pub enum Doubt {
     MemoryUnread,
 }
 
-/// The verdict on one kill. The counters of the victim's cgroups and the memory that is left are
-/// read only if the verdict depends on them, because reading them takes longer than reporting a
-/// kill.
-#[must_use]
-pub fn judge(
-    kill: &Kill,
-    counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> RemainingMemory,
-) -> KillVerdict {
-    let verdict = match kill.scope {
-        OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, counters, left),
-        OomScope::Global | OomScope::Unknown => verdict_on_global(kill, counters, left),
+/// What was read to judge a kill. `None`: not read, or not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Evidence {
+    /// Of the victim's cgroup and its ancestors.
+    pub counters: Option<LimitCounters>,
+    /// After the kill.
+    pub left: Option<RemainingMemory>,
+}
+
+/// What has to be read before a kill can be judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingEvidence {
+    /// [`Evidence::counters`].
+    LimitCounters,
+    /// [`Evidence::left`].
+    RemainingMemory,
+}
+
+/// Judges one kill.
+///
+/// # Errors
+///
+/// What is missing, only if it has a say: a kill is reported in less time than reading it takes.
+pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
+    let grounds = match kill.scope {
+        OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
+        OomScope::Global | OomScope::Unknown => verdict_on_global(kill, evidence),
     };
-    match verdict {
+    Ok(match grounds? {
         Ok(why) => KillVerdict::NodePressure { why },
         Err(why) => KillVerdict::EventOnly { why },
-    }
+    })
 }
 
 fn verdict_on_memcg(
     kill: &Kill,
     owner: LimitOwner,
-    counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> RemainingMemory,
-) -> Result<Grounds, Doubt> {
+    evidence: &Evidence,
+) -> Result<Result<Grounds, Doubt>, MissingEvidence> {
     if kill.order == Some(SYSRQ_ORDER) {
-        return Err(Doubt::Sysrq);
+        return Ok(Err(Doubt::Sysrq));
     }
     // The victim was at a limit of its own cgroup when the machine ran out of memory: the inference
     // is wrong, as the counters show.
-    if kill.source != ScopeSource::Exact && counters() == LimitCounters::Still {
+    if kill.source != ScopeSource::Exact && evidence.counters()? == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
-            return Err(Doubt::LimitCountersStill);
+            return Ok(Err(Doubt::LimitCountersStill));
         }
-        return memory_is_short(left())
+        return Ok(memory_is_short(evidence.left()?)
             .map(|()| Grounds::ConfirmedGlobal)
-            .map_err(|_| Doubt::LocalLimit(owner));
+            .map_err(|_| Doubt::LocalLimit(owner)));
     }
-    match owner {
+    Ok(match owner {
         LimitOwner::PodsCgroup => Ok(Grounds::PodsLimit),
         LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => {
             Err(Doubt::LocalLimit(owner))
         }
-    }
+    })
 }
 
 fn verdict_on_global(
     kill: &Kill,
-    counters: impl FnOnce() -> LimitCounters,
-    left: impl FnOnce() -> RemainingMemory,
-) -> Result<Grounds, Doubt> {
+    evidence: &Evidence,
+) -> Result<Result<Grounds, Doubt>, MissingEvidence> {
     if kill.order == Some(SYSRQ_ORDER) {
-        return Err(Doubt::Sysrq);
+        return Ok(Err(Doubt::Sysrq));
     }
     match kill.constraint {
-        Some(OomConstraint::Cpuset) => return Err(Doubt::Cpuset),
-        Some(OomConstraint::MemoryPolicy) => return Err(Doubt::MemoryPolicy),
-        Some(OomConstraint::Memcg) => return Err(Doubt::Contradictory),
-        Some(OomConstraint::None) if is_conclusive(kill) => return Ok(Grounds::ConfirmedGlobal),
+        Some(OomConstraint::Cpuset) => return Ok(Err(Doubt::Cpuset)),
+        Some(OomConstraint::MemoryPolicy) => return Ok(Err(Doubt::MemoryPolicy)),
+        Some(OomConstraint::Memcg) => return Ok(Err(Doubt::Contradictory)),
+        Some(OomConstraint::None) if names_the_cause(kill) => {
+            return Ok(Ok(Grounds::ConfirmedGlobal));
+        }
         Some(OomConstraint::None) | None => {}
     }
     if kill.source != ScopeSource::Exact {
-        match counters() {
+        match evidence.counters()? {
             LimitCounters::Still => {}
-            LimitCounters::Moved => return Err(Doubt::LimitCounterMoved),
-            LimitCounters::Unknown => return Err(Doubt::LimitCountersUnknown),
+            LimitCounters::Moved => return Ok(Err(Doubt::LimitCounterMoved)),
+            LimitCounters::Unknown => return Ok(Err(Doubt::LimitCountersUnknown)),
         }
     }
-    memory_is_short(left()).map(|()| Grounds::ConfirmedGlobal)
+    Ok(memory_is_short(evidence.left()?).map(|()| Grounds::ConfirmedGlobal))
+}
+
+impl Evidence {
+    fn counters(&self) -> Result<LimitCounters, MissingEvidence> {
+        self.counters.ok_or(MissingEvidence::LimitCounters)
+    }
+
+    fn left(&self) -> Result<RemainingMemory, MissingEvidence> {
+        self.left.ok_or(MissingEvidence::RemainingMemory)
+    }
 }
 
 /// Whether the kernel reported enough to distinguish a kill for lack of memory from all others.
-fn is_conclusive(kill: &Kill) -> bool {
+fn names_the_cause(kill: &Kill) -> bool {
     match kill.source {
         ScopeSource::Exact => true,
         ScopeSource::Logged => kill.order.is_some(),
@@ -308,7 +372,44 @@ mod tests {
             ("the same with memory left", at(Container, Inferred), evidence(Still, plenty), limit(Container)),
         ];
         for (name, kill, (counters, left), expected) in rows {
-            assert_eq!(judge(&kill, || counters, || left), expected, "{name}");
+            let all = Evidence {
+                counters: Some(counters),
+                left: Some(left),
+            };
+            assert_eq!(judge(&kill, &all), Ok(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_evidence_that_has_a_say_is_asked_for() {
+        use LimitOwner::{Container, PodsCgroup};
+        use MissingEvidence::{LimitCounters as Counters, RemainingMemory as Memory};
+        use ScopeSource::{Exact, Inferred, Logged};
+        let global = |source| kill(OomScope::Global, source);
+        let at = |owner, source| kill(OomScope::Memcg(owner), source);
+        let unconstrained = Kill {
+            constraint: Some(OomConstraint::None),
+            ..global(Exact)
+        };
+        let still = Some(LimitCounters::Still);
+        let moved = Some(LimitCounters::Moved);
+        //  kill, counters; what is missing
+        let rows = [
+            (unconstrained, None, None),
+            (global(Exact), None, Some(Memory)),
+            (global(Inferred), None, Some(Counters)),
+            (global(Inferred), still, Some(Memory)),
+            (global(Inferred), moved, None),
+            (at(Container, Exact), None, None),
+            (at(Container, Inferred), None, Some(Counters)),
+            (at(Container, Inferred), still, Some(Memory)),
+            (at(PodsCgroup, Inferred), moved, None),
+            (at(PodsCgroup, Logged), still, None),
+        ];
+        for (kill, counters, missing) in rows {
+            let left = None;
+            let judged = judge(&kill, &Evidence { counters, left });
+            assert_eq!(judged.err(), missing, "{kill:?} {counters:?}");
         }
     }
 

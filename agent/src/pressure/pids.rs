@@ -60,7 +60,7 @@ impl PidLevels {
 /// group or session after its task has ended.
 ///
 /// Thresholds are about tasks, but the fork probe counts ids. Both are known together only just
-/// after a record, and tasks that ended in between make the excess look too large. So it may fall
+/// after a record, and tasks that ended in between make the excess too large. So it may fall
 /// at any time, and rises only if a crossing turned out to be false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Excess(Option<u32>);

@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_mins(1);
 
 /// The state of one cgroup.
 #[derive(Debug, Clone)]
-struct Known {
+struct CgroupCount {
     path: String,
     /// Refused forks since its creation, as last counted.
     count: u64,
@@ -31,7 +31,7 @@ pub struct Refused {
 /// The counters of many cgroups, as last counted. It contains the cgroups of one count, and removed
 /// cgroups until their refused forks are reported.
 #[derive(Debug, Clone, Default)]
-pub struct Refusals(Option<BTreeMap<CgroupId, Known>>);
+pub struct Refusals(Option<BTreeMap<CgroupId, CgroupCount>>);
 
 impl Refusals {
     /// New counts of all cgroups: id, path, refused forks. The first count is the baseline; a
@@ -47,7 +47,7 @@ impl Refusals {
             let unreported = known.map_or(0, |known| known.unreported);
             let last_reported = known.and_then(|known| known.last_reported);
             let unreported = unreported.saturating_add(count.saturating_sub(base));
-            let known = Known {
+            let known = CgroupCount {
                 path,
                 count,
                 unreported,

@@ -18,7 +18,7 @@ pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);
 ///    └──failed────────────────────────────────────────────────────────────────────────────────┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Source {
+pub enum SourceState {
     /// No read was attempted yet.
     #[default]
     NeverRead,
@@ -33,7 +33,7 @@ pub enum Source {
     Lost,
 }
 
-impl Source {
+impl SourceState {
     /// The state after a failed read.
     #[must_use]
     pub fn failed(self, now: BootNanos) -> Self {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_source_is_lost_two_periods_after_the_first_failure_or_at_once_if_never_read() {
-        use Source::{Failing, Lost, NeverRead, Read};
+        use SourceState::{Failing, Lost, NeverRead, Read};
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
         let failing = |seconds| Failing { since: at(seconds) };
         let rows = [

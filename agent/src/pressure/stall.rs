@@ -10,8 +10,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
-use crate::pressure::source::Source;
-use crate::pressure::{Exceeded, Observed, Pressure};
+use crate::pressure::kept::KeptTrue;
+use crate::pressure::source::SourceState;
+use crate::pressure::{Exceeded, Pressure};
 use crate::reading::Stall;
 
 /// How often a pressure file is read during a stall.
@@ -38,13 +39,9 @@ pub struct StallChange {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
-    pressure: Pressure,
-    /// Since when it is normal, the transition period not included; `None` while it is not.
-    normal_since: Option<BootNanos>,
-    source: Source,
-    /// When it was last exceeded, during its transition period.
-    last_exceeded: Option<BootNanos>,
+struct StallState {
+    kept: KeptTrue,
+    source: SourceState,
     /// According to the last sample.
     exceeded: bool,
     /// When to read the file.
@@ -59,7 +56,7 @@ struct State {
 pub struct StallBoard {
     threshold: f32,
     transition_period: Duration,
-    states: BTreeMap<Stall, State>,
+    states: BTreeMap<Stall, StallState>,
 }
 
 impl StallBoard {
@@ -71,11 +68,9 @@ impl StallBoard {
         stalls: impl IntoIterator<Item = (Stall, bool)>,
     ) -> Self {
         let unread = |(stall, has_trigger)| {
-            let state = State {
-                pressure: Pressure::Unknown,
-                normal_since: None,
-                source: Source::NeverRead,
-                last_exceeded: None,
+            let state = StallState {
+                kept: KeptTrue::UNREAD,
+                source: SourceState::NeverRead,
                 exceeded: false,
                 due: Some(BootNanos(0)),
                 has_trigger,
@@ -99,7 +94,8 @@ impl StallBoard {
     #[must_use]
     pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {
         let all = self.states.iter();
-        all.map(|(stall, state)| (*stall, state.pressure)).collect()
+        all.map(|(stall, state)| (*stall, state.kept.pressure()))
+            .collect()
     }
 
     /// The API server had the condition as True when the agent started, which is known since `now`:
@@ -107,14 +103,8 @@ impl StallBoard {
     /// sampled. A stall that cannot be read stays unknown.
     pub fn seed(&mut self, stall: Stall, now: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall)
-            && let Some(since) = state.normal_since
-            && now.since(since) < self.transition_period
+            && state.kept.seed(self.transition_period, now)
         {
-            state.pressure = Pressure::UnderPressure {
-                last_exceeded: since,
-            };
-            state.last_exceeded = Some(since);
-            state.normal_since = None;
             state.active = true;
             state.due = Some(now.plus(READ_INTERVAL));
         }
@@ -124,7 +114,7 @@ impl StallBoard {
     /// the first successful sample on.
     pub fn restore(&mut self, stall: Stall, last_exceeded: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall) {
-            state.last_exceeded = state.last_exceeded.max(Some(last_exceeded));
+            state.kept.restore(last_exceeded);
         }
     }
 
@@ -133,11 +123,11 @@ impl StallBoard {
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
             Some(state) if state.exceeded => Exceeded::Now,
-            Some(State {
-                last_exceeded: Some(last_exceeded),
-                ..
-            }) => Exceeded::At(*last_exceeded),
-            Some(_) | None => Exceeded::Never,
+            Some(state) => {
+                let last_exceeded = state.kept.last_exceeded();
+                last_exceeded.map_or(Exceeded::Never, Exceeded::At)
+            }
+            None => Exceeded::Never,
         }
     }
 
@@ -150,13 +140,13 @@ impl StallBoard {
 
     /// The files that are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
-        let due = move |state: &State| state.due.is_some_and(|due| due <= now);
+        let due = move |state: &StallState| state.due.is_some_and(|due| due <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));
         states.map(|(stall, _)| *stall)
     }
 
     /// Applies a sample of one file; `None` if it cannot be read. The state stays until the file is
-    /// lost (see [`Source`]), and is unknown from then on.
+    /// lost (see [`SourceState`]), and is unknown from then on.
     pub fn apply_sample(
         &mut self,
         stall: Stall,
@@ -164,55 +154,32 @@ impl StallBoard {
         now: BootNanos,
     ) -> Option<StallChange> {
         let state = self.states.get_mut(&stall)?;
-        let from = state.pressure;
+        let from = state.kept.pressure();
         let high = |percent: f32| percent >= self.threshold;
         state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
         state.source = match sample {
-            Some(_) => Source::Read,
+            Some(_) => SourceState::Read,
             None => state.source.failed(now),
         };
-        state.pressure = match state.source {
-            Source::Read => state.step(self.transition_period, now),
-            Source::Failing { .. } => from,
-            Source::Lost | Source::NeverRead => Pressure::Unknown,
-        };
-        state.normal_since = match (state.pressure, from) {
-            (Pressure::Normal, Pressure::Normal) => state.normal_since,
-            (Pressure::Normal, Pressure::UnderPressure { last_exceeded }) => Some(last_exceeded),
-            (Pressure::Normal, Pressure::Unknown) => Some(now),
-            (Pressure::Unknown | Pressure::UnderPressure { .. }, _) => None,
-        };
-        let under = matches!(state.pressure, Pressure::UnderPressure { .. });
+        match state.source {
+            SourceState::Read if state.exceeded => state.kept.exceed(now),
+            SourceState::Read => {
+                // A transition period continues after the file was lost.
+                state.kept.advance(self.transition_period, now);
+                state.kept.readable(now);
+            }
+            SourceState::Failing { .. } => {}
+            SourceState::Lost | SourceState::NeverRead => state.kept.lose(),
+        }
+        let to = state.kept.pressure();
+        let under = matches!(to, Pressure::UnderPressure { .. });
         state.active = under || sample.is_some_and(|s| high(s.avg10));
         // A removed cgroup took its trigger along; the next cgroup of that name has none.
         state.has_trigger &= sample.is_some();
         let again = state.active || !state.has_trigger;
         state.due = again.then(|| now.plus(READ_INTERVAL));
-        let to = state.pressure;
         let changed = std::mem::discriminant(&from) != std::mem::discriminant(&to);
         changed.then_some(StallChange { stall, from, to })
-    }
-}
-
-impl State {
-    /// The state after a successful sample. A transition period continues after the file was lost.
-    fn step(&mut self, transition_period: Duration, now: BootNanos) -> Pressure {
-        let kept =
-            self.last_exceeded
-                .map_or(self.pressure, |last_exceeded| Pressure::UnderPressure {
-                    last_exceeded,
-                });
-        let observed = if self.exceeded {
-            Observed::Exceeded
-        } else {
-            Observed::NotExceeded
-        };
-        let to = kept.step(observed, transition_period, now);
-        self.last_exceeded = match to {
-            Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
-            Pressure::Unknown | Pressure::Normal => None,
-        };
-        to
     }
 }
 

@@ -1,8 +1,10 @@
 //! What ran out of memory when the kernel killed a process: one set of types for records, verdicts,
 //! metrics and Events.
 
+use serde::{Deserialize, Serialize};
+
 /// Whose memory ran out. `L` is what is known about the cgroup that was at its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OomScope<L> {
     /// Unknown. Judged as [`OomScope::Global`] with an inferred scope.
     Unknown,
@@ -42,7 +44,7 @@ impl<L> OomScope<L> {
 }
 
 /// What a limiting cgroup is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitOwner {
     /// One container.
     Container,
@@ -55,7 +57,7 @@ pub enum LimitOwner {
 }
 
 /// How the scope is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScopeSource {
     /// From the usage and the limits of the victim's ancestors at the moment of the kill: to be
     /// confirmed.
@@ -68,7 +70,7 @@ pub enum ScopeSource {
 }
 
 /// `oom_control.constraint`: what bounded the allocation that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OomConstraint {
     /// Nothing but the machine's size.
     None,

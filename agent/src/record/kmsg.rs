@@ -7,6 +7,8 @@
 //! Two cases are ambiguous: a later member of a killed group and an unrelated kill whose first two
 //! records were suppressed; a process name with `,task=` in it and the end of a cgroup path.
 
+use serde::{Deserialize, Serialize};
+
 use super::{OomConstraint, OomScope};
 use crate::clock::BootNanos;
 use crate::units::{Bytes, Pid};
@@ -19,7 +21,7 @@ use line::{Invoked, KillLine, Killed, Summary, record};
 const MOST: usize = 256;
 
 /// A process that the kernel OOM-killed, from the kernel log. All text is untrusted bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedKill {
     /// Time of the log record.
     pub at: BootNanos,

@@ -1,6 +1,7 @@
 //! The writer of node mode: registers the Node, then keeps its status.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
@@ -14,7 +15,6 @@ use crate::api::status::Sent;
 use crate::api::{ApiError, Disposition};
 use crate::clock::{Now, Stamp};
 use crate::node_status::report;
-use crate::node_status::setters;
 use crate::node_status::transition::{Edge, edges, schedulable_edge};
 use crate::node_status::{Registration, StoredNode};
 use crate::reading::Resource;
@@ -149,13 +149,8 @@ impl NodeWriter {
             self.writer.status.fetch(&self.writer.line.client).await?;
             return Ok(Known::Ours(Vec::new()));
         }
-        let facts = self.writer.facts.borrow().clone();
-        let (status, _) = setters::compute(
-            self.writer.setters,
-            &facts,
-            &StoredNode::default(),
-            self.writer.line.clock.now(),
-        );
+        let computed = Arc::clone(&self.writer.computed.borrow());
+        let status = computed.at(&StoredNode::default(), self.writer.line.clock.now());
         let (client, registration) = (&self.writer.line.client, &self.registration);
         let registered = registrar
             .attempt(client, registration, &status, self.checkpoint)
@@ -193,7 +188,7 @@ impl NodeWriter {
         let writer = &mut self.writer;
         let now = writer.line.clock.now();
         let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
-        if self.settled && !due && matches!(writer.facts.has_changed(), Ok(false)) {
+        if self.settled && !due && matches!(writer.computed.has_changed(), Ok(false)) {
             return Ok(None); // The same over the same gives the same.
         }
         self.settled = false;

@@ -19,7 +19,6 @@ use crate::config::{Config, Mode};
 use crate::host::HostRoot;
 use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::report::ReportSchedule as Schedule;
-use crate::node_status::setters::SetterError;
 use crate::node_status::transition::Edge;
 use crate::node_status::{Registration, Runtime, StoredNode};
 use crate::reading::Resource;
@@ -42,13 +41,9 @@ pub(super) fn start(
     channels: Channels,
     tasks: &mut Tasks,
 ) -> (EventSink, AbortHandle) {
-    let Outlet {
-        client,
-        jitter,
-        setters,
-    } = outlet;
+    let Outlet { client, jitter } = outlet;
     let Channels {
-        facts,
+        computed,
         syncs,
         leases,
         reports,
@@ -77,11 +72,10 @@ pub(super) fn start(
         },
         status: StatusWriter::new(node.clone(), clock, part),
         node,
-        facts,
+        computed,
         uid,
         events: sink.clone(),
         jitter,
-        setters,
         schedule: Schedule::new(config.status_report_frequency),
         untold: Vec::new(),
     };
@@ -111,7 +105,7 @@ fn keep_node(
         ours_seen,
     );
     tasks.spawn("lease", lease);
-    let runtime = writer.facts.borrow().runtime;
+    let runtime = writer.computed.borrow().facts().runtime;
     let node = NodeWriter {
         registration: registration(config, runtime),
         ours,
@@ -171,16 +165,6 @@ async fn keep_lease(
         if line.reports.send(Report::Lease(cycle)).await.is_err() {
             return;
         }
-    }
-}
-
-pub(super) fn log_failed(failed: Vec<(&'static str, SetterError)>) {
-    for (setter, err) in failed {
-        debug!(
-            setter,
-            err = &err as &dyn std::error::Error,
-            "setter failed"
-        );
     }
 }
 

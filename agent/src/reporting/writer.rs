@@ -1,21 +1,22 @@
 //! What both modes write a Node's status with: compute, send what is due, and tell what was new.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
-use super::start::{events, log_failed};
+use super::start::events;
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
+use crate::node_status::Condition;
+use crate::node_status::ledger::Computed;
 use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::setters::{self, Setters};
 use crate::node_status::transition::{Edge, edges};
-use crate::node_status::{Condition, Facts};
 use crate::reading::Resource;
 
 /// What every task needs to say something and to tell what came of it.
@@ -31,12 +32,10 @@ pub(super) struct Writer {
     pub(super) line: Line,
     /// Name of the Node.
     pub(super) node: String,
-    pub(super) facts: watch::Receiver<Facts>,
+    pub(super) computed: watch::Receiver<Arc<Computed>>,
     pub(super) uid: watch::Sender<String>,
     pub(super) events: EventSink,
     pub(super) jitter: Jitter,
-    /// What a status is made of.
-    pub(super) setters: Setters,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
     /// What was new in syncs that failed since the last that did not: one of their patches may have
@@ -61,17 +60,16 @@ pub(super) struct Synced {
 }
 
 impl Writer {
-    /// Computes the status, and sends it where it is due or differs.
+    /// Sends the computed status if it is due or differs from what is stored.
     pub(super) async fn sync(&mut self) -> Synced {
-        let (clock, schedule, setters) = (self.line.clock, self.schedule, self.setters);
-        let facts = self.facts.borrow_and_update().clone();
+        let (clock, schedule) = (self.line.clock, self.schedule);
+        let computed = Arc::clone(&self.computed.borrow_and_update());
         let mut why = report::SendReason::Heartbeat;
         let (mut news, mut said) = (Vec::new(), Vec::new());
         let untold = &self.untold;
         let outcome = self.status.sync(&self.line.client, |stored| {
             let now = clock.now();
-            let (status, failed) = setters::compute(setters, &facts, stored, now);
-            log_failed(failed);
+            let status = computed.at(stored, now);
             // Those of all tries: one whose answer got lost may have been applied, and then the next
             // one finds nothing new.
             let applied = untold.iter().filter(|edge| stored.reflects(edge));

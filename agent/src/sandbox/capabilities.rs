@@ -1,26 +1,24 @@
-//! Capabilities: which stay, and the way there.
+//! Drops capabilities.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// Opens a killed process's cgroup by its id, and reads credentials and cgroup files whoever owns
-/// them.
-const USEFUL: Capability = Capability::CAP_DAC_READ_SEARCH;
+/// Opens the cgroup of a killed process by id, and reads credentials and cgroup files of any owner.
+const READ_FILES: Capability = Capability::CAP_DAC_READ_SEARCH;
 
-/// Those that stay, of those that are here. Tries with the others put aside whether maps of the
-/// probes can still be read.
-pub(super) fn kept(map_look_up: impl Fn() -> bool) -> Result<Vec<Capability>, CapsError> {
-    let held = caps::read(None, CapSet::Permitted)?;
+/// The capabilities to keep. Tests without the others whether maps of the probes can still be read.
+pub(super) fn kept(map_lookup: impl Fn() -> bool) -> Result<Vec<Capability>, CapsError> {
+    let permitted = caps::read(None, CapSet::Permitted)?;
     let mut kept = Vec::new();
-    if held.contains(&USEFUL) {
-        kept.push(USEFUL);
+    if permitted.contains(&READ_FILES) {
+        kept.push(READ_FILES);
     }
-    // Whichever of the two the programs were loaded by.
+    // The one of the two that loaded the programs.
     let loading = [Capability::CAP_BPF, Capability::CAP_SYS_ADMIN];
-    if let Some(loads) = loading.into_iter().find(|one| held.contains(one)) {
+    if let Some(loads) = loading.into_iter().find(|one| permitted.contains(one)) {
         let effective = caps::read(None, CapSet::Effective)?;
         caps::set(None, CapSet::Effective, &kept.iter().copied().collect())?;
-        let works = map_look_up();
+        let works = map_lookup();
         caps::set(None, CapSet::Effective, &effective)?;
         if !works {
             kept.push(loads);
@@ -29,8 +27,8 @@ pub(super) fn kept(map_look_up: impl Fn() -> bool) -> Result<Vec<Capability>, Ca
     Ok(kept)
 }
 
-/// Empties every set but `kept` in the effective and permitted ones; gives the state of the bounding
-/// set. That one takes `CAP_SETPCAP` to empty; full, it gives nothing under `no_new_privs`.
+/// Clears all sets, but leaves `kept` in the effective and permitted ones. Returns the state of the
+/// bounding set, which needs `CAP_SETPCAP` to clear and has no effect under `no_new_privs`.
 pub(super) fn drop_all_but(kept: &[Capability]) -> Result<&'static str, CapsError> {
     let may_empty = caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)?;
     if may_empty {
@@ -41,11 +39,11 @@ pub(super) fn drop_all_but(kept: &[Capability]) -> Result<&'static str, CapsErro
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;
     caps::clear(None, CapSet::Inheritable)?;
-    let left = !caps::read(None, CapSet::Bounding)?.is_empty();
-    Ok(if left { "kept" } else { "empty" })
+    let remains = !caps::read(None, CapSet::Bounding)?.is_empty();
+    Ok(if remains { "kept" } else { "empty" })
 }
 
-/// What is in force, by name.
+/// The effective capabilities, by name.
 pub(super) fn effective() -> String {
     let Ok(effective) = caps::read(None, CapSet::Effective) else {
         return "unknown".to_owned();

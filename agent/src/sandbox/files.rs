@@ -1,4 +1,4 @@
-//! Landlock: which files may be written, and whether any may be run.
+//! Landlock: which files may be written, and whether programs may be executed.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use landlock::{
 
 use super::profile::{Plugin, Profile};
 
-/// The newest that we know to suit us; an older kernel takes what it has. This one also limits which
-/// UNIX sockets in the file system can be reached; those that are connected are not affected.
+/// The newest tested ABI; an older kernel applies what it supports. This one also restricts
+/// connections to UNIX sockets in the file system, but not sockets that are connected already.
 const NEWEST: ABI = ABI::V9;
 
-/// Limits the calling thread; says by which version of Landlock, or that there is none.
+/// Restricts the calling thread. Returns the Landlock ABI, or why there is none.
 pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let everywhere = match profile.plugin {
@@ -46,7 +46,7 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     })
 }
 
-/// What cannot be opened cannot be written, and needs no rule.
+/// Adds a rule. A path that cannot be opened needs none.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Staying when memory is short: the pages that are in use stay, and others are killed first.
+//! Protection from memory pressure: locked memory, and a low OOM score.
 
 use std::fs;
 
@@ -7,25 +7,24 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use tracing::info;
 
-/// The kernel's `OOM_SCORE_ADJ_MIN` is -1000 and means never. One above: whatever else there is goes
-/// first, but an agent that eats memory by itself does not take the node along.
-const LAST_TO_GO: &str = "-999";
+/// `OOM_SCORE_ADJ_MIN` (-1000) means never. One above it, other processes are killed first, but an
+/// agent that leaks memory can be killed.
+const OOM_SCORE_ADJ: &str = "-999";
 
-/// Claims both where that is allowed, and says what came of it. Call it before rights are given up;
-/// nothing else in the agent depends on it.
+/// Sets both if permitted, and logs the result. Call it before privileges are dropped. Optional.
 pub fn protect() {
-    // `CAP_SYS_RESOURCE`.
-    let last_to_go = fs::write("/proc/self/oom_score_adj", LAST_TO_GO).is_ok();
+    // Needs `CAP_SYS_RESOURCE`.
+    let low_oom_score = fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ).is_ok();
     let locked = lock();
-    info!(locked, last_to_go, "memory");
+    info!(locked, low_oom_score, "memory protection");
 }
 
-/// Locks what is touched, now and from now on (`MCL_ONFAULT`): nothing is read in for it.
+/// Locks pages when they are first used (`MCL_ONFAULT`).
 ///
-/// Only without a limit on locked memory. Under one everything that is mapped counts, touched or
-/// not, and once `CAP_IPC_LOCK` is gone not even the stack of a locked process can grow beyond it.
+/// Only without a limit on locked memory: under a limit all mapped memory counts, and without
+/// `CAP_IPC_LOCK` not even the stack could grow beyond it.
 fn lock() -> bool {
-    // `CAP_SYS_RESOURCE`, unless whoever started us has lifted it.
+    // Needs `CAP_SYS_RESOURCE`, unless the limit is lifted already.
     let lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let unlimited = lifted.is_ok()
         || getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft == RLIM_INFINITY);

@@ -1,47 +1,45 @@
-//! What the agent needs once it runs, as a value that the configuration decides.
+//! The privileges that the running agent needs, by configuration.
 
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// Pressure files: a trigger is armed by writing to one.
+/// Pressure files; writing to one sets a trigger.
 const NODE_PRESSURE: [&str; 3] = [
     "proc/pressure/cpu",
     "proc/pressure/io",
     "proc/pressure/memory",
 ];
 
-/// Where the unified hierarchy is: alone, or beside version 1.
+/// Mount points of the unified hierarchy: alone, or in a hybrid layout.
 const UNIFIED: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
 const CGROUP_PRESSURE: [&str; 3] = ["cpu.pressure", "io.pressure", "memory.pressure"];
 
-/// Whether credentials come from a program that the kubeconfig names.
+/// Whether credentials come from a plugin that the kubeconfig names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
-    /// No program is ever run.
+    /// No program is run.
     None,
-    /// It is run whenever a token has expired. It inherits the sandbox, so that this must suit
-    /// programs we know nothing of.
+    /// It is run when a token expires. It inherits the sandbox, which must suit unknown programs.
     Runs,
 }
 
-/// What is left to the agent. Reading is not limited.
+/// Permissions of the running agent. Reading is not restricted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether programs may be run.
+    /// Whether programs may be executed.
     pub plugin: Plugin,
-    /// Directories in which files and sockets may be made, written and removed.
+    /// Directories in which files and sockets may be created, written and removed.
     pub directories: Vec<PathBuf>,
-    /// Single files that may be opened for writing.
+    /// Files that may be opened for writing.
     pub files: Vec<PathBuf>,
 }
 
 impl Profile {
-    /// For `config`, and credentials that come from a program or do not.
+    /// The profile for `config` and `plugin`.
     ///
-    /// Paths that do not exist when the sandbox is entered are never writable later: one that is
-    /// made afterwards is another one.
+    /// Paths that do not exist when the sandbox is entered are never writable.
     #[must_use]
     pub fn new(config: &Config, plugin: Plugin) -> Self {
         let root = &config.host_root;
@@ -54,11 +52,11 @@ impl Profile {
         let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
         files.extend(of_pods);
         if root != Path::new("/") {
-            // A container's own files, where the node's are mounted read-only.
+            // The files of the container, because the node's are mounted read-only.
             files.extend(NODE_PRESSURE.iter().map(|file| Path::new("/").join(file)));
         }
         if plugin == Plugin::Runs {
-            // For its cache, and for what it throws away.
+            // For its cache and discarded output.
             directories.push("/tmp".into());
             files.push("/dev/null".into());
         }
@@ -85,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_written_follows_from_the_configuration() {
+    fn writable_paths_depend_on_the_configuration() {
         let rows: [(&str, Plugin, &[&str], &[&str]); 3] = [
             (
                 "/",

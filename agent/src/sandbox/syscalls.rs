@@ -1,5 +1,4 @@
-//! Which system calls are left. What is refused gets `EPERM`; what no bug of ours could ever want
-//! ends the process.
+//! System call filters. Other calls fail with `EPERM`; clearly hostile ones kill the process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,8 +12,8 @@ use seccompiler::{
 use super::profile::Plugin;
 use crate::os::confine;
 
-/// No argument of these matters. Files are Landlock's business; a socket's family is decided where
-/// it is made.
+/// Allowed with any arguments. Landlock restricts files; the family of a socket is checked at its
+/// creation.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_close,
@@ -27,8 +26,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readv,
     libc::SYS_write,
     libc::SYS_writev,
-    // Files, and what is kept in the state directory. No change of owner or mode: Landlock does not
-    // see these, and root would own most files of the node.
+    // Files. No change of owner or mode, because Landlock does not restrict these, and root owns
+    // most files of the node.
     libc::SYS_faccessat,
     libc::SYS_fdatasync,
     libc::SYS_fstat,
@@ -81,13 +80,13 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
-    // Memory, without the right to execute.
+    // Memory that is not executable.
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_membarrier,
     libc::SYS_mremap,
     libc::SYS_munmap,
-    // Threads and signals to ourselves.
+    // Threads and signals to this process.
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_get_robust_list,
@@ -98,7 +97,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_sigaltstack,
-    // Facts.
+    // Information.
     libc::SYS_capget,
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
@@ -119,7 +118,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_uname,
 ];
 
-/// Older forms of the above, which only this architecture has.
+/// Older variants of the above, specific to this architecture.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[i64] = &[
     libc::SYS_access,
@@ -138,12 +137,11 @@ const ALLOWED_HERE: &[i64] = &[
     libc::SYS_time,
     libc::SYS_unlink,
 ];
-/// `renameat` of `include/uapi/asm-generic/unistd.h`, by number: not every C library's bindings name
-/// it.
+/// `renameat` (`include/uapi/asm-generic/unistd.h`), which the bindings of some C libraries lack.
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[i64] = &[38];
 
-/// Nothing that we, or a program that fetches a token, do by mistake.
+/// Calls that neither the agent nor a credential plugin makes by mistake.
 const HOSTILE: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_clock_settime,
@@ -174,9 +172,8 @@ const HOSTILE: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Change of owner, mode and attributes: Landlock does not cover these, and root owns most files of
-/// the node. A plugin creates its files with the mode that it wants. `io_uring` is refused because it
-/// does some of this, and opens sockets, without a system call that a filter could see.
+/// Changes of owner, mode and attributes, which Landlock does not restrict; root owns most files of
+/// the node. `io_uring` is refused because it can do this and open sockets without a filtered call.
 const ATTRIBUTES: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -191,30 +188,30 @@ const ATTRIBUTES: &[i64] = &[
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
     libc::SYS_setxattr,
-    // By number, the same on every architecture, since not every C library's bindings name them:
-    // `fchmodat2`, `setxattrat`, `removexattrat` and `file_setattr`.
+    // `fchmodat2`, `setxattrat`, `removexattrat` and `file_setattr`: the same numbers on every
+    // architecture; the bindings of some C libraries lack them.
     452,
     463,
     466,
     469,
 ];
 
-/// Older forms of the above, which only this architecture has.
+/// Older variants of the above, specific to this architecture.
 #[cfg(target_arch = "x86_64")]
 const ATTRIBUTES_HERE: &[i64] = &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
 #[cfg(not(target_arch = "x86_64"))]
 const ATTRIBUTES_HERE: &[i64] = &[];
 
-/// Commands of `bpf` (`include/uapi/linux/bpf.h`): look up, update, delete and go through the entries
-/// of a map, and ask what a descriptor stands for.
+/// Commands of `bpf` (`include/uapi/linux/bpf.h`): look up, update, delete and iterate map entries,
+/// and get information about a descriptor.
 const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
 
-/// `FIONREAD` and `FIONBIO` of `include/uapi/asm-generic/ioctls.h`, whose type differs between C
-/// libraries.
+/// `FIONREAD` and `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type depends on the C
+/// library.
 const IOCTLS: [u64; 2] = [0x541b, 0x5421];
 
-/// The kernel answers in this order of weight, whatever the order of filters: end the process, give
-/// an error, allow. The list of what is left comes last, since it does not have this call.
+/// Installs the filters. The kernel applies the strictest result of all filters. The list of
+/// allowed calls is last, because it does not include this call.
 pub(super) fn restrict(plugin: Plugin) -> io::Result<()> {
     for filter in filters(plugin)? {
         let mut program: Vec<confine::Instruction> = filter
@@ -234,7 +231,7 @@ pub(super) fn restrict(plugin: Plugin) -> io::Result<()> {
 fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
     let arch = TargetArch::try_from(std::env::consts::ARCH);
     let arch = arch.map_err(io::Error::other)?;
-    // `EPERM` and `ENOSYS` are the same numbers everywhere.
+    // `EPERM` and `ENOSYS` have the same numbers on all architectures.
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let compile = |rules: Rules, otherwise, matched| -> Result<BpfProgram, BackendError> {
@@ -245,12 +242,12 @@ fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
     let mut filters = vec![compile(hostile, allow.clone(), SeccompAction::KillProcess)];
     match plugin {
         Plugin::None => {
-            // Its flags are in memory, where a filter cannot look; without it the C library falls
+            // Its flags are in memory, which a filter cannot read. With ENOSYS the C library falls
             // back to `clone`.
             let clone3 = any_arguments(&[libc::SYS_clone3]);
             filters.push(compile(clone3, allow.clone(), unknown));
-            let left = left().map_err(io::Error::other)?;
-            filters.push(compile(left, refuse, allow));
+            let allowed = allowed_calls().map_err(io::Error::other)?;
+            filters.push(compile(allowed, refuse, allow));
         }
         Plugin::Runs => {
             let mut refused = loading_programs().map_err(io::Error::other)?;
@@ -269,7 +266,7 @@ fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// `bpf` with any command that does more than read and write maps.
+/// `bpf` with commands other than [`BPF_COMMANDS`].
 fn loading_programs() -> Result<Rules, BackendError> {
     let none_of: Result<_, _> = BPF_COMMANDS
         .iter()
@@ -278,9 +275,9 @@ fn loading_programs() -> Result<Rules, BackendError> {
     Ok([(libc::SYS_bpf, vec![SeccompRule::new(none_of?)?])].into())
 }
 
-/// Everything that the agent does once it runs.
-fn left() -> Result<Rules, BackendError> {
-    let own = u64::from(std::process::id());
+/// All calls of the running agent.
+fn allowed_calls() -> Result<Rules, BackendError> {
+    let this_process = u64::from(std::process::id());
     let executable = number(libc::PROT_EXEC);
     let not_executable = || one(2, Is::MaskedEq(executable), 0);
     let thread = number(libc::CLONE_THREAD);
@@ -303,20 +300,20 @@ fn left() -> Result<Rules, BackendError> {
         (libc::SYS_ioctl, any_of(1, &IOCTLS)?),
         (libc::SYS_mmap, vec![not_executable()?]),
         (libc::SYS_mprotect, vec![not_executable()?]),
-        // A cgroup by its id.
+        // Opens a cgroup by id.
         (
             libc::SYS_open_by_handle_at,
             vec![one(2, Is::Eq, path_only)?],
         ),
-        // A thread's name.
+        // Sets a thread's name.
         (
             libc::SYS_prctl,
             vec![one(0, Is::Eq, number(libc::PR_SET_NAME))?],
         ),
-        // Asking for limits, not setting them.
+        // Reads limits, but does not set them.
         (libc::SYS_prlimit64, vec![null(2)?]),
-        // No UNIX socket, nor a pair of them: those of a container runtime and of the service manager
-        // are open to root without any capability. All that we need are open by now.
+        // No UNIX sockets or pairs: root can connect to the container runtime and the service
+        // manager without any capability. The agent has opened all that it needs.
         (
             libc::SYS_socket,
             vec![
@@ -326,15 +323,15 @@ fn left() -> Result<Rules, BackendError> {
                 netlink(libc::NETLINK_KOBJECT_UEVENT)?,
             ],
         ),
-        // How a panic ends us.
-        (libc::SYS_tgkill, vec![one(0, Is::Eq, own)?]),
-        (libc::SYS_tkill, vec![one(0, Is::Eq, own)?]),
+        // Abort after a panic.
+        (libc::SYS_tgkill, vec![one(0, Is::Eq, this_process)?]),
+        (libc::SYS_tkill, vec![one(0, Is::Eq, this_process)?]),
     ];
     rules.extend(by_argument);
     Ok(rules)
 }
 
-/// The kernel takes these as 32 bits.
+/// A condition on a 32-bit argument.
 fn when(argument: u8, is: Is, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, Len::Dword, is, value)
 }
@@ -363,7 +360,7 @@ fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError
     rules.collect()
 }
 
-/// A flag or a name as the kernel reads it.
+/// A flag or constant as the kernel reads it.
 fn number(value: i32) -> u64 {
     value.unsigned_abs().into()
 }
@@ -390,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// On a thread of its own, which takes the filters along when it ends.
+    /// Runs `test` on a separate thread, whose filters end with it.
     fn filtered<T: Send + 'static>(plugin: Plugin, test: fn() -> T) -> T {
         filtered_with(plugin, (), move |()| test())
     }
@@ -405,7 +402,7 @@ mod tests {
             restrict(plugin).unwrap();
             (test(&given), given)
         });
-        // What was given may need what the thread no longer may.
+        // Dropping it may need calls that the thread may not make.
         let (got, _given) = confined.join().unwrap();
         got
     }
@@ -419,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_does_is_left_and_nothing_else() {
+    fn only_the_calls_of_the_agent_are_allowed() {
         filtered(Plugin::None, || {
             let stream = |family| opens(family, SockType::Stream, None);
             let netlink = |protocol| opens(AddressFamily::Netlink, SockType::Raw, Some(protocol));
@@ -445,7 +442,7 @@ mod tests {
                     Err(Errno::EPERM),
                 ),
                 (
-                    "signal 0 to ourselves",
+                    "signal 0 to this process",
                     kill(Pid::this(), None),
                     Err(Errno::EPERM),
                 ),
@@ -466,15 +463,15 @@ mod tests {
         Errno::from_raw(err.raw_os_error().unwrap())
     }
 
-    /// Sets the mode of a file that cannot exist: `ENOENT`, where that is allowed.
+    /// Sets the mode of a file that cannot exist: `ENOENT` if this is allowed.
     fn mode_of_nothing() -> nix::Result<()> {
         fchmodat(AT_FDCWD, "", Mode::S_IRWXU, FchmodatFlags::FollowSymlink)
     }
 
-    /// What a socket that was opened before the filter can still reach: the listener of the control
-    /// socket and an open connection nothing, the service manager's other sockets for datagrams.
+    /// Sockets opened before the filter: the listener and a connection cannot connect elsewhere, a
+    /// datagram socket can connect to other datagram sockets.
     #[test]
-    fn what_is_open_reaches_no_other_stream_socket() {
+    fn open_sockets_cannot_connect_to_stream_sockets() {
         filtered_with(Plugin::None, Sockets::open(), |sockets| {
             let reached = |socket: &OwnedFd, to: &PathBuf| {
                 connect(socket.as_raw_fd(), &UnixAddr::new(to).unwrap())
@@ -498,20 +495,20 @@ mod tests {
         });
     }
 
-    /// As the agent has them when the filters come: a listener, a connection, and a socket for
-    /// datagrams. Others of the node: a runtime's and a journal's.
+    /// The agent's sockets when the filters are installed, and two of the node: a container
+    /// runtime's and a journal's.
     struct Sockets {
         runtime: PathBuf,
         journal: PathBuf,
         listener: OwnedFd,
         connected: OwnedFd,
         datagrams: OwnedFd,
-        _others: (UnixListener, UnixDatagram, UnixStream, PathsGone),
+        _others: (UnixListener, UnixDatagram, UnixStream, RemovedOnDrop),
     }
 
-    struct PathsGone(PathBuf);
+    struct RemovedOnDrop(PathBuf);
 
-    impl Drop for PathsGone {
+    impl Drop for RemovedOnDrop {
         fn drop(&mut self) {
             drop(fs::remove_dir_all(&self.0));
         }
@@ -529,7 +526,7 @@ mod tests {
                 UnixListener::bind(&runtime).unwrap(),
                 UnixDatagram::bind(&journal).unwrap(),
                 peer,
-                PathsGone(dir),
+                RemovedOnDrop(dir),
             );
             Self {
                 runtime,
@@ -543,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_runs_and_dies_of_what_is_hostile() {
+    fn a_plugin_may_run_programs_but_is_killed_by_hostile_calls() {
         filtered(Plugin::Runs, || {
             let run = |program: &str, args: &[&str]| {
                 let mut command = Command::new(program);
@@ -553,10 +550,10 @@ mod tests {
             assert!(run("/bin/true", &[]).success());
             assert_eq!(mode_of_nothing(), Err(Errno::EPERM), "modes");
             for refused in ["chmod 600 /dev/null", "chown 0 /dev/null"] {
-                let words: Vec<&str> = refused.split(' ').collect();
-                assert_eq!(run(words[0], &words[1..]).code(), Some(1), "{refused}");
+                let args: Vec<&str> = refused.split(' ').collect();
+                assert_eq!(run(args[0], &args[1..]).code(), Some(1), "{refused}");
             }
-            // A plugin may have to ask a service of the node.
+            // A plugin may connect to a service of the node.
             assert_eq!(opens(AddressFamily::Unix, SockType::Stream, None), Ok(()));
             let killed = run("unshare", &["--user", "true"]);
             assert_eq!(killed.signal(), Some(Signal::SIGSYS as i32), "{killed}");

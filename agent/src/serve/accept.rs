@@ -1,8 +1,8 @@
-//! Accepts connections, and limits what each of them costs.
+//! Accepts connections, and limits the cost of each.
 //!
-//! A new connection is never refused for the sake of an older one: if there are too many, the oldest
-//! is closed. A probe sends its request at once, so whoever keeps connections open without a request,
-//! or reconnects in a loop, closes only connections of its kind.
+//! If there are too many connections, the oldest is closed for a new one. A health probe sends its
+//! request at once, so a client that opens idle connections or reconnects in a loop only closes
+//! idle ones.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,70 +16,71 @@ use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::queue::{Queue, Ticket};
-use super::{Front, Listener, Pages, QueryKind, pages};
+use super::{Listener, Pages, QueryKind, Responder, pages};
 
-/// Connections of a listener that have not asked for something which the loop answers. One that is
-/// open costs a descriptor and at most 10 KiB.
+/// Limit on connections per listener that wait for no answer of the loop. Each costs a descriptor
+/// and at most 10 KiB.
 const UNANSWERED: usize = 256;
 
-/// Connections of a listener that have: each keeps an answer, such as all metrics, until it is read.
+/// Limit on connections per listener with a query to the loop. Each keeps its answer until it is
+/// read.
 const ANSWERED: usize = 16;
 
-/// Longest that a client may take to send the head of its request.
+/// Time limit for the head of a request.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Longest life of a connection: the header, the loop's answer, and a client that reads slowly.
+/// Lifetime limit of a connection.
 const LIFE_LIMIT: Duration = Duration::from_secs(15);
 
-/// Most bytes of a request's head.
+/// Maximum size of the head of a request.
 const HEADER_BYTES: usize = 8 << 10;
 
-/// After a failure to accept a connection, such as no descriptor left. A probe waits longer than that.
+/// Delay after a failure to accept a connection, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the connections of one listener share.
+/// Queues shared by the connections of one listener.
 #[derive(Debug, Clone)]
 struct Queues {
     unanswered: Arc<Queue>,
     answered: Arc<Queue>,
 }
 
-/// Serves what `listener` accepts, until it accepts nothing more.
-pub(super) async fn run(mut listener: Listener, pages: Pages, front: Front) {
+/// Serves the connections of `listener`.
+pub(super) async fn run(mut listener: Listener, pages: Pages, responder: Responder) {
     let queues = Queues {
         unanswered: Arc::new(Queue::new(UNANSWERED)),
         answered: Arc::new(Queue::new(ANSWERED)),
     };
     let mut connections = JoinSet::new();
     loop {
-        // Those that have ended.
+        // Removes ended tasks.
         while connections.try_join_next().is_some() {}
         let accepted = match &mut listener {
             Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
-                connections.spawn(connection(stream, pages, front.clone(), queues.clone()));
+                connections.spawn(connection(stream, pages, responder.clone(), queues.clone()));
             }),
             Listener::Unix(socket) => socket.listener.accept().await.map(|(stream, _)| {
-                connections.spawn(connection(stream, pages, front.clone(), queues.clone()));
+                connections.spawn(connection(stream, pages, responder.clone(), queues.clone()));
             }),
             Listener::InMemory(streams) => {
                 let Some(stream) = streams.recv().await else {
-                    // The connections that are open go on.
+                    // Open connections continue.
                     std::future::pending().await
                 };
-                connections.spawn(connection(stream, pages, front.clone(), queues.clone()));
+                connections.spawn(connection(stream, pages, responder.clone(), queues.clone()));
                 Ok(())
             }
         };
         match accepted {
-            // A request that has arrived is read before the next connection is accepted, which may
-            // close this one.
+            // Read a request that has arrived before accepting a connection that may close this
+            // one.
             Ok(()) => yield_now().await,
             Err(err) => {
                 debug!(
                     err = &err as &dyn std::error::Error,
                     "connection not accepted"
                 );
-                // Perhaps the descriptor that is missing.
+                // This may free a descriptor.
                 queues.unanswered.close_oldest();
                 tokio::time::sleep(PAUSE).await;
             }
@@ -87,11 +88,11 @@ pub(super) async fn run(mut listener: Listener, pages: Pages, front: Front) {
     }
 }
 
-/// One connection. Its place in the queue is taken now, not when this is polled first.
+/// Serves one connection. It enters the queue now, not at the first poll.
 fn connection<S>(
     stream: S,
     pages: Pages,
-    front: Front,
+    responder: Responder,
     queues: Queues,
 ) -> impl Future<Output = ()> + use<S>
 where
@@ -100,11 +101,11 @@ where
     let ticket = Ticket::new();
     queues.unanswered.enter(&ticket);
     async move {
-        let asks = |_: QueryKind| {
+        let on_query = |_: QueryKind| {
             queues.unanswered.leave(&ticket);
             queues.answered.enter(&ticket);
         };
-        let service = service_fn(|request| pages::answer(request, pages, &front, &asks));
+        let service = service_fn(|request| pages::answer(request, pages, &responder, &on_query));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)
@@ -112,14 +113,14 @@ where
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         tokio::select! {
-            // What can be answered is answered, also if it is to be closed.
+            // Prefer an answer to closing.
             biased;
             ended = tokio::time::timeout(LIFE_LIMIT, connection) => match ended {
                 Ok(Ok(())) => {}
-                Ok(Err(err)) => debug!(err = &err as &dyn std::error::Error, "connection broke"),
-                Err(_) => debug!("connection took too long"),
+                Ok(Err(err)) => debug!(err = &err as &dyn std::error::Error, "connection failed"),
+                Err(_) => debug!("connection exceeded its time limit"),
             },
-            () = ticket.closed() => debug!("connection closed: newer ones need its place"),
+            () = ticket.closed() => debug!("connection closed in favour of newer ones"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From a request to an answer.
+//! Answers requests.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -8,18 +8,18 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Front, Pages, QueryKind};
+use super::{Pages, QueryKind, Responder};
 use crate::metrics;
 
-/// The whole of an answer.
+/// A complete response.
 type Answer = Response<Full<Bytes>>;
 
-/// Answers one request, whose body nobody reads. `asks` is called before the loop is asked.
+/// Answers one request and ignores its body. Calls `on_query` before a query to the loop.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
-    front: &Front,
-    asks: &impl Fn(QueryKind),
+    responder: &Responder,
+    on_query: &impl Fn(QueryKind),
 ) -> Result<Answer, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
@@ -31,15 +31,15 @@ pub(super) async fn answer<Body>(
         return Ok(refused);
     }
     Ok(match page {
-        Page::Asked(subject) => {
-            asks(subject);
-            asked(subject, front).await
+        Page::Query(subject) => {
+            on_query(subject);
+            query(subject, responder).await
         }
-        Page::Ready => match front.ready() {
+        Page::Ready => match responder.ready() {
             Ok(()) => plain(StatusCode::OK, "ok"),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
         },
-        // The thread that answers here is the one that everything else runs on.
+        // The agent has one thread, so an answer proves that it runs.
         Page::Live | Page::Healthy => plain(StatusCode::OK, "ok"),
     })
 }
@@ -49,7 +49,7 @@ enum Page {
     Live,
     Healthy,
     Ready,
-    Asked(QueryKind),
+    Query(QueryKind),
 }
 
 fn page(path: &str) -> Option<Page> {
@@ -57,9 +57,9 @@ fn page(path: &str) -> Option<Page> {
         "/livez" => Page::Live,
         "/healthz" => Page::Healthy,
         "/readyz" => Page::Ready,
-        "/metrics" => Page::Asked(QueryKind::Metrics),
-        "/v1/status" => Page::Asked(QueryKind::Status),
-        "/v1/explain" => Page::Asked(QueryKind::Explain),
+        "/metrics" => Page::Query(QueryKind::Metrics),
+        "/v1/status" => Page::Query(QueryKind::Status),
+        "/v1/explain" => Page::Query(QueryKind::Explain),
         _ => return None,
     })
 }
@@ -70,21 +70,21 @@ impl Page {
             (Pages::Control, _)
             | (
                 Pages::All,
-                Self::Live | Self::Healthy | Self::Ready | Self::Asked(QueryKind::Metrics),
+                Self::Live | Self::Healthy | Self::Ready | Self::Query(QueryKind::Metrics),
             )
             | (Pages::Healthz, Self::Healthy) => true,
-            (Pages::All, Self::Asked(QueryKind::Status | QueryKind::Explain))
-            | (Pages::Healthz, Self::Live | Self::Ready | Self::Asked(_)) => false,
+            (Pages::All, Self::Query(QueryKind::Status | QueryKind::Explain))
+            | (Pages::Healthz, Self::Live | Self::Ready | Self::Query(_)) => false,
         }
     }
 }
 
-async fn asked(subject: QueryKind, front: &Front) -> Answer {
+async fn query(subject: QueryKind, responder: &Responder) -> Answer {
     let content_type = match subject {
         QueryKind::Metrics => metrics::CONTENT_TYPE,
         QueryKind::Status | QueryKind::Explain => "application/json",
     };
-    match front.ask(subject).await {
+    match responder.ask(subject).await {
         Some(text) => typed(StatusCode::OK, content_type, text.into()),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy"),
     }

@@ -1,11 +1,11 @@
-//! Connections in the order in which they came. One more than the limit closes the oldest.
+//! Open connections in the order of their arrival. The oldest is closed above the limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-/// A place in queues; given back when it is dropped.
+/// A place in a queue, released on drop.
 #[derive(Debug)]
 pub(super) struct Ticket(Arc<Notify>);
 
@@ -14,7 +14,7 @@ impl Ticket {
         Self(Arc::new(Notify::new()))
     }
 
-    /// Returns when a queue has closed it.
+    /// Returns when a queue closes the connection.
     pub(super) async fn closed(&self) {
         self.0.notified().await;
     }
@@ -23,37 +23,37 @@ impl Ticket {
 /// Places of open connections.
 #[derive(Debug)]
 pub(super) struct Queue {
-    most: usize,
-    /// Shared by the task that accepts and the connections themselves. A message to the former would
-    /// be read only after the accept that it is to affect; nobody waits with this locked.
+    limit: usize,
+    /// Shared by the accepting task and the connections. A message to the former would arrive too
+    /// late, after the next accept. Never locked across an await.
     open: Mutex<VecDeque<Weak<Notify>>>,
 }
 
 impl Queue {
-    pub(super) fn new(most: usize) -> Self {
-        let open = Mutex::new(VecDeque::with_capacity(most));
-        Self { most, open }
+    pub(super) fn new(limit: usize) -> Self {
+        let open = Mutex::new(VecDeque::with_capacity(limit));
+        Self { limit, open }
     }
 
-    /// Takes a place, if need be from the oldest that has one.
+    /// Adds a connection, and closes the oldest if the queue is full.
     pub(super) fn enter(&self, ticket: &Ticket) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() >= self.most {
+        if open.len() >= self.limit {
             open.retain(|place| place.strong_count() > 0);
         }
-        if open.len() >= self.most {
+        if open.len() >= self.limit {
             close(open.pop_front());
         }
         open.push_back(Arc::downgrade(&ticket.0));
     }
 
-    /// Gives the place back early.
+    /// Removes a connection.
     pub(super) fn leave(&self, ticket: &Ticket) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|place| !std::ptr::eq(place.as_ptr(), Arc::as_ptr(&ticket.0)));
     }
 
-    /// Closes the oldest connection that is still open.
+    /// Closes the oldest open connection.
     pub(super) fn close_oldest(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|place| place.strong_count() > 0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_open_makes_room() {
+    fn the_oldest_open_connection_is_closed() {
         let queue = Queue::new(3);
         let tickets: Vec<Ticket> = (0..3).map(|_| Ticket::new()).collect();
         for ticket in &tickets {
@@ -94,16 +94,20 @@ mod tests {
         queue.leave(&tickets[0]);
         let fourth = Ticket::new();
         queue.enter(&fourth);
-        assert_eq!(closed(&tickets), [false; 3], "the first has left");
+        assert_eq!(closed(&tickets), [false; 3], "the first was removed");
 
         let fifth = Ticket::new();
         queue.enter(&fifth);
-        assert_eq!(closed(&tickets), [false, true, false], "the oldest left");
+        assert_eq!(
+            closed(&tickets),
+            [false, true, false],
+            "the oldest remaining one"
+        );
 
         drop(fourth);
         let sixth = Ticket::new();
         queue.enter(&sixth);
-        assert_eq!(closed(&tickets), [false; 3], "one has ended by itself");
+        assert_eq!(closed(&tickets), [false; 3], "one has ended");
         queue.close_oldest();
         assert_eq!(closed(&tickets), [false, false, true]);
         assert!(!is_closed(&fifth) && !is_closed(&sixth));

@@ -1,58 +1,58 @@
-//! The control socket: who may open it is whoever may open its file.
+//! The control socket. File permissions control access.
 
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixListener as Bound;
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, umask};
 use tokio::net::UnixListener;
 
-/// Its name in the state directory.
+/// Name in the state directory.
 pub const NAME: &str = "nodepulse.sock";
 
-/// Bound, and not yet part of a runtime. Its file goes with this value.
+/// A bound socket. Its file is removed on drop.
 #[derive(Debug)]
 pub struct Socket {
     pub(super) listener: UnixListener,
-    _file: File,
+    _file: SocketFile,
 }
 
 #[derive(Debug)]
-struct File(PathBuf);
+struct SocketFile(PathBuf);
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever starts next removes it otherwise.
-        let _gone: io::Result<()> = fs::remove_file(&self.0);
+        // Otherwise the next start removes it.
+        let _removed: io::Result<()> = fs::remove_file(&self.0);
     }
 }
 
 impl Socket {
-    /// Listens in `directory`, which must be claimed: what stands there is then left over from a
-    /// process that is gone, and is removed. Nobody but our own user may open it (mode 0600).
+    /// Listens in `directory`, which must be claimed, so that an existing socket is stale and can
+    /// be removed. The mode is 0600.
     ///
-    /// Must be called in a runtime, while there is one thread: the mask for new files is changed for
-    /// a moment.
+    /// Must be called in a runtime, while the process has one thread, because it changes the umask
+    /// temporarily.
     ///
     /// # Errors
     ///
-    /// Where the directory cannot be written, or its path is longer than a socket's may be.
+    /// If the directory is not writable, or the path is too long for a socket.
     pub fn bind(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         match fs::remove_file(&path) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             Ok(()) | Err(_) => {}
         }
-        // Not by a change of mode afterwards: in between others could open it.
+        // Changing the mode later would allow access until then.
         let before = umask(Mode::from_bits_truncate(0o177));
-        let bound = Bound::bind(&path);
+        let bound = StdListener::bind(&path);
         umask(before);
         let bound = bound?;
         bound.set_nonblocking(true)?;
         Ok(Self {
             listener: UnixListener::from_std(bound)?,
-            _file: File(path),
+            _file: SocketFile(path),
         })
     }
 }

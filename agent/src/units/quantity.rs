@@ -395,7 +395,7 @@ mod tests {
             ("1.0000000001", N + 1, "1000000001n"),
             ("0.1n", 1, "1n"),
             ("1e-99", 1, "1e-9"),
-            // Larger than 64 bits hold: cut.
+            // Limited to 64 bits.
             ("9223372036854775807", MOST * N, "9223372036854775807"),
             ("9223372036854775808", MOST * N, "9223372036854775807"),
             ("8Ei", MOST * N, "9223372036854775807"),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn an_invalid_quantity_is_rejected() {
         use QuantityError::{NoNumber, Suffix};
         let rows = [
             ("", NoNumber),
@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(parse(text).value(), expected, "{text}");
         }
         let most = Quantity::from_count(u64::MAX);
-        assert_eq!(most.value(), i64::MAX, "cut to what 64 bits hold");
+        assert_eq!(most.value(), i64::MAX, "limited to 64 bits");
     }
 
     #[test]

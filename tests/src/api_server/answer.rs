@@ -1,4 +1,4 @@
-//! Answers, and their bodies: whole, streamed, and broken ones.
+//! Responses, and their bodies: complete, streamed, and malformed ones.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do: administrators, nodes, and what was granted.
+//! Users and their permissions: administrators, nodes, and granted ones.
 
 use serde_json::Value;
 

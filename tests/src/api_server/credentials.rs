@@ -1,4 +1,4 @@
-//! What clients are given to prove who they are, and what users may do.
+//! The credentials of clients, and the permissions of users.
 
 use std::path::{Path, PathBuf};
 

@@ -43,7 +43,7 @@ pub enum Effect {
     ResetAfterHeaders,
     /// Half of the body of the answer, with the length of the whole.
     Truncated,
-    /// 200 with a body that is no JSON.
+    /// 200 with a body that is not JSON.
     Garbage,
     /// This connection stops for ever, as if a firewall had dropped its state.
     FreezeConnection,

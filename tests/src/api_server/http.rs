@@ -1,4 +1,4 @@
-//! From a request to an answer.
+//! Turns a request into a response.
 
 use std::convert::Infallible;
 use std::future::pending;

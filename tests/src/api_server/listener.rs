@@ -1,4 +1,4 @@
-//! The way in over TCP and TLS, and the end of every connection.
+//! The TCP and TLS listener, and the end of every connection.
 
 use std::sync::Arc;
 

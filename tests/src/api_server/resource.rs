@@ -1,4 +1,4 @@
-//! The resources that the server knows, and where a path leads.
+//! The resources that the server knows, and their paths.
 
 use super::failure::Failure;
 

@@ -1,4 +1,4 @@
-//! The validation that has bitten others: quantities, events, leases.
+//! Validation that other agents have failed: quantities, events, leases.
 
 use serde_json::Value;
 

@@ -8,16 +8,16 @@ use clap::Parser;
 use nodepulse_tests::demo::{self, Machine, Options};
 use nodepulse_tests::provoke::Provoke;
 
-/// Shows the main job on real kernel events.
+/// Demonstrates the agent with real kernel events
 #[derive(Parser)]
 struct Arguments {
-    /// The agent's binary.
+    /// Path of the agent's binary
     #[arg(long)]
     agent: PathBuf,
-    /// Names the API server to use instead of an embedded one.
+    /// Kubeconfig of the API server to use instead of the embedded one
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Print what was seen as JSON.
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +40,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         kubeconfig: arguments.kubeconfig.clone(),
     };
     if let Some(missing) = Machine::detect().missing() {
-        eprintln!("demo: {missing}; the slower line runs, and what it cannot do is skipped\n");
+        eprintln!(
+            "demo: {missing}; reading files instead, and skipping the steps that need kernel events\n"
+        );
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The children of `nodepulse_tests::provoke`: they eat memory, or they exist.
+//! The children of `nodepulse_tests::provoke`: they allocate memory, fork, or wait.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Seek, Write};

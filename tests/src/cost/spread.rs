@@ -1,4 +1,4 @@
-//! A median, and how far it can be trusted.
+//! A median and its confidence interval.
 
 /// The distribution of many measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]

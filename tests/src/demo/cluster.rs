@@ -48,10 +48,13 @@ impl Cluster {
             client: kube::Client::try_from(config)?,
             kubeconfig: path.canonicalize()?,
         };
-        let there = given.get(&node()).await.context("ask the API server")?;
+        let there = given
+            .get(&node())
+            .await
+            .context("cannot reach the API server")?;
         ensure!(
             there.is_none(),
-            "there is a Node {NODE} already; remove it by `kubectl delete node {NODE}`"
+            "a Node {NODE} already exists; remove it with `kubectl delete node {NODE}`"
         );
         Ok(Self::Given(given))
     }
@@ -135,7 +138,7 @@ impl Cluster {
                 .request(Method::DELETE, &node())
                 .await
                 .map(drop)
-                .with_context(|| format!("the Node is left; kubectl delete node {NODE}")),
+                .with_context(|| format!("the Node remains; kubectl delete node {NODE}")),
         }
     }
 }

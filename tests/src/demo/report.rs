@@ -137,14 +137,14 @@ impl fmt::Display for Step {
                 pid,
                 cgroup,
                 limiting,
+                event,
                 condition,
                 times,
                 condition_times,
-                ..
             }) => {
                 writeln!(f, "  victim    process {pid} in {cgroup}")?;
                 writeln!(f, "  limit     {limiting}")?;
-                timeline(f, "Event OOMKilled", times)?;
+                timeline(f, &format!("Event OOMKilled: {event}"), times)?;
                 match condition_times {
                     Some(times) => timeline(f, &line(condition), times),
                     None => writeln!(f, "  no pressure on the node: {}", line(condition)),

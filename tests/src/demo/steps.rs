@@ -52,7 +52,7 @@ pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
     let limited = match &stage.cgroups {
         Ok(cgroups) => cgroups
             .limit("kubepods", PODS_LIMIT)
-            .context("limit the pods cgroup"),
+            .context("cannot limit the pods cgroup"),
         Err(_) => Ok(()),
     };
     let outcome = match limited {
@@ -114,10 +114,10 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
     let provoke = stage.options.provoke.clone();
     let (pid, status) = tokio::task::spawn_blocking(move || provoke.eat_in(&dir, MORE))
         .await?
-        .with_context(|| format!("fill the memory of {victim_path}"))?;
+        .with_context(|| format!("cannot fill the memory of {victim_path}"))?;
     ensure!(
         !status.success(),
-        "the kernel let process {pid} have {MORE} bytes"
+        "process {pid} was not killed with {MORE} bytes"
     );
     let rungs = ["oom_victim", "oom_fentry", "oom_exit"];
     if !rungs.iter().any(|rung| stage.attached(rung)) {

@@ -1,4 +1,4 @@
-//! What a process takes of its machine.
+//! The resources that a process uses.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Speaks for the kernel: fills records as the probes do, and sends what the agent's own decoder
+//! Simulates the kernel: fills records like the probes, and sends what the agent's decoder
 //! makes of their bytes.
 
 use std::fs;

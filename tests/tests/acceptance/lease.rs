@@ -58,6 +58,7 @@ async fn a078_a_registered_node_has_a_lease() {
     let uid = view.node().unwrap()["metadata"]["uid"].clone();
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": NAME, "uid": uid}]);
     assert_eq!(lease["metadata"]["ownerReferences"], owner);
+    assert_eq!(lease["metadata"]["labels"], json!(null));
 }
 
 /// While there is no Node, no lease is created.
@@ -70,7 +71,11 @@ async fn a079_there_is_no_lease_without_a_node() {
     let created = |request: &Recorded| request.method == "POST";
     assert_eq!(stage.api.requests_where(created), []);
     stage.api.put_object(bare_node());
+    let created = stage.api.now();
     stage.view().settled(SOON * 2).await;
+    let late = stage.api.now() - created;
+    assert!(late <= STRETCHED, "{late:?} after the node");
+    stage.view().becomes("Ready", "True", SOON * 2).await;
 }
 
 /// `renewTime` has six digits after the second, and advances every 10.0 to 10.4 s.
@@ -130,6 +135,7 @@ async fn a082_a_conflict_is_read_and_written_again() {
 async fn a083_ten_writes_and_one_read_are_the_most_of_a_cycle() {
     let five = || vec!["PUT 500"; 5];
     let rows = [
+        (1, vec!["PUT 500", "PUT 200"]),
         (5, [five(), vec!["GET 200", "PUT 200"]].concat()),
         (
             9,
@@ -183,6 +189,24 @@ async fn a085_a_deleted_lease_is_created_again() {
     assert_eq!(lines(&stage.api, from), ["PUT 409", "GET 404", "POST 201"]);
     let owner = &stage.view().lease().unwrap()["metadata"]["ownerReferences"][0]["uid"];
     assert_eq!(*owner, stage.view().node().unwrap()["metadata"]["uid"]);
+}
+
+/// With its Node a deleted lease is not created again, and neither is the Node.
+#[tokio::test(start_paused = true)]
+async fn a085_without_its_node_a_lease_remains_deleted() {
+    let stage = settled(|node| node).await;
+    let view = stage.view();
+    stage.api.delete_object(&view.path()).unwrap();
+    stage.api.delete_object(&view.lease_path()).unwrap();
+    let from = stage.api.now();
+    pass(PERIOD * 6).await;
+    assert_eq!((view.lease(), view.node()), (None, None));
+    let lines = lines(&stage.api, from);
+    let posts = lines.iter().filter(|line| line.starts_with("POST"));
+    assert_eq!(posts.count(), 0, "{lines:?}");
+    assert_eq!(view.creates().len(), 1);
+    let tries = view.patches().into_iter().filter(|patch| from < patch.at);
+    assert!(tries.count() <= 6, "at most one status patch per tick");
 }
 
 /// `nodeLeaseDurationSeconds: 20` is written to the lease, which is then renewed every 5 s.

@@ -134,6 +134,31 @@ async fn a033_one_heartbeat_for_all() {
     assert!(5 <= beats);
 }
 
+/// A patch without a change contains the heartbeat times and the order, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn a033_a_heartbeat_patch_changes_heartbeat_times_only() {
+    let stage = calm().await;
+    let before = bodies(&stage).len();
+    pass(Duration::from_mins(11)).await;
+    let bodies = bodies(&stage).split_off(before);
+    assert!(2 <= bodies.len());
+    for body in bodies {
+        let beat = body["status"]["conditions"][0]["lastHeartbeatTime"].clone();
+        let mut listed = conditions(&body);
+        listed.sort_by_key(ToString::to_string);
+        let same = |type_| json!({"type": type_, "lastHeartbeatTime": beat});
+        let mut expected = CONDITION_TYPES.map(same);
+        expected.sort_by_key(ToString::to_string);
+        assert_eq!(listed, expected);
+        let status = body["status"].as_object().unwrap();
+        assert_eq!(
+            (body.as_object().unwrap().len(), status.len()),
+            (1, 2),
+            "{body}"
+        );
+    }
+}
+
 /// A transition time changes with the status, and with nothing else.
 #[tokio::test(start_paused = true)]
 async fn a034_transition_times_change_with_the_status_only() {

@@ -205,6 +205,16 @@ async fn a099_an_idle_node_sends_few_requests() {
             "{seed}: {requests:?}"
         );
         assert_eq!(writes(&stage.api, from), [], "{seed}");
+        assert_eq!(stage.api.connections().opened, 1, "{seed}");
+        let opened = stage.api.requests_where(|r| from < r.at && watches(r));
+        assert!(
+            opened.len() <= 4,
+            "{seed}: watches on node and pods: {opened:?}"
+        );
+        let refused = stage
+            .api
+            .requests_where(|r| from < r.at && !watches(r) && r.status != Some(200));
+        assert_eq!(refused, [], "{seed}");
     }
 }
 

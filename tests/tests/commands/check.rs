@@ -129,17 +129,17 @@ async fn check_does_not_wait_for_a_silent_server() {
 async fn check_shows_the_pods_cgroup() {
     //  what exists, what is configured, the result, and its text
     let rows = [
-        ("kubepods", "", "ok", "/kubepods, found"),
-        ("kubepods.slice", "", "ok", "/kubepods.slice, found"),
+        ("kubepods", "", "ok", "/kubepods, detected"),
+        ("kubepods.slice", "", "ok", "/kubepods.slice, detected"),
         ("kubepods", "cgroupDriver: cgroupfs", "ok", "as configured"),
         (
             "kubepods",
             "cgroupDriver: systemd",
             "degraded",
-            "/kubepods.slice, so no",
+            "/kubepods.slice not found",
         ),
-        ("others", "", "degraded", "/kubepods, so no"),
-        ("both", "", "degraded", "/kubepods, by what is in it"),
+        ("others", "", "degraded", "/kubepods not found"),
+        ("both", "", "degraded", "/kubepods selected"),
         ("both", "cgroupDriver: cgroupfs", "ok", "as configured"),
     ];
     for (there, driver, expected, words) in rows {

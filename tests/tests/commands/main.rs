@@ -88,18 +88,21 @@ async fn an_invalid_call_is_refused_in_one_line() {
         ),
         (
             &["config", "defaults", "--mode", "both"],
-            ["--mode", "both", "mode: companion"],
+            ["--mode", "both", "companion, node"],
         ),
         (&["config", "prnt"], ["unknown command", "prnt", "example"]),
         (
             &["cleanup", "--config", &good],
-            ["kubeconfig", "none is given", "--kubeconfig"],
+            ["kubeconfig", "not set", "--kubeconfig"],
         ),
         (
             &["cleanup", "--all-nodes", "--node-name", "a"],
             ["--all-nodes", "--node-name", "example"],
         ),
-        (&["version", "-o"], ["--output", "no value", "example"]),
+        (
+            &["version", "-o"],
+            ["--output", "requires a value", "example"],
+        ),
     ];
     for (args, names) in rows {
         let refused = finished(args, "").await;

@@ -1,4 +1,4 @@
-//! Pressure in, condition out.
+//! Conditions of node mode, from signals to the API server.
 
 /// Disks that are slow, hang, fail or are not measured.
 mod disks;

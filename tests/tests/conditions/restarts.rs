@@ -1,4 +1,4 @@
-//! What a restart changes: nothing.
+//! A restart changes no condition.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What cannot be read, and what is found late.
+//! Sources that cannot be read, and sources that appear late.
 
 use std::fs;
 

@@ -259,14 +259,14 @@ async fn kills_from_counters_are_reported_on_their_pod() {
         let events = events.filter(|event| message(event).starts_with(start));
         events.map(|event| event["count"].as_u64()).collect()
     };
-    assert_eq!(counts("OOM-killed processes: victims not known"), [Some(2)]);
+    assert_eq!(counts("OOM kills: the victims are unknown"), [Some(2)]);
     node.stop().await.unwrap();
 
     host.oom(POD, 5, 5).pods_oom(0, 5);
     let files = Node::named("worker-1").host(Arc::clone(&host)).on_files();
     let node = started(&api, files).await;
     pass(Duration::from_mins(1)).await;
-    let down = counts("OOM-killed processes while the agent was down or could not report it: ");
+    let down = counts("OOM kills while the agent was down or could not report it: ");
     assert_eq!(down, [Some(1)]);
     assert_eq!(of_node(&api), []);
     node.stop().await.unwrap();

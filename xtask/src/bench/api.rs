@@ -43,7 +43,7 @@ pub enum Kind {
 impl Api {
     /// With the simulated cluster of `run`.
     pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let mut command = Command::new(testapi);
         command.arg("--log-requests").arg("--dir").arg(dir);
         command.args(["--node", NODE, "--pods", &run.pods.to_string()]);
@@ -118,7 +118,7 @@ impl Request {
 /// From the line that testapi prints once it listens: `{"nodes": {"bench": …}, …}`.
 fn kubeconfig(ready: &str) -> Result<PathBuf> {
     let json: serde_json::Value = serde_json::from_str(ready)
-        .with_context(|| format!("testapi printed no JSON line, but {ready:?}"))?;
+        .with_context(|| format!("testapi printed {ready:?} instead of a JSON line"))?;
     let path = json["nodes"][NODE].as_str();
     Ok(path
         .context("testapi's first line names no kubeconfig for our node")?
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(kubeconfig(line).unwrap(), Path::new("/a/b"));
         assert_eq!(
             kubeconfig("").unwrap_err().to_string(),
-            "testapi printed no JSON line, but \"\""
+            "testapi printed \"\" instead of a JSON line"
         );
     }
 

@@ -39,7 +39,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     cost.arg("--pairs").arg(args.pairs.to_string());
     eprintln!("bench: {} pairs of measurements of each loop", args.pairs);
     let costs: Value =
-        serde_json::from_str(&output(&mut cost)?).context("`cost` printed no JSON")?;
+        serde_json::from_str(&output(&mut cost)?).context("`cost` did not print JSON")?;
     let table = table(&costs);
     print!("{table}");
     if args.write {

@@ -32,7 +32,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     run::test_program(&repo, "provoke")?;
     let mut kills = command(run::test_program(&repo, "kills")?);
     let printed = output(kills.arg("--agent").arg(&agent))?;
-    let measured: Value = serde_json::from_str(&printed).context("`kills` printed no JSON")?;
+    let measured: Value = serde_json::from_str(&printed).context("`kills` did not print JSON")?;
     let rows = rows(&measured);
     let table = table(&rows);
     print!("{table}");

@@ -1,4 +1,4 @@
-//! What is in the binary, as a CycloneDX bill of materials: every crate that is linked, with its
+//! The contents of the binary, as a CycloneDX bill of materials: every crate that is linked, with its
 //! checksum in Cargo.lock.
 
 use std::collections::BTreeMap;

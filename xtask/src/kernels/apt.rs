@@ -36,7 +36,7 @@ impl Apt {
     /// With what `suites` have today on these mirrors.
     pub fn new(dir: &Path, suites: &[String], mirrors: &Mirrors) -> Result<Self> {
         if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
-            bail!("no apt-get or dpkg-deb here: Debian's kernels are fetched with them");
+            bail!("apt-get or dpkg-deb is missing: they download Debian's kernels");
         }
         if !Path::new(KEYRING).is_file() {
             bail!("no {KEYRING}: install the package debian-archive-keyring");

@@ -1,4 +1,4 @@
-//! This machine's Debian mirrors, from its apt sources, for suites that it does not itself follow.
+//! This machine's Debian mirrors, from its apt sources, for suites other than this machine's.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! YAML in and out, by way of JSON values. Keys come out sorted, as from Helm's `toYaml`.
+//! Reads and writes YAML, through JSON values. Keys are sorted, as by Helm's `toYaml`.
 
 use anyhow::Result;
 use serde_json::Value;

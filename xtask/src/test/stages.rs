@@ -55,7 +55,7 @@ pub const STAGES: &[Stage] = &[
     stage("build", 540, &["build-ebpf"], build),
     stage("test", 240, &["build"], test),
     stage("doc", 90, &["build-ebpf"], doc),
-    stage("kernel", 150, &["build"], kernel),
+    stage("kernel", 210, &["build"], kernel),
     stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),

@@ -1,4 +1,4 @@
-//! Just enough reading of Rust for the rules: code without comments and tests, its functions, and
+//! A minimal parser of Rust for the rules: code without comments and tests, its functions, and
 //! the paths that it names.
 
 /// `text` with comments, strings and character literals blanked out. Lines and columns stay.

@@ -1,5 +1,5 @@
-//! What is linked into the agent. Cargo features add up: one crate that asks for another's
-//! defaults brings all of them back.
+//! Checks the crates that are linked into the agent. Cargo unifies features: one crate that enables another's
+//! defaults enables them for all.
 
 use anyhow::Result;
 

@@ -132,6 +132,8 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&[
             "clock",
             "config",
+            "escape",
+            "kube_event",
             "node_status",
             "pods",
             "pressure",

@@ -1,8 +1,8 @@
 //! How long files and functions may be: lines with code on them, without comments and tests.
 //!
-//! A long table or a long `match` is not cut in two to please a number: the comment
+//! A long table or a long `match` need not be split: the comment
 //! `// tidy: long: <reason>` on the line above a function, or near the top of a file, excuses it.
-//! Nothing excuses a file above the last limit.
+//! There is no exception for a file above the last limit.
 
 use super::code::{Function, code_lines, functions, product_code};
 use super::{Found, Source};
@@ -43,7 +43,7 @@ pub fn check(sources: &[Source]) -> Found {
     found
 }
 
-/// Integration tests, and unit tests in a file of their own.
+/// Integration tests, and unit tests in a separate file.
 fn test_file(source: &Source) -> Option<String> {
     let path = &source.path;
     let lines = source.text.lines().count();

@@ -104,7 +104,7 @@ fn rejected<'a>(sources: impl Iterator<Item = &'a Source>, allowed: &[Allowed]) 
 /// Whether `path` is one of `paths`, or in a folder that is.
 fn is_below(path: &str, paths: &[&str]) -> bool {
     let matches = |entry: &&str| path == *entry || entry.ends_with('/') && path.starts_with(*entry);
-    paths.iter().any(matches.clone())
+    paths.iter().any(matches)
 }
 
 fn hits(source: &Source) -> Vec<Hit> {

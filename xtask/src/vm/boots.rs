@@ -1,5 +1,5 @@
-//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each serves as many checks
-//! as go together.
+//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each runs as many checks
+//! as are compatible.
 
 /// One way to boot a kernel.
 pub struct Boot {

@@ -58,7 +58,7 @@ pub fn options(dir: &Path) -> Result<Vec<String>> {
         let file = file(dir, serial);
         File::create(&file)
             .and_then(|file| file.set_len(BYTES))
-            .with_context(|| format!("cannot make {}", file.display()))?;
+            .with_context(|| format!("cannot create {}", file.display()))?;
         let file = file.display();
         options.push("-drive".to_owned());
         options.push(format!(
@@ -83,7 +83,7 @@ fn file(dir: &Path, serial: &str) -> PathBuf {
 pub fn asked(words: &str) -> Result<(&'static str, Value)> {
     let (verb, serial) = words.split_once(' ').unwrap_or((words, ""));
     if DISKS.iter().all(|disk| disk.serial != serial) {
-        bail!("asked to {verb} {serial:?}, which is no disk");
+        bail!("asked to {verb} {serial:?}, which is not a disk");
     }
     Ok(match verb {
         "hang" => ("block_set_io_throttle", throttle(serial, 1)),

@@ -33,7 +33,7 @@ fn answer(replies: &mut impl BufRead) -> Result<()> {
         if replies.read_line(&mut line)? == 0 {
             bail!("QEMU closed its control socket");
         }
-        let reply: Value = serde_json::from_str(&line).context("QEMU's reply is no JSON")?;
+        let reply: Value = serde_json::from_str(&line).context("QEMU's reply is not JSON")?;
         if let Some(error) = reply.get("error") {
             bail!("{}", error["desc"].as_str().unwrap_or("refused"));
         }

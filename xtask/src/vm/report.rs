@@ -315,7 +315,7 @@ mod tests {
             "{table}"
         );
         assert!(
-            table.contains("  pid-crossing           FAILED     1.5 s  left: 1"),
+            table.contains("  pid-crossing                 FAILED     1.5 s  left: 1"),
             "{table}"
         );
     }

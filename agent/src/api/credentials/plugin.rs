@@ -33,7 +33,7 @@ use crate::api::lock;
 /// Maximum size of the output: certificates and keys of a few KiB.
 const LONGEST: usize = 256 << 10;
 /// Interval of checks whether it has ended, in milliseconds.
-const LOOK: u16 = 10;
+const POLL_MILLIS: u16 = 10;
 /// How long it may take to die. A process that waits for a dead file server does not.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ pub(super) fn problem(exec: &ExecConfig) -> Option<&'static str> {
 /// The running group. Behind a mutex, because the thread that runs the program waits for it, and
 /// the end of the agent must not wait for that thread.
 #[derive(Debug, Clone, Default)]
-pub(in crate::api) struct Running(Arc<Mutex<State>>);
+pub(in crate::api) struct RunningPlugin(Arc<Mutex<State>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
@@ -71,7 +71,7 @@ enum State {
     Ended,
 }
 
-impl Running {
+impl RunningPlugin {
     /// Kills the running group, and prevents new ones.
     pub(in crate::api) fn end(&self) {
         let mut state = lock(&self.0);
@@ -109,14 +109,18 @@ fn kill(group: Pid) {
 
 /// Waits briefly.
 fn wait() -> io::Result<()> {
-    match poll(&mut [], PollTimeout::from(LOOK)) {
+    match poll(&mut [], PollTimeout::from(POLL_MILLIS)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(err) => Err(err.into()),
     }
 }
 
 /// Runs it, within `limit`.
-pub(super) fn run(exec: &ExecConfig, limit: Duration, running: &Running) -> Result<Issued, String> {
+pub(super) fn run(
+    exec: &ExecConfig,
+    limit: Duration,
+    running: &RunningPlugin,
+) -> Result<Issued, String> {
     let begun = Instant::now();
     let command = exec.command.as_deref().unwrap_or_default();
     let mut group = running
@@ -156,7 +160,7 @@ pub(super) fn parse(printed: &[u8]) -> Result<Issued, String> {
 struct Group<'a> {
     child: Child,
     id: Pid,
-    running: &'a Running,
+    running: &'a RunningPlugin,
 }
 
 impl Group<'_> {
@@ -189,7 +193,7 @@ impl Group<'_> {
             }
             match &out {
                 Some(open) => {
-                    is_readable(open, LOOK)?;
+                    is_readable(open, POLL_MILLIS)?;
                 }
                 None => wait()?,
             }
@@ -285,12 +289,12 @@ mod tests {
     fn valid_output_is_used_and_every_error_is_reported() {
         let limit = Duration::from_secs(10);
         let good = r#"echo '{"status":{"token":"'$VALUE'","expirationTimestamp":"2026-01-01T00:00:00Z"}}'"#;
-        let issued = run(&shell(good), limit, &Running::default()).unwrap();
+        let issued = run(&shell(good), limit, &RunningPlugin::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("secret"));
         let ends = SystemTime::UNIX_EPOCH + Duration::from_hours(490_896);
         assert_eq!(issued.ends, Some(ends));
         let request = r#"printf '{"status":{"token":"%s"}}' "$(echo $KUBERNETES_EXEC_INFO | tr -cd a-z/0-9)""#;
-        let token = run(&shell(request), limit, &Running::default())
+        let token = run(&shell(request), limit, &RunningPlugin::default())
             .unwrap()
             .token
             .unwrap();
@@ -306,12 +310,12 @@ mod tests {
             ("yes", "prints too much"),
         ];
         for (script, expected) in rows {
-            let err = run(&shell(script), limit, &Running::default()).unwrap_err();
+            let err = run(&shell(script), limit, &RunningPlugin::default()).unwrap_err();
             assert!(err.contains(expected), "{script}: {err}");
             assert!(!err.contains("half-a-secret"), "{err}");
         }
         let missing: ExecConfig = serde_json::from_value(json!({ "command": "/no/such" })).unwrap();
-        let err = run(&missing, limit, &Running::default()).unwrap_err();
+        let err = run(&missing, limit, &RunningPlugin::default()).unwrap_err();
         assert!(err.contains("cannot run \"/no/such\""), "{err}");
     }
 
@@ -336,7 +340,7 @@ mod tests {
                 before.elapsed() < Duration::from_secs(30),
                 "{number} still runs"
             );
-            poll(&mut [], PollTimeout::from(LOOK)).unwrap();
+            poll(&mut [], PollTimeout::from(POLL_MILLIS)).unwrap();
         }
     }
 
@@ -347,7 +351,8 @@ mod tests {
             ("closed", "exec >&-; sleep infinity"),
         ] {
             let (exec, file) = forking(name, more);
-            let err = run(&exec, Duration::from_millis(500), &Running::default()).unwrap_err();
+            let err =
+                run(&exec, Duration::from_millis(500), &RunningPlugin::default()).unwrap_err();
             assert!(err.contains("not done within 0.5s"), "{more}: {err}");
             is_killed(&file);
         }
@@ -356,7 +361,7 @@ mod tests {
     #[test]
     fn a_program_that_has_ended_is_not_waited_for_if_its_children_keep_its_output_open() {
         let (exec, file) = forking("done", r#"echo '{"status":{"token":"t"}}'"#);
-        let issued = run(&exec, Duration::from_mins(1), &Running::default()).unwrap();
+        let issued = run(&exec, Duration::from_mins(1), &RunningPlugin::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("t"));
         is_killed(&file);
     }
@@ -367,7 +372,7 @@ mod tests {
             "much",
             "trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done",
         );
-        let err = run(&exec, Duration::from_mins(1), &Running::default()).unwrap_err();
+        let err = run(&exec, Duration::from_mins(1), &RunningPlugin::default()).unwrap_err();
         assert!(err.contains("prints too much"), "{err}");
         is_killed(&file);
     }
@@ -375,7 +380,7 @@ mod tests {
     #[test]
     fn a_program_is_killed_when_the_agent_ends_and_none_is_started_afterwards() {
         let (exec, file) = forking("end", "sleep 60");
-        let running = Running::default();
+        let running = RunningPlugin::default();
         let thread = std::thread::spawn({
             let (exec, running) = (exec.clone(), running.clone());
             move || run(&exec, Duration::from_mins(1), &running)
@@ -383,7 +388,7 @@ mod tests {
         let before = Instant::now();
         while !std::fs::read_to_string(&file).is_ok_and(|number| number.ends_with('\n')) {
             assert!(before.elapsed() < Duration::from_secs(30), "not started");
-            poll(&mut [], PollTimeout::from(LOOK)).unwrap();
+            poll(&mut [], PollTimeout::from(POLL_MILLIS)).unwrap();
         }
         running.end();
         is_killed(&file);

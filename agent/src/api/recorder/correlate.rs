@@ -196,7 +196,7 @@ pub struct Write {
 
 /// The state of one object and type.
 #[derive(Debug)]
-struct Subject {
+struct ObjectState {
     /// Number of writes that may follow at once.
     tokens: u32,
     /// When `tokens` was last raised, or full.
@@ -210,13 +210,13 @@ struct Recent {
     last: BootNanos,
     messages: Vec<String>,
     /// Delayed by the rate limit. Part of the next write.
-    held: Option<PendingEvent>,
+    delayed: Option<PendingEvent>,
 }
 
 /// Remembers written Events, and decides how to write the next.
 #[derive(Debug)]
 pub struct Correlator {
-    subjects: Lru<(Involved, EventType), Subject>,
+    subjects: Lru<(Involved, EventType), ObjectState>,
     known: Lru<Key, CreatedEvent>,
     /// Delayed observations of objects that were dropped.
     lost: u32,
@@ -239,26 +239,26 @@ impl Correlator {
     pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<Write> {
         let of = (pending.newest.object.whole(), pending.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
-            while let Some(held) = forgotten.take_delayed() {
-                self.lost = self.lost.saturating_add(held.times);
-                self.lost_kills.add_all(held.kills);
+            while let Some(delayed) = forgotten.take_delayed() {
+                self.lost = self.lost.saturating_add(delayed.times);
+                self.lost_kills.add_all(delayed.kills);
             }
         }
-        let subject = self.subjects.get_or_insert(of, || Subject::new(now));
+        let subject = self.subjects.get_or_insert(of, || ObjectState::new(now));
         let reason = pending.newest.reason.clone();
         let recent = subject
             .reasons
             .entry(reason.clone())
             .or_insert_with(|| Recent::new(now));
         let combined = recent.exceeds(&pending.newest.message, now);
-        if let Some(held) = recent.held.take() {
-            pending.add_older(held);
+        if let Some(delayed) = recent.delayed.take() {
+            pending.add_older(delayed);
         }
         if subject.take_token(now) {
             return Some(self.write(pending, combined));
         }
         if let Some(recent) = subject.reasons.get_mut(&reason) {
-            recent.held = Some(pending);
+            recent.delayed = Some(pending);
         }
         None
     }
@@ -269,7 +269,7 @@ impl Correlator {
             .subjects
             .values()
             .filter(|subject| subject.has_delayed());
-        waiting.map(Subject::next_token).min()
+        waiting.map(ObjectState::next_token).min()
     }
 
     /// A delayed observation that may be written now.
@@ -287,7 +287,10 @@ impl Correlator {
 
     /// Any delayed observation, regardless of the limit, because there is no later write.
     pub fn release_last(&mut self) -> Option<Write> {
-        let pending = self.subjects.values_mut().find_map(Subject::take_delayed)?;
+        let pending = self
+            .subjects
+            .values_mut()
+            .find_map(ObjectState::take_delayed)?;
         Some(self.write(pending, false))
     }
 
@@ -328,7 +331,7 @@ impl Correlator {
     }
 }
 
-impl Subject {
+impl ObjectState {
     fn new(now: BootNanos) -> Self {
         Self {
             tokens: BURST,
@@ -368,13 +371,13 @@ impl Subject {
     }
 
     fn has_delayed(&self) -> bool {
-        self.reasons.values().any(|recent| recent.held.is_some())
+        self.reasons.values().any(|recent| recent.delayed.is_some())
     }
 
     fn take_delayed(&mut self) -> Option<PendingEvent> {
         self.reasons
             .values_mut()
-            .find_map(|recent| recent.held.take())
+            .find_map(|recent| recent.delayed.take())
     }
 }
 
@@ -383,7 +386,7 @@ impl Recent {
         Self {
             last: now,
             messages: Vec::new(),
-            held: None,
+            delayed: None,
         }
     }
 
@@ -508,7 +511,7 @@ pub(super) mod tests {
         assert_eq!(
             write(&mut correlator, group("d"), after(0)),
             None,
-            "held back"
+            "delayed"
         );
         assert_eq!(
             write(&mut correlator, pending("e"), after(300)),

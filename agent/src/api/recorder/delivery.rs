@@ -57,7 +57,7 @@ pub struct Written {
     /// After its answer was read.
     pub acked: BootNanos,
     /// Time from the first attempt to the accepted one, if they differ.
-    pub held_up: Option<Duration>,
+    pub delayed_by: Option<Duration>,
 }
 
 impl Delivery {
@@ -76,7 +76,7 @@ impl Delivery {
                         known,
                         sent,
                         acked: self.clock.now().boot,
-                        held_up: failing_since.map(|since| sent.since(since)),
+                        delayed_by: failing_since.map(|since| sent.since(since)),
                     });
                 }
                 Err(err) => err,

@@ -19,7 +19,7 @@ pub struct EventCounts {
     /// Folded while they waited, because the queue was full.
     pub folded: u64,
     /// Delayed by the rate limit at first.
-    pub held: u64,
+    pub delayed: u64,
     /// Lost because there was no room.
     pub lost_full: u64,
     /// Rejected by the API server.
@@ -51,7 +51,7 @@ pub(super) struct EventTally {
     pub(super) recorded: AtomicU64,
     pub(super) delivered: AtomicU64,
     pub(super) folded: AtomicU64,
-    pub(super) held: AtomicU64,
+    pub(super) delayed: AtomicU64,
     pub(super) lost_full: AtomicU64,
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
@@ -84,7 +84,7 @@ impl EventTally {
             recorded: read(&self.recorded),
             delivered: read(&self.delivered),
             folded: read(&self.folded),
-            held: read(&self.held),
+            delayed: read(&self.delayed),
             lost_full: read(&self.lost_full),
             lost_refused: read(&self.lost_refused),
             lost_unreachable: read(&self.lost_unreachable),

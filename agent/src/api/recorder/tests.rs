@@ -339,7 +339,7 @@ async fn a_burst_is_limited_and_accounted_for() {
     assert_eq!(last.sent, BootNanos(0).plus(Duration::from_mins(5)));
     assert_eq!(server.body(25)["count"], 60);
     let counts = started.end().await;
-    assert_eq!((counts.held, counts.delivered), (35, 60));
+    assert_eq!((counts.delayed, counts.delivered), (35, 60));
 }
 
 /// Otherwise the recorder would run continuously until the next write is allowed.

@@ -3,7 +3,7 @@
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
-use crate::pressure::Pressure;
+use crate::kube_event::Finding;
 use crate::pressure::disks::Health;
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
@@ -27,21 +27,44 @@ pub(super) fn log(decision: Decision) {
         Decision::Stall(StallDecision::Changed { change, sample }) => info!(
             of = change.stall.of.as_str(),
             kind = change.stall.kind.as_str(),
-            from = pressure(change.from),
-            to = pressure(change.to),
+            from = %change.from,
+            to = %change.to,
             some_avg10 = sample.map(|sample| sample.avg10),
             some_avg60 = sample.map(|sample| sample.avg60),
             "stall pressure changed"
         ),
-    }
-}
-
-/// In the words of a condition's status.
-const fn pressure(pressure: Pressure) -> &'static str {
-    match pressure {
-        Pressure::Unknown => "Unknown",
-        Pressure::Normal => "False",
-        Pressure::UnderPressure { .. } => "True",
+        Decision::KillFound(finding) => log_kill(&finding),
+        // They have metrics.
+        Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
+        Decision::ContainersForbidden => {
+            warn!("Events name containers by their ids; allow this identity to get pods");
+        }
+        Decision::ForksRefused {
+            cgroup,
+            forks,
+            limit,
+        } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
+        Decision::LargestPods(pods) => {
+            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
+            let pods: Vec<String> = pods.iter().map(text).collect();
+            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        }
+        Decision::KillsReportedByNumber { cgroup, kills } => {
+            info!(
+                cgroup,
+                kills, "OOM kills without a record, reported by number"
+            );
+        }
+        Decision::KillLogEnded => warn!(
+            "the kernel's log has ended; OOM kills are reported by the counters of the cgroups from \
+             now on, without their victims"
+        ),
+        Decision::KillCountersFailed => {
+            warn!("the cgroups' counters of OOM kills cannot be read");
+        }
+        Decision::StateOfOtherBoot => {
+            info!("the state file is of another boot, and is not used");
+        }
     }
 }
 
@@ -93,6 +116,19 @@ fn disk(decision: DiskDecision) {
             info!(%device, disk = %escape(&name), health, "health of a disk changed");
         }
     }
+}
+
+fn log_kill(finding: &Finding) {
+    let (effect, reason) = finding.verdict.as_strs();
+    info!(
+        victim = finding.victim.0,
+        comm = finding.comm,
+        cgroup = finding.cgroup.as_deref(),
+        limiting = finding.limiting(),
+        effect,
+        reason,
+        "process OOM-killed"
+    );
 }
 
 fn reported(device: DeviceNumber, report: DiskReport) {

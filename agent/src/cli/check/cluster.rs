@@ -1,4 +1,4 @@
-//! The API server: whether it answers, and what it would let us do.
+//! The API server: whether it answers, and which requests it permits.
 
 use std::time::Duration;
 
@@ -11,28 +11,29 @@ use crate::api::endpoint::LEASE_NAMESPACE;
 use crate::api::{ApiError, Client, Refusal};
 use crate::config::{Config, Mode};
 
-/// For each request. All permissions are asked at once, so a silent server costs two of these.
+/// For each request. All permissions are requested at once, so a silent server costs two of these.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 const NAME: &str = "API server";
 
-/// `Err` where the credentials cannot be used at all: `run` would refuse them too.
+/// `Err` if the credentials cannot be used at all, which `run` would refuse too.
 pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
     let Some(client) = settings::client(config, DEADLINE).await? else {
-        let found = "none configured: conditions are evaluated and logged, and nothing is sent";
+        let found = "not configured: conditions are evaluated and logged, but not sent";
         return Ok(vec![Item::ok(NAME, found)]);
     };
     let version = version(&client).await;
     let reached = reached(version);
-    let asked = reached.verdict == Verdict::Ok;
+    let is_reachable = reached.verdict == Verdict::Ok;
     let permissions = permissions(config);
     let mut items = vec![reached];
-    if asked {
+    if is_reachable {
         let answers = permissions.iter().map(|one| permission(&client, one));
         items.extend(join_all(answers).await);
     } else {
-        let unknown =
-            |one: &Permission| one.item("not asked, since the server is not there", one.lacking());
+        let unknown = |one: &Permission| {
+            one.item("unknown: the API server is not reachable", one.if_denied())
+        };
         items.extend(permissions.iter().map(unknown));
     }
     Ok(items)
@@ -47,11 +48,11 @@ fn reached(version: Result<Option<String>, ApiError>) -> Item {
         Err(err) => {
             let cure = match err.refusal() {
                 Some(Refusal::Unauthorized | Refusal::Forbidden) => {
-                    "renew the certificate or the token that the kubeconfig names"
+                    "renew the certificate or the token in the kubeconfig"
                 }
-                Some(_) => "see what answers at the server of the kubeconfig",
+                Some(_) => "check which server answers at the address in the kubeconfig",
                 None => {
-                    "check the server of the kubeconfig, its certificate authority, and the way there"
+                    "check the server and certificate authority in the kubeconfig, and the network"
                 }
             };
             Item::missing(NAME, explained(&err), cure)
@@ -62,15 +63,15 @@ fn reached(version: Result<Option<String>, ApiError>) -> Item {
 async fn permission(client: &Client, permission: &Permission) -> Item {
     match allowed(client, &permission.access).await {
         Ok(true) => Item::ok(&permission.name(), "allowed"),
-        Ok(false) => permission.item("not allowed", permission.lacking()),
+        Ok(false) => permission.item("not allowed", permission.if_denied()),
         Err(err) => permission.item(
             &format!("unknown: {}", explained(&err)),
-            permission.lacking(),
+            permission.if_denied(),
         ),
     }
 }
 
-/// An error with all of its causes.
+/// An error and its causes.
 fn explained(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();
@@ -81,11 +82,11 @@ fn explained(err: &dyn std::error::Error) -> String {
     text
 }
 
-/// Something that we do there.
+/// A permission that the agent needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Permission {
     access: ResourceAttributes,
-    /// What is lost without; `None`: the mode cannot do its job.
+    /// Effect if it is denied; `None` if the mode requires it.
     without: Option<&'static str>,
 }
 
@@ -107,7 +108,7 @@ impl Permission {
         }
     }
 
-    fn of(mut self, name: &str) -> Self {
+    fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.access.name);
         self
     }
@@ -118,12 +119,12 @@ impl Permission {
         self
     }
 
-    fn by(mut self, field: &'static str, value: &str) -> Self {
+    fn with_field(mut self, field: &'static str, value: &str) -> Self {
         self.access.field = Some((field, value.to_owned()));
         self
     }
 
-    fn or_else(mut self, without: &'static str) -> Self {
+    fn optional(mut self, without: &'static str) -> Self {
         self.without = Some(without);
         self
     }
@@ -139,7 +140,7 @@ impl Permission {
         format!("may {verb} {resource}{slash}{subresource}")
     }
 
-    fn lacking(&self) -> Verdict {
+    fn if_denied(&self) -> Verdict {
         match self.without {
             Some(_) => Verdict::Degraded,
             None => Verdict::Missing,
@@ -171,15 +172,15 @@ impl Permission {
     }
 }
 
-/// What the mode does at the API server.
+/// The permissions that the mode needs.
 fn permissions(config: &Config) -> Vec<Permission> {
-    const UNSEEN: &str = "Events of kills are recorded on the Node instead of the Pod";
-    const UNFOLDED: &str = "repeated Events are lost";
+    const WITHOUT_PODS: &str = "OOM kills are reported on the Node instead of the Pod";
+    const WITHOUT_PATCH: &str = "repeated Events are lost";
 
     let node = config.node_name.as_str();
     let mut all = vec![
-        Permission::new("get", "nodes").of(node),
-        Permission::new("patch", "nodes/status").of(node),
+        Permission::new("get", "nodes").named(node),
+        Permission::new("patch", "nodes/status").named(node),
     ];
     match config.mode {
         Mode::Node => {
@@ -187,29 +188,29 @@ fn permissions(config: &Config) -> Vec<Permission> {
                 all.push(Permission::new("create", "nodes"));
             }
             for verb in ["list", "watch"] {
-                let one = Permission::new(verb, "nodes").of(node);
-                all.push(one.by("metadata.name", node));
+                let one = Permission::new(verb, "nodes").named(node);
+                all.push(one.with_field("metadata.name", node));
             }
             for verb in ["get", "create", "update"] {
                 let name = if verb == "create" { "" } else { node };
-                let one = Permission::new(verb, "leases").of(name);
+                let one = Permission::new(verb, "leases").named(name);
                 all.push(one.inside("coordination.k8s.io", LEASE_NAMESPACE));
             }
             all.push(Permission::new("create", "events").inside("", "default"));
             let patch = Permission::new("patch", "events").inside("", "default");
-            all.push(patch.or_else(UNFOLDED));
+            all.push(patch.optional(WITHOUT_PATCH));
         }
         Mode::Companion => {
-            // Events about a Pod are in its namespace, which can be any.
+            // An Event about a Pod is in the Pod's namespace.
             all.push(Permission::new("create", "events"));
-            all.push(Permission::new("patch", "events").or_else(UNFOLDED));
+            all.push(Permission::new("patch", "events").optional(WITHOUT_PATCH));
             for verb in ["list", "watch", "get"] {
                 let one = Permission::new(verb, "pods");
-                let one = one.by("spec.nodeName", node);
-                all.push(one.or_else(UNSEEN));
+                let one = one.with_field("spec.nodeName", node);
+                all.push(one.optional(WITHOUT_PODS));
             }
             if !config.nodepulse_taints.is_empty() {
-                all.push(Permission::new("patch", "nodes").of(node));
+                all.push(Permission::new("patch", "nodes").named(node));
             }
         }
     }
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_needs_what_it_writes_and_no_more() {
+    fn each_mode_requires_only_what_it_writes() {
         let companion = [
             "may get nodes",
             "may patch nodes/status",

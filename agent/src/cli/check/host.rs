@@ -1,4 +1,4 @@
-//! The node's files, its clock, and its container runtime.
+//! Cgroups, PSI triggers, reservations, container runtime, clock, and blocked calls.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::client;
-use super::super::settings::overdrawn;
+use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
 use crate::app::stall_files;
 use crate::config::{Config, Mode, RuntimePolicy};
@@ -22,7 +22,10 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
     items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
     items.extend(stalls(config, &pods));
-    items.extend(overdrawn(config).map(|why| Item::missing("reservations", why, "reserve less")));
+    items.extend(
+        excessive_reservations(config)
+            .map(|why| Item::missing("reservations", why, "reserve less")),
+    );
     items.push(runtime(config.mode, config.runtime));
     items.push(clock(clock_sync()));
     items.extend(blocked(
@@ -31,7 +34,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     items
 }
 
-/// What a daemon that runs waits for; nothing where none does.
+/// Blocked calls of the running daemon; `None` if none is running.
 fn blocked(explained: Option<Value>) -> Option<Item> {
     const NAME: &str = "calls to file systems";
 
@@ -39,10 +42,10 @@ fn blocked(explained: Option<Value>) -> Option<Item> {
     let blocked = explained.get("blockedCalls")?.as_array()?;
     let blocked: Vec<_> = blocked.iter().filter_map(Value::as_str).collect();
     if blocked.is_empty() {
-        return Some(Item::ok(NAME, "the daemon waits for none"));
+        return Some(Item::ok(NAME, "none is blocked"));
     }
-    let found = format!("no answer to the daemon; blocked: {}", blocked.join(", "));
-    let cure = "repair the disk or server that these files are on; a restart is not needed";
+    let found = format!("blocked: {}", blocked.join(", "));
+    let cure = "repair the disk or file server; the agent does not need a restart";
     Some(Item::degraded(NAME, found, cure))
 }
 
@@ -52,8 +55,8 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
     let layout = match layout {
         Ok(layout) => layout,
         Err(err) => {
-            let cure = "mount the node's /proc and /sys/fs/cgroup, and name their directory with \
-                        hostRoot";
+            let cure = "mount the node's /proc and /sys/fs/cgroup, and set hostRoot to their \
+                        directory";
             let found = format!("memory.available cannot be read: {err}");
             return Item::missing(NAME, found, cure);
         }
@@ -68,7 +71,7 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
     );
     if layout.pids.is_none() {
         let cure = "enable the pids controller";
-        return Item::degraded(NAME, format!("{found}, no pids counted"), cure);
+        return Item::degraded(NAME, format!("{found}, without the pids controller"), cure);
     }
     Item::ok(NAME, found)
 }
@@ -77,10 +80,10 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
     const NAME: &str = "cgroup of the pods";
 
     let shown = |path: &str| layout.memory.dir(path).display().to_string();
-    let taken = shown(pods.path());
+    let selected = shown(pods.path());
     let how = match pods.candidates() {
         [_] => "as configured",
-        _ => "found: cgroupDriver is not set",
+        _ => "detected (cgroupDriver is not set)",
     };
     match pods.existing().as_slice() {
         [] => {
@@ -88,40 +91,40 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
             let all: Vec<String> = all.collect();
             Item::degraded(
                 NAME,
-                format!("no {}, so no kill is a pod's", all.join(" and no ")),
-                "start the kubelet; a cgroupDriver that is set, and cgroupRoot, must be as the \
-                 kubelet has them (or --kubelet-config)",
+                format!(
+                    "{} not found: OOM kills cannot be attributed to pods",
+                    all.join(" and ")
+                ),
+                "start the kubelet; set cgroupDriver and cgroupRoot as in the kubelet, or use \
+                 --kubelet-config",
             )
         }
-        [_] => Item::ok(NAME, format!("{taken}, {how}")),
+        [_] => Item::ok(NAME, format!("{selected}, {how}")),
         several => {
             let all: Vec<String> = several.iter().map(|path| shown(path)).collect();
             Item::degraded(
                 NAME,
-                format!("{taken}, by what is in it: there are {}", all.join(" and ")),
-                "set cgroupDriver as the kubelet has it, or remove the cgroup that it has left",
+                format!("{selected} selected; found {}", all.join(" and ")),
+                "set cgroupDriver as in the kubelet, or remove the unused cgroup",
             )
         }
     }
 }
 
-/// Each trigger really set, and dropped.
+/// Sets each trigger, and removes it.
 fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     if !config.psi.enabled {
-        return vec![Item::ok(
-            "pressure stalls (PSI)",
-            "turned off by psi.enabled",
-        )];
+        return vec![Item::ok("pressure stalls (PSI)", "disabled by psi.enabled")];
     }
     let files = stall_files(config, pods).into_iter();
     let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
         let path = file.path().display().to_string();
         match psi::open(file.path(), stall) {
-            Ok(_) => Item::ok(&name, format!("{path} takes a trigger")),
+            Ok(_) => Item::ok(&name, format!("trigger on {path}")),
             Err(err) => Item::degraded(
                 &name,
-                format!("{path}: no trigger, so it is read every ten seconds where it is there"),
+                format!("no trigger on {path}; the file is read every 10 s instead"),
                 &err.to_string(),
             ),
         }
@@ -133,14 +136,14 @@ fn runtime(mode: Mode, runtime: RuntimePolicy) -> Item {
     const NAME: &str = "container runtime (CRI)";
 
     match (mode, runtime) {
-        (Mode::Companion, _) => Item::ok(NAME, "none asked: runtime.endpoint is none"),
+        (Mode::Companion, _) => Item::ok(NAME, "not used: runtime.endpoint is none"),
         (Mode::Node, RuntimePolicy::NotNeeded) => {
-            Item::ok(NAME, "none, and Ready does not need one")
+            Item::ok(NAME, "none; Ready does not require one")
         }
         (Mode::Node, RuntimePolicy::Missing) => Item::degraded(
             NAME,
-            "none (runtime.endpoint), so Ready is False",
-            "say --allow-ready-without-runtime where that is meant",
+            "none (runtime.endpoint): Ready is False",
+            "set --allow-ready-without-runtime if this is intended",
         ),
     }
 }
@@ -159,10 +162,13 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
             } else {
                 Verdict::Degraded
             };
-            (verdict, format!("synchronised, at most {off:?} off"))
+            (
+                verdict,
+                format!("synchronised, maximum error {} ms", off.as_millis()),
+            )
         }
         Ok(ClockSync::Unsynchronised) => (Verdict::Degraded, "not synchronised".to_owned()),
-        Err(err) => (Verdict::Degraded, format!("could not be looked at: {err}")),
+        Err(err) => (Verdict::Degraded, format!("cannot be read: {err}")),
     };
     let cure = if verdict == Verdict::Ok { "" } else { CURE };
     Item::new(NAME, verdict, &found, cure)
@@ -173,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_nobody_keeps_is_told() {
+    fn a_clock_that_is_not_synchronised_is_degraded() {
         let off = |millis| Ok(ClockSync::Synchronised(Duration::from_millis(millis)));
         let rows = [
             (off(999), Verdict::Ok),
@@ -192,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_that_needs_one_lacks_a_runtime() {
+    fn a_runtime_is_missing_only_if_node_mode_requires_one() {
         let rows = [
             (Mode::Companion, RuntimePolicy::Missing, Verdict::Ok),
             (Mode::Node, RuntimePolicy::NotNeeded, Verdict::Ok),

@@ -1,4 +1,4 @@
-//! The kernel: what may be attached to it, and by whom.
+//! The kernel: release, BTF, probes, capabilities, lockdown.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::host::HostRoot;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
-/// What each capability is good for here.
+/// The use of each capability.
 const CAPABILITIES: [(&[Capability], &str); 5] = [
     (
         &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
@@ -23,15 +23,15 @@ const CAPABILITIES: [(&[Capability], &str); 5] = [
     ),
     (
         &[Capability::CAP_DAC_READ_SEARCH],
-        "finds the cgroup of a kill in one call instead of a walk",
+        "resolves the cgroup of a kill in one call instead of a walk",
     ),
     (
         &[Capability::CAP_SYS_RESOURCE],
-        "makes pressure triggers quicker and locks memory",
+        "allows shorter PSI trigger windows and locks memory",
     ),
     (
         &[Capability::CAP_SYSLOG],
-        "reads the kernel's log where kernel.dmesg_restrict is set and no program tells of kills",
+        "reads the kernel log if kernel.dmesg_restrict is set and no program reports OOM kills",
     ),
 ];
 
@@ -58,13 +58,13 @@ fn kernel(release: &str) -> Item {
         Some(version) if version >= OLDEST => Item::ok("kernel", release),
         Some(_) => Item::degraded(
             "kernel",
-            format!("{release} has no BPF ring buffers, so files are read instead of programs run"),
+            format!("{release} has no BPF ring buffer; files are read instead of running programs"),
             "boot Linux 5.8 or newer; 5.10 to 7.2 are tested",
         ),
         None => Item::degraded(
             "kernel",
-            format!("{release:?} is no release that could be read"),
-            "mount the node's /proc, and name its directory with hostRoot",
+            format!("cannot parse the release \"{release}\""),
+            "mount the node's /proc, and set hostRoot to its directory",
         ),
     }
 }
@@ -80,8 +80,8 @@ fn btf() -> Item {
     }
 }
 
-/// What each probe came to when it was attached; all are detached again. The lower rungs of the
-/// ladder are tried on their own, since the best one leaves them out.
+/// Attaches each probe, and detaches all again. The fallback hooks for kills are tried separately,
+/// because they are not loaded if the first one works.
 fn tried(config: &Config) -> Support {
     if matches!(config.tier, Tier::Kmsg | Tier::Files) {
         return Support::none(&Missing::TurnedOff);
@@ -95,17 +95,17 @@ fn tried(config: &Config) -> Support {
     };
     let wanted = wanted(&config.probes);
     let mut support = load(&wanted);
-    for rung in KillHook::ALL.into_iter().filter(|_| wanted.kills.is_some()) {
+    for hook in KillHook::ALL.into_iter().filter(|_| wanted.kills.is_some()) {
         let untried = |probe: &Probe| *support.state(*probe) == ProbeState::NotNeeded;
-        if !rung.probes().iter().all(untried) {
+        if !hook.probes().iter().all(untried) {
             continue;
         }
         let alone = load(&Wanted {
-            kills: Some(rung),
+            kills: Some(hook),
             ..Wanted::NOTHING
         });
         for (probe, state) in &mut support.probes {
-            if rung.probes().contains(probe) {
+            if hook.probes().contains(probe) {
                 *state = alone.state(*probe).clone();
             }
         }
@@ -122,23 +122,23 @@ fn probes(support: &Support, tier: Tier) -> Vec<Item> {
 
 fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item {
     let name = format!("probe {}", probe.program());
-    let hook = probe.hook();
+    let attach_point = probe.hook();
     let missing = match state {
         ProbeState::Attached => {
-            return Item::ok(&name, format!("attached to {hook}, and detached"));
+            return Item::ok(&name, format!("attached to {attach_point}, and detached"));
         }
-        ProbeState::NotNeeded => return Item::ok(&name, "not needed: a better one runs"),
+        ProbeState::NotNeeded => return Item::ok(&name, "not needed: a better probe is attached"),
         ProbeState::Missing(off @ Missing::TurnedOff) => return Item::ok(&name, off.to_string()),
         ProbeState::Missing(missing) => missing,
     };
     let of_kills = KillHook::ALL
         .iter()
-        .any(|rung| rung.probes().contains(&probe));
-    if let (true, Some(rung)) = (of_kills, support.kills()) {
-        let other = rung.probes().first().map_or("", |probe| probe.program());
+        .any(|hook| hook.probes().contains(&probe));
+    if let (true, Some(hook)) = (of_kills, support.kills()) {
+        let other = hook.probes().first().map_or("", |probe| probe.program());
         return Item::ok(
             &name,
-            format!("not on {hook} ({missing}), and not needed: {other} tells of kills"),
+            format!("not on {attach_point} ({missing}), not needed: {other} reports OOM kills"),
         );
     }
     let extra = matches!(probe, Probe::ScopeEnter | Probe::ScopeLeave);
@@ -148,15 +148,15 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
         Verdict::Degraded
     };
     let instead = match probe {
-        Probe::ScopeEnter | Probe::ScopeLeave => "what a kill was about is inferred",
+        Probe::ScopeEnter | Probe::ScopeLeave => "the scope of a kill is inferred",
         Probe::PidFork => "tasks are counted in /proc",
-        Probe::DiskComplete => "disks are judged by /sys/block/*/stat",
-        _ => "kills are told by the kernel's log or by counters",
+        Probe::DiskComplete => "disk latency is read from /sys/block/*/stat",
+        _ => "OOM kills are read from the kernel log or from counters",
     };
     Item::new(
         &name,
         verdict,
-        &format!("not on {hook}: {missing}; {instead}"),
+        &format!("not on {attach_point}: {missing}; {instead}"),
         cure(missing),
     )
 }
@@ -165,11 +165,11 @@ fn cure(missing: &Missing) -> &'static str {
     match missing {
         Missing::Btf { .. } => "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",
         Missing::Refused { .. } => {
-            "run as root or with CAP_BPF and CAP_PERFMON, without a lockdown of confidentiality"
+            "run as root or with CAP_BPF and CAP_PERFMON, without lockdown=confidentiality"
         }
         Missing::NotBuilt => "install a build with eBPF",
         Missing::Member { .. } | Missing::Prototype | Missing::TurnedOff => {
-            "nothing, or boot another kernel"
+            "none, or boot another kernel"
         }
     }
 }
@@ -177,26 +177,26 @@ fn cure(missing: &Missing) -> &'static str {
 fn capabilities() -> Item {
     const NAME: &str = "capabilities";
 
-    let held = match caps::read(None, CapSet::Effective) {
-        Ok(held) => held,
+    let effective = match caps::read(None, CapSet::Effective) {
+        Ok(effective) => effective,
         Err(err) => return Item::degraded(NAME, format!("unknown: {err}"), "mount /proc"),
     };
     let lacking = CAPABILITIES
         .iter()
-        .filter(|(any, _)| !any.iter().any(|one| held.contains(one)))
+        .filter(|(any, _)| !any.iter().any(|one| effective.contains(one)))
         .filter_map(|(any, what)| Some(format!("{} {what}", any.first()?)));
     let lacking: Vec<String> = lacking.collect();
     if lacking.is_empty() {
-        return Item::ok(NAME, "all that are of use");
+        return Item::ok(NAME, "all useful ones");
     }
     Item::degraded(
         NAME,
-        format!("{} of {} are lacking", lacking.len(), CAPABILITIES.len()),
+        format!("{} of {} are missing", lacking.len(), CAPABILITIES.len()),
         &format!("grant them: {}", lacking.join(", ")),
     )
 }
 
-/// `[none] integrity confidentiality`; `None` where there is no such file, or it is not ours to read.
+/// Parses `[none] integrity confidentiality`; `None` if the file does not exist or is not readable.
 fn lockdown_item(text: Option<&str>) -> Item {
     const NAME: &str = "lockdown";
 
@@ -205,10 +205,10 @@ fn lockdown_item(text: Option<&str>) -> Item {
         Some("confidentiality") => Item::degraded(
             NAME,
             "confidentiality: programs may not read the kernel's memory",
-            "boot with lockdown=integrity, or expect files to be read instead",
+            "boot with lockdown=integrity; otherwise files are read instead",
         ),
         Some(mode) => Item::ok(NAME, mode),
-        None => Item::ok(NAME, "no lockdown to be seen"),
+        None => Item::ok(NAME, "not reported by the kernel"),
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_judged_by_its_first_two_numbers() {
+    fn the_first_two_numbers_of_a_release_decide() {
         let rows = [
             ("6.18.44-fc-v595", Ok),
             ("5.8.0", Ok),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nothing_else_tells_is_lacking() {
+    fn a_probe_is_missing_only_if_nothing_replaces_it() {
         let refused = || Missing::Refused {
             why: "no".to_owned(),
         };
@@ -260,7 +260,7 @@ mod tests {
         ];
         assert_eq!(verdicts(&all), expected);
         assert!(
-            all[0].found.contains("oom_fentry tells of kills"),
+            all[0].found.contains("oom_fentry reports OOM kills"),
             "{}",
             all[0]
         );
@@ -279,17 +279,14 @@ mod tests {
             "pid_fork",
             "disk_complete",
         ];
-        assert_eq!(
-            lacking, required,
-            "the tier btf starts with these or not at all"
-        );
+        assert_eq!(lacking, required, "the tier btf requires these");
 
         let off = probes(&Support::none(&Missing::TurnedOff), Tier::Files);
         assert!(off.iter().all(|item| item.verdict == Ok), "{off:?}");
     }
 
     #[test]
-    fn a_lockdown_counts_where_it_hides_memory() {
+    fn only_confidentiality_lockdown_is_degraded() {
         let rows = [
             (Some("[none] integrity confidentiality\n"), Ok),
             (Some("none [integrity] confidentiality\n"), Ok),

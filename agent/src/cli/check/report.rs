@@ -1,4 +1,4 @@
-//! One line, or one object, a thing that was looked at.
+//! The result of one check, as a line or a JSON object.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::escape::escape_to;
 
-/// Characters of one text: the verifier's log can be long.
+/// Maximum characters of one text: a verifier log can be long.
 const LONGEST: usize = 400;
 
-/// What something came to.
+/// Result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As good as it gets.
+    /// No restriction.
     Ok,
-    /// There is another way, or something is left out.
+    /// A fallback is used, or a feature is missing.
     Degraded,
-    /// The configured mode cannot do its job without.
+    /// The configured mode requires it.
     Missing,
 }
 
 impl Verdict {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Degraded => "degraded",
@@ -30,14 +30,14 @@ impl Verdict {
     }
 }
 
-/// One thing that was looked at.
+/// One checked item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) name: String,
     pub(super) verdict: Verdict,
-    /// What was found, escaped.
+    /// The finding, escaped.
     pub(super) found: String,
-    /// What to do about it, escaped; empty where there is nothing to do.
+    /// The remedy, escaped; empty if none is needed.
     pub(super) cure: String,
 }
 
@@ -66,7 +66,7 @@ impl Item {
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = self.verdict.word();
+        let verdict = self.verdict.as_str();
         write!(f, "{verdict:<8}  {:<28}  {}", self.name, self.found)?;
         if self.cure.is_empty() {
             return Ok(());
@@ -75,7 +75,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// All of them, and the worst.
+/// All items, and the worst verdict.
 pub(super) fn json(items: &[Item]) -> Value {
     let worst = [Verdict::Missing, Verdict::Degraded];
     let worst = worst
@@ -84,13 +84,13 @@ pub(super) fn json(items: &[Item]) -> Value {
     let shown = items.iter().map(|item| {
         json!({
             "name": item.name,
-            "verdict": item.verdict.word(),
+            "verdict": item.verdict.as_str(),
             "found": item.found,
             "toDo": item.cure,
         })
     });
     json!({
-        "verdict": worst.unwrap_or(Verdict::Ok).word(),
+        "verdict": worst.unwrap_or(Verdict::Ok).as_str(),
         "items": shown.collect::<Vec<Value>>(),
     })
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_one_line_whatever_was_found() {
+    fn an_item_is_always_one_line() {
         let log = "line\nline\u{1b}[2J\u{202e}".repeat(1000);
         let line = Item::degraded("probe x", &log, &log).to_string();
         assert!(!line.contains(['\n', '\u{1b}', '\u{202e}']), "{line}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_verdict_is_that_of_the_whole() {
+    fn the_worst_verdict_is_that_of_the_report() {
         let (ok, degraded) = (Item::ok("a", "b"), Item::degraded("a", "b", "c"));
         let missing = Item::missing("a", "b", "c");
         assert_eq!(json(&[])["verdict"], "ok");

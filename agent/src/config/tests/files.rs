@@ -1,13 +1,13 @@
-//! Several files: our own, those beside it, a kubelet's; and what comes out as a file again.
+//! Several files: the configuration file, drop-in files, a kubelet's; and the printed configuration.
 
 use super::*;
 use crate::config::layers::variable_of;
 use crate::config::raw::{RawConfig, SERVER_KEYS};
 
-/// The paths of files below the directory of the configuration, and their texts.
+/// Paths below the configuration directory, and their texts.
 type Files<'a> = &'a [(&'a str, &'a str)];
 
-/// Loads `config.yaml` with everything that is beside it: `conf.d/…`, and `kubelet.yaml`.
+/// Loads `config.yaml` with `conf.d/…` and `kubelet.yaml`.
 fn load_files(
     flags: Overrides,
     env: Env<'_>,
@@ -24,16 +24,18 @@ fn load_files(
         let found = found.map(|(_, text)| (*text).to_owned());
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     };
-    let parts = directory(&flags, &env).unwrap();
+    let drop_ins = drop_in_directory(&flags, &env).unwrap();
     let named = files.iter().map(|(name, _)| dir.join(name));
     let overrides = Overrides {
-        parts: named.filter(|path| path.parent() == Some(&parts)).collect(),
+        drop_ins: named
+            .filter(|path| path.parent() == Some(&drop_ins))
+            .collect(),
         ..flags
     };
     load(&overrides, &env, &read, "worker-1")
 }
 
-fn ours(text: &str) -> String {
+fn with_head(text: &str) -> String {
     format!("{HEAD}{text}")
 }
 
@@ -45,17 +47,17 @@ fn with_kubelet() -> Overrides {
 }
 
 #[test]
-fn files_beside_the_file_are_merged_over_it_by_name() {
-    let file = ours(
+fn drop_in_files_are_merged_over_the_file_by_name() {
+    let file = with_head(
         "mode: node\nmaxPods: 1\nevictionHard: {memory.available: 1Gi, pid.available: 1%}\n\
          enforceNodeAllocatable: [pods]\ndiskIO: {window: 2s, devices: {sda: {slow: 1ms}}}\n\
          log: {level: warn, format: json}\nnodeLabels: {a: '1'}\n",
     );
-    let first = ours(
+    let first = with_head(
         "maxPods: 2\nevictionHard: {memory.available: 2Gi}\nnodeLabels: {b: '2'}\n\
          diskIO: {devices: {sdb: {slow: 2ms}}}\n",
     );
-    let second = ours("maxPods: 3\nenforceNodeAllocatable: [none]\nlog: {level: debug}\n");
+    let second = with_head("maxPods: 3\nenforceNodeAllocatable: [none]\nlog: {level: debug}\n");
     let files: Files<'_> = &[
         ("config.yaml", &file),
         ("conf.d/10.yaml", &first),
@@ -64,7 +66,7 @@ fn files_beside_the_file_are_merged_over_it_by_name() {
     let loaded = load_files(Overrides::default(), &[], files).unwrap();
     let config = loaded.config;
 
-    assert_eq!(config.mode, Mode::Node, "of the file");
+    assert_eq!(config.mode, Mode::Node, "from the file");
     assert_eq!(config.allocation.max_pods, 3, "the last name wins");
     let hard = thresholds(&config);
     assert!(
@@ -101,7 +103,7 @@ fn files_beside_the_file_are_merged_over_it_by_name() {
 }
 
 #[test]
-fn what_is_wrong_in_one_of_several_files_is_named_with_it() {
+fn an_error_names_the_faulty_file() {
     let rows: [(&str, &[&str]); 4] = [
         (
             "maxPod: 1\n",
@@ -131,7 +133,7 @@ fn what_is_wrong_in_one_of_several_files_is_named_with_it() {
         ),
     ];
     for (text, expected) in rows {
-        let (file, part) = (ours("maxPods: 1\n"), ours(text));
+        let (file, part) = (with_head("maxPods: 1\n"), with_head(text));
         let files: Files<'_> = &[("config.yaml", &file), ("conf.d/10.yaml", &part)];
         let loaded = load_files(Overrides::default(), &[], files);
         check_refused(text, loaded.map(|loaded| loaded.config), expected);
@@ -145,7 +147,7 @@ fn what_is_wrong_in_one_of_several_files_is_named_with_it() {
     check_refused(part, loaded.map(|loaded| loaded.config), &expected);
 }
 
-/// As `kubeadm init` writes it, with a few keys of an administrator.
+/// As `kubeadm init` writes it, with some keys of an administrator.
 const KUBEADM: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 authentication:
   anonymous:
@@ -203,15 +205,18 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
-    let file = ours("mode: node\nmaxPods: 42\nevictionHard: {memory.available: 1Gi}\n");
+fn shared_keys_of_a_kubelets_file_are_overridden_by_nodepulses_file() {
+    let file = with_head("mode: node\nmaxPods: 42\nevictionHard: {memory.available: 1Gi}\n");
     let files: Files<'_> = &[("config.yaml", &file), ("kubelet.yaml", KUBEADM)];
     let loaded = load_files(with_kubelet(), &[], files).unwrap();
     let config = loaded.config;
 
     assert_eq!(config.pods_cgroups, [Path::new("/kubepods.slice")]);
     assert_eq!(config.attach_detach, AttachDetach::Node);
-    assert_eq!(config.allocation.max_pods, 42, "ours is stronger");
+    assert_eq!(
+        config.allocation.max_pods, 42,
+        "nodepulse's file overrides it"
+    );
     let hard = thresholds(&config);
     for expected in [
         "memory.available<1073741824",
@@ -228,15 +233,12 @@ fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
     assert_eq!(config.status_report_frequency, Duration::from_mins(5));
     assert_eq!(config.taints.len(), 1);
     let cpu = config.allocation.reserved["cpu"].to_string();
-    assert_eq!(
-        cpu, "3",
-        "CPUs by number stand for what is reserved otherwise"
-    );
+    assert_eq!(cpu, "3", "CPUs by number replace the other reservations");
     assert_eq!(config.allocation.reserved["memory"].to_string(), "1Gi");
 
     let server = ["authentication", "authorization", "port", "readOnlyPort"];
     assert_eq!(loaded.ignored.server, server);
-    assert_eq!(config.kubelet_port, None, "nothing of ours listens there");
+    assert_eq!(config.kubelet_port, None, "nodepulse does not listen there");
     let others = loaded.ignored.kubelet;
     assert!(others.contains(&"clusterDNS".to_owned()), "{others:?}");
     assert!(others.contains(&"staticPodPath".to_owned()), "{others:?}");
@@ -248,7 +250,7 @@ fn a_kubelets_file_gives_what_means_the_same_here_and_is_weaker_than_ours() {
 }
 
 #[test]
-fn a_kubelets_file_that_cannot_be_meant_is_refused() {
+fn an_invalid_kubelet_file_is_refused() {
     const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let rows: [(&str, &[&str]); 6] = [
         (
@@ -289,14 +291,14 @@ fn a_kubelets_file_that_cannot_be_meant_is_refused() {
         let loaded = load_files(with_kubelet(), &[], &[("kubelet.yaml", &kubelet)]);
         check_refused(text, loaded.map(|loaded| loaded.config), expected);
     }
-    let other = ours("maxPods: 1\n");
+    let other = with_head("maxPods: 1\n");
     let loaded = load_files(with_kubelet(), &[], &[("kubelet.yaml", &other)]);
     let expected = [
         "apiVersion in ",
         r#""nodepulse.dev/v1alpha1""#,
         "kubelet.config.k8s.io/v1beta1",
     ];
-    check_refused("ours", loaded.map(|loaded| loaded.config), &expected);
+    check_refused("nodepulse's", loaded.map(|loaded| loaded.config), &expected);
     let loaded = load_files(with_kubelet(), &[], &[]);
     check_refused(
         "none",
@@ -306,18 +308,18 @@ fn a_kubelets_file_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn keys_of_the_absent_server_are_accepted_in_our_file_too() {
+fn keys_of_the_kubelets_server_are_accepted_in_nodepulses_file() {
     let all = SERVER_KEYS
         .map(|key| format!("{key}: {{a: [1]}}\n"))
         .concat();
-    let file = ours(&all);
+    let file = with_head(&all);
     let loaded = load_files(Overrides::default(), &[], &[("config.yaml", &file)]).unwrap();
     assert_eq!(loaded.ignored.server, SERVER_KEYS);
     assert_eq!(loaded.config, Given::default().load().unwrap());
 }
 
 #[test]
-fn what_is_printed_says_the_same_when_it_is_read() {
+fn the_printed_configuration_is_equivalent() {
     let text = |text: &str| Some(text.to_owned());
     let flags = Overrides {
         mode: text("node"),
@@ -335,9 +337,9 @@ fn what_is_printed_says_the_same_when_it_is_read() {
         reserved_system_cpus: text("0-3,8"),
         ..Overrides::default()
     };
-    let full = ours(FULL);
+    let full = with_head(FULL);
     let merge =
-        ours("mergeDefaultEvictionSettings: false\nevictionHard: {}\nkernel: {probes: []}\n");
+        with_head("mergeDefaultEvictionSettings: false\nevictionHard: {}\nkernel: {probes: []}\n");
     let rows: [(&str, Overrides, Files<'_>); 5] = [
         ("defaults", Overrides::default(), &[]),
         ("flags", flags, &[]),
@@ -359,7 +361,7 @@ fn what_is_printed_says_the_same_when_it_is_read() {
     }
 }
 
-/// What an unknown key is compared with: every key that a file may have.
+/// Every top-level key of a file.
 fn top_level_keys() -> Vec<String> {
     let err = serde_saphyr::from_str::<RawConfig>("zzz: 1").unwrap_err();
     match err.without_snippet() {
@@ -380,15 +382,15 @@ fn every_key_of_a_file_is_printed() {
         .collect();
     printed.sort_unstable();
     printed.dedup();
-    let said_elsewhere =
+    let is_not_a_setting =
         |key: &str| ["apiVersion", "kind"].contains(&key) || SERVER_KEYS.contains(&key);
     let mut keys = top_level_keys();
-    keys.retain(|key| !said_elsewhere(key));
+    keys.retain(|key| !is_not_a_setting(key));
     keys.sort_unstable();
     assert_eq!(printed, keys);
 }
 
-/// Rows of the table in the documentation, by key.
+/// Rows of the table in docs/configuration.md, by key.
 fn documented() -> Vec<(String, String)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
     let text = std::fs::read_to_string(path).unwrap();

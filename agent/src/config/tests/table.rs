@@ -1,6 +1,6 @@
-//! Every documented bad input, key by key.
+//! Invalid input by key.
 
-/// What stands below the file's head, and what the error line must contain.
+/// Text after the file's head, and what the error must contain.
 pub(super) const BAD: &[(&str, &[&str])] = &[
     // Keys.
     (
@@ -28,7 +28,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     ("log: info", &["log: info"]),
     ("mode: 'node", &["line"]),
-    // Words.
+    // Closed sets of values.
     (
         "mode: standalone",
         &[
@@ -340,7 +340,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "volumeLimits: {aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1}",
-        &["volumeLimits.aaaa", "no CSI driver's name"],
+        &["volumeLimits.aaaa", "not a CSI driver name"],
     ),
     (
         "allowReadyWithoutRuntime: perhaps",
@@ -410,7 +410,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         "diskIO: {raisesDiskPressure: true}",
         &["diskIO.raisesDiskPressure", r#""true""#, "mode: node"],
     ),
-    // Conditions of our own, and their taints.
+    // nodepulse's conditions and their taints.
     (
         "conditions: {MemoryLo: false}",
         &[
@@ -421,7 +421,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "conditions: {MemoryPressure: true}",
-        &["conditions.MemoryPressure", "none of MemoryLow, PIDsLow"],
+        &["conditions.MemoryPressure", "not one of MemoryLow, PIDsLow"],
     ),
     (
         "conditions: {MemoryLow: often}",
@@ -433,11 +433,11 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "mode: node\nconditions: {DiskIOPressure: false}",
-        &["conditions.DiskIOPressure", "companion mode"],
+        &["conditions.DiskIOPressure", "mode: companion"],
     ),
     (
         "mode: node\ntaints: {DiskIOPressure: NoSchedule}",
-        &["taints.DiskIOPressure", "companion mode"],
+        &["taints.DiskIOPressure", "mode: companion"],
     ),
     (
         "taints: {PIDLow: NoSchedule}",
@@ -465,7 +465,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "taints: {MemoryLow: {key: node.kubernetes.io/memory-pressure}}",
-        &["taints.MemoryLow", "Kubernetes' own"],
+        &["taints.MemoryLow", "Kubernetes namespace"],
     ),
     (
         "taints: {MemoryLow: {key: a.b/c}, PIDsLow: 'a.b/c:NoSchedule'}",
@@ -473,7 +473,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "conditions: {MemoryLow: false}\ntaints: {MemoryLow: NoSchedule}",
-        &["taints.MemoryLow", "turns off"],
+        &["taints.MemoryLow", "disables"],
     ),
     (
         "events: {queue: 0}",

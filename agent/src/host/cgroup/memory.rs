@@ -1,15 +1,15 @@
-//! Memory in use: of the whole node, and of one cgroup.
+//! Memory usage of the node and of a cgroup.
 //!
-//! The working set is what is used less the file cache that the kernel would drop first
-//! (`inactive_file`). On version 2 the top has no `memory.current`: there `anon` plus `file` is
-//! what is used, so kernel memory (slab, page tables, socket buffers) is not in it.
+//! The working set is usage minus inactive file cache (`inactive_file`). The top of version 2 has
+//! no `memory.current`; `anon` plus `file` is used instead, which excludes kernel memory (slab,
+//! page tables, socket buffers).
 
 use super::{Hierarchy, Version, read_limit};
 use crate::host::{HostError, HostFile, field, signed};
 use crate::reading::{Reading, Signal};
 use crate::units::Bytes;
 
-/// Reads `memory.available`: the node's memory less the working set of the top.
+/// Reads `memory.available`: the node's memory minus the working set of the top.
 #[derive(Debug, Clone)]
 pub struct RootMemory {
     usage: WorkingSet,
@@ -17,7 +17,7 @@ pub struct RootMemory {
 }
 
 impl RootMemory {
-    /// `total` is `MemTotal`, which stands for the limit of the top.
+    /// `total` is `MemTotal`, used as the limit of the top.
     #[must_use]
     pub fn new(memory: &Hierarchy, total: Bytes) -> Self {
         let stat = memory.file("/", "memory.stat");
@@ -32,14 +32,14 @@ impl RootMemory {
         Self { usage, total }
     }
 
-    /// Reads one file, or two on version 1. Hot: nothing is allocated.
+    /// Reads one file, or two on version 1. Hot: does not allocate.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Reading, HostError> {
         let working_set = self.usage.read(buf)?;
         Ok(reading(Signal::MemoryAvailable, self.total, working_set))
     }
 }
 
-/// Reads the memory of one cgroup that is not the top: the pods cgroup, above all.
+/// Reads the memory of a cgroup other than the top, such as the pods cgroup.
 #[derive(Debug, Clone)]
 pub struct CgroupMemory {
     usage: WorkingSet,
@@ -47,7 +47,7 @@ pub struct CgroupMemory {
 }
 
 impl CgroupMemory {
-    /// Of the cgroup at this path, which need not exist yet.
+    /// For the cgroup at this path, which may not exist yet.
     #[must_use]
     pub fn new(memory: &Hierarchy, cgroup: &str) -> Self {
         match memory.version {
@@ -66,7 +66,7 @@ impl CgroupMemory {
         }
     }
 
-    /// What the cgroup uses, less the file cache that would be dropped first.
+    /// The working set of the cgroup.
     pub fn working_set(&self, buf: &mut Vec<u8>) -> Result<Bytes, HostError> {
         self.usage.read(buf)
     }
@@ -76,8 +76,8 @@ impl CgroupMemory {
         Ok(read_limit(&self.limit, buf)?.map(Bytes::from_bytes))
     }
 
-    /// `allocatableMemory.available` of the pods cgroup: its limit less its working set, which may
-    /// be negative. `None`: no limit, hence nothing to observe. Hot: nothing is allocated.
+    /// `allocatableMemory.available` of the pods cgroup: its limit minus its working set, which may
+    /// be negative. `None`: no limit. Hot: does not allocate.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Option<Reading>, HostError> {
         let Some(limit) = self.limit(buf)? else {
             return Ok(None);
@@ -112,7 +112,7 @@ enum Used {
 }
 
 impl WorkingSet {
-    /// The same files at the top as below it; counted with everything below.
+    /// The same files at every level, including descendants.
     fn v1(memory: &Hierarchy, cgroup: &str) -> Self {
         Self {
             stat: memory.file(cgroup, "memory.stat"),
@@ -127,13 +127,13 @@ impl WorkingSet {
             Used::AnonAndFile => None,
         };
         self.stat.read(buf)?;
-        let of_stat = |key| field(buf, key).ok_or_else(|| self.stat.malformed("counter we need"));
+        let of_stat = |key| field(buf, key).ok_or_else(|| self.stat.malformed("required counter"));
         let used = match used {
             Some(used) => used,
             None => of_stat(b"anon")?.saturating_add(of_stat(b"file")?),
         };
         let inactive = of_stat(self.inactive_file)?;
-        // Two files read one after the other can cross: then nothing is in use that counts.
+        // The files are not read atomically, so the difference could be negative.
         Ok(Bytes::from_bytes(used.saturating_sub(inactive)))
     }
 }
@@ -172,7 +172,7 @@ mod tests {
             (
                 "anon 1\nfile 2\ninactive_file 9\n",
                 Some(1000),
-                "never less than nothing in use",
+                "never a negative working set",
             ),
             (
                 "anon 2000\nfile 0\ninactive_file 0\n",
@@ -187,7 +187,7 @@ mod tests {
             (
                 "anon x\nfile 5\ninactive_file 2\n",
                 None,
-                "a counter is no number",
+                "a counter is not a number",
             ),
             ("", None, "empty"),
         ];
@@ -221,7 +221,7 @@ mod tests {
             ("4000", Some((4000, 3200)), "within its limit"),
             ("500", Some((500, -300)), "above its limit"),
             ("max", None, "no limit, no observation"),
-            ("9223372036854771712", None, "no limit in version 1's words"),
+            ("9223372036854771712", None, "no limit in version 1"),
         ];
         for (limit, expected, why) in rows {
             let dir = Scratch::new();
@@ -231,7 +231,7 @@ mod tests {
             for name in ["memory.current", "memory.usage_in_bytes"] {
                 dir.write(&format!("kubepods/{name}"), "1000");
             }
-            // Version 1's own `inactive_file` leaves out the cgroups below, and must not be used.
+            // `inactive_file` of version 1 excludes descendants, and must not be used.
             dir.write(
                 "kubepods/memory.stat",
                 "inactive_file 200\ntotal_inactive_file 200\n",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_gone_is_absent() {
+    fn a_removed_cgroup_is_absent() {
         let dir = Scratch::new();
         for version in [Version::V1, Version::V2] {
             let pods = CgroupMemory::new(&hierarchy(&dir, version), "/kubepods");

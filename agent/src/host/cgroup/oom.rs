@@ -1,4 +1,4 @@
-//! How often cgroups ran into their memory limits, and were killed for it.
+//! OOM counters of cgroups: limit hits and kills.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,18 +8,18 @@ use super::{Hierarchy, Layout, Version, walk};
 use crate::host::{HostError, HostFile, field, present};
 use crate::units::CgroupId;
 
-/// The counters of one cgroup since it was made.
+/// The counters of a cgroup since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OomCounters {
-    /// How often this cgroup's own limit was hit: see [`limit_hits`].
+    /// Hits of this cgroup's limit: see [`limit_hits`].
     pub limit_hits: u64,
-    /// Kills among the tasks of this cgroup itself. Version 1 before Linux 4.13 does not count.
+    /// Kills of tasks directly in this cgroup. Not counted by version 1 before Linux 4.13.
     pub kills: u64,
-    /// The same two with everything below. `None` on version 1, which does not add up.
+    /// The same with descendants. `None` on version 1.
     pub with_descendants: Option<OomEvents>,
 }
 
-/// `memory.events`: a cgroup and everything below it.
+/// `memory.events`: a cgroup with its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OomEvents {
     /// `oom`.
@@ -28,7 +28,7 @@ pub struct OomEvents {
     pub kills: u64,
 }
 
-/// Reads the counters of one cgroup. `None`: it is gone, or it is the top of version 2.
+/// Reads the counters of a cgroup. `None`: it was removed, or it is the top of version 2.
 pub fn counters(
     memory: &Hierarchy,
     cgroup: &str,
@@ -39,17 +39,17 @@ pub fn counters(
         return Ok(None);
     };
     let counters = match memory.version {
-        Version::V1 => events(&dir, "memory.oom_control", buf)?.map(|own| OomCounters {
+        Version::V1 => events(&dir, "memory.oom_control", buf)?.map(|local| OomCounters {
             limit_hits,
-            kills: own.kills,
+            kills: local.kills,
             with_descendants: None,
         }),
         Version::V2 => {
-            let own = events(&dir, "memory.events.local", buf)?;
+            let local = events(&dir, "memory.events.local", buf)?;
             let tree = events(&dir, "memory.events", buf)?;
-            own.map(|own| OomCounters {
+            local.map(|local| OomCounters {
                 limit_hits,
-                kills: own.kills,
+                kills: local.kills,
                 with_descendants: tree,
             })
         }
@@ -57,15 +57,15 @@ pub fn counters(
     Ok(counters)
 }
 
-/// How often each cgroup hit its own limit, by cgroup id; those that never did are left out.
+/// Limit hits by cgroup id, without cgroups that never hit their limit.
 ///
-/// Compared with a later look, it tells whether a kill was at the limit of a cgroup or of the
-/// node: a global kill raises none of these.
+/// A later comparison shows whether a kill was at the limit of a cgroup: a global kill increases no
+/// counter.
 ///
 /// # Cost
 ///
-/// A walk of the whole hierarchy, with one small file a cgroup: at start, and never per sample.
-/// Since it sees every cgroup anyway, each is shown to `see`, with its path.
+/// A walk of the whole hierarchy, with one small file per cgroup: only at start-up. `see` is called
+/// with the path of every cgroup.
 pub fn limit_hits(
     layout: &Layout,
     mut see: impl FnMut(CgroupId, &str),
@@ -75,7 +75,7 @@ pub fn limit_hits(
     let mut buf = Vec::new();
     walk::each(&layout.memory, |id, dir, path| {
         see(id, path);
-        // One unreadable cgroup must not hide the others.
+        // Skip unreadable cgroups.
         if let Ok(Some(count @ 1..)) = limit_hits_of(dir, version, &mut buf) {
             hits.insert(id, count);
         }
@@ -84,18 +84,17 @@ pub fn limit_hits(
     Ok(hits)
 }
 
-/// Kills in some cgroups and everything below them, since each was made.
+/// Kills in some cgroups and their descendants, since the creation of each.
 ///
-/// `of` tells for the path of a cgroup at or below `top` at which cgroup's path it counts; `None`:
-/// at none. A cgroup counts at itself or at one above it.
+/// For the path of a cgroup at or below `top`, `of` returns the path of the cgroup to which it is
+/// attributed, itself or an ancestor; `None` for neither.
 ///
-/// Version 2 keeps what was counted in cgroups that are gone; version 1 does not, so that there a
-/// count can fall.
+/// Version 2 includes removed descendants; version 1 does not, so that a count can decrease.
 ///
 /// # Cost
 ///
-/// A walk of everything below `top`, with one small file a cgroup on version 1, and one for those
-/// that count at themselves on version 2.
+/// A walk of everything below `top`, with one small file per cgroup on version 1, and per
+/// attributed cgroup on version 2.
 pub fn kills_below(
     memory: &Hierarchy,
     top: &str,
@@ -112,12 +111,12 @@ pub fn kills_below(
         let Some(at) = of(&path) else {
             return true;
         };
-        let (name, own) = match part.version {
+        let (name, is_read) = match part.version {
             Version::V1 => ("memory.oom_control", true),
             Version::V2 => ("memory.events", at == path),
         };
-        // One unreadable cgroup must not hide the others.
-        let counted = if own {
+        // Skip unreadable cgroups.
+        let counted = if is_read {
             events(dir, name, &mut buf).ok().flatten()
         } else {
             None
@@ -125,7 +124,7 @@ pub fn kills_below(
         if path == top && counted.is_none() {
             return true;
         }
-        // Parents come first, so the id is that of the cgroup itself.
+        // Parents are visited first, so the id is that of the cgroup itself.
         let entry = found.entry(at).or_insert((id, 0));
         entry.1 += counted.map_or(0, |counted| counted.kills);
         true
@@ -134,8 +133,8 @@ pub fn kills_below(
     Ok(all.map(|(path, (id, kills))| (id, path, kills)).collect())
 }
 
-/// The id of one cgroup, and how often its own limit was hit. `None`: it is gone, or it is the top
-/// of version 2, which has no limit.
+/// The id of a cgroup, and the hits of its limit. `None`: it was removed, or it is the top of
+/// version 2.
 ///
 /// # Errors
 ///
@@ -152,10 +151,10 @@ pub fn limit_hits_of_path(
     Ok(count.map(|count| (CgroupId(metadata.ino()), count)))
 }
 
-/// How often a cgroup's own limit was hit. `None`: it is gone, or it is the top of version 2.
+/// Hits of a cgroup's limit. `None`: it was removed, or it is the top of version 2.
 ///
-/// Version 2 counts each time that reclaim could not help (`oom` of `memory.events.local`, Linux
-/// 5.2). Version 1 counts each time that usage met the limit, so most of its hits end well.
+/// Version 2 counts failed reclaims (`oom` of `memory.events.local`, Linux 5.2). Version 1 counts
+/// every time that usage reached the limit, usually without a kill.
 fn limit_hits_of(
     dir: &Path,
     version: Version,
@@ -163,17 +162,17 @@ fn limit_hits_of(
 ) -> Result<Option<u64>, HostError> {
     match version {
         Version::V1 => present(HostFile::at(dir.join("memory.failcnt")).number(buf)),
-        Version::V2 => Ok(events(dir, "memory.events.local", buf)?.map(|own| own.limit_hits)),
+        Version::V2 => Ok(events(dir, "memory.events.local", buf)?.map(|local| local.limit_hits)),
     }
 }
 
-/// A counter that the kernel does not print yet is zero.
+/// A missing counter is zero.
 fn events(dir: &Path, name: &str, buf: &mut Vec<u8>) -> Result<Option<OomEvents>, HostError> {
     let file = HostFile::at(dir.join(name));
     if present(file.read(buf))?.is_none() {
         return Ok(None);
     }
-    // Both are there, in this order, from the first kernel that had the file.
+    // Every kernel with the file has one of these.
     if field(buf, b"oom").is_none() && field(buf, b"under_oom").is_none() {
         return Err(file.malformed("`oom` counter"));
     }
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_tells_its_own_hits_from_those_below() {
+    fn version_2_separates_local_hits_from_those_of_descendants() {
         let dir = Scratch::new();
         dir.write(
             "pod/memory.events.local",
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn kills_are_counted_at_the_pod_that_they_were_in() {
+    fn kills_are_attributed_to_pods() {
         let at = |path: &str| {
             let pod = path.split('/').position(|name| name.starts_with("pod"));
             let names: Vec<_> = path.split('/').take(pod? + 1).collect();
@@ -278,15 +277,15 @@ mod tests {
         };
         for version in [Version::V1, Version::V2] {
             let dir = Scratch::new();
-            let text = |own: u32, tree: u32| match version {
-                Version::V1 => format!("oom_kill_disable 0\nunder_oom 0\noom_kill {own}\n"),
+            let text = |local: u32, tree: u32| match version {
+                Version::V1 => format!("oom_kill_disable 0\nunder_oom 0\noom_kill {local}\n"),
                 Version::V2 => format!("low 0\noom 0\noom_kill {tree}\n"),
             };
             let name = match version {
                 Version::V1 => "memory.oom_control",
                 Version::V2 => "memory.events",
             };
-            // Of version 2's count two are of a container that is gone.
+            // Version 2 includes two kills in a removed container.
             let all = if version == Version::V1 { 3 } else { 5 };
             dir.write(&format!("k/b/pod1/{name}"), text(1, 5));
             dir.write(&format!("k/b/pod1/ctr/{name}"), text(2, 2));
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cgroups_that_hit_their_own_limit_are_collected() {
+    fn only_cgroups_that_hit_their_limit_are_collected() {
         for (version, name) in [
             (Version::V2, "memory.events.local"),
             (Version::V1, "memory.failcnt"),

@@ -1,5 +1,4 @@
-//! Tasks of one cgroup against its own limit, and the forks that limits refused. The files are the
-//! same in both versions.
+//! Tasks and pids limit of a cgroup, and refused forks. The files are the same in both versions.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use super::{Hierarchy, read_limit};
 use crate::host::{HostError, HostFile, field, present, signed};
 use crate::reading::{Reading, Signal};
 
-/// How many tasks one cgroup has, and may have.
+/// Number of tasks of a cgroup, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupPids {
     /// `pids.current`.
@@ -17,8 +16,7 @@ pub struct CgroupPids {
 }
 
 impl CgroupPids {
-    /// As `allocatablePid.available`, where these are the pods cgroup's. `None`: no limit, hence
-    /// nothing to observe.
+    /// `allocatablePid.available`, for the pods cgroup. `None`: no limit.
     #[must_use]
     pub fn reading(self) -> Option<Reading> {
         let max = self.max?;
@@ -30,14 +28,13 @@ impl CgroupPids {
     }
 }
 
-/// How many forks were refused since the cgroup at `dir` was made: at its own limit, or, where the kernel
-/// counts so, of its own tasks at the limit of any cgroup above. `None` where it is gone, or is the
-/// top, which has no limit.
+/// Forks refused since the cgroup at `dir` was created: at its limit, or, depending on the kernel,
+/// of its tasks at the limit of an ancestor. `None` if it was removed, or is the top.
 ///
-/// - Linux 6.11 and later on version 2 count `max` of `pids.events.local` where the limit was met,
-///   and `max` of `pids.events` there and in all above: the sum would count a fork many times.
-/// - Older kernels, version 1, and the mount option `pids_localevents` count where the fork was
-///   tried. They have no `pids.events.local`, but for that option.
+/// - Linux 6.11 and later on version 2 count in `pids.events.local` of the cgroup whose limit was
+///   reached, and in `pids.events` of that cgroup and its ancestors.
+/// - Older kernels, version 1, and the mount option `pids_localevents` count in the cgroup of the
+///   forking task. They have no `pids.events.local`, except with that option.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/kernel/cgroup/pids.c#L240-L273>
 pub fn refused(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> {
@@ -51,7 +48,7 @@ pub fn refused(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> 
     Ok(None)
 }
 
-/// Reads two files of a cgroup. `None` where it is gone, or is the top, which has neither.
+/// Reads two files of a cgroup. `None` if it was removed, or is the top.
 pub fn read(
     pids: &Hierarchy,
     cgroup: &str,
@@ -98,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_forks_are_counted_once_by_either_meaning() {
+    fn refused_forks_are_counted_once_on_every_kernel() {
         //  name, pids.events.local, pids.events, then counted
         let rows = [
             (
@@ -108,19 +105,19 @@ mod tests {
                 Some(Some(3)),
             ),
             (
-                "its own limit",
+                "the cgroup's limit",
                 Some("max 3\n"),
                 Some("max 5\n"),
                 Some(Some(3)),
             ),
             (
-                "the limit of one below",
+                "the limit of a descendant",
                 Some("max 0\n"),
                 Some("max 5\n"),
                 Some(Some(0)),
             ),
-            ("gone, or the top", None, None, Some(None)),
-            ("garbled", None, Some("max -3\n"), None),
+            ("removed, or the top", None, None, Some(None)),
+            ("malformed", None, Some("max -3\n"), None),
             (
                 "another counter only",
                 Some("forks 3\n"),
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_limit_can_be_near() {
+    fn without_a_limit_there_is_no_reading() {
         let reading = |current, max| CgroupPids { current, max }.reading();
         let left = |current, max| reading(current, max).map(|r| (r.available, r.capacity));
         assert_eq!(left(7, None), None);
@@ -149,7 +146,7 @@ mod tests {
         assert_eq!(
             left(7, Some(5)),
             Some((-2, 5)),
-            "lowered below what there is"
+            "lowered below the current number"
         );
     }
 }

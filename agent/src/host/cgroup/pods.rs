@@ -1,4 +1,4 @@
-//! Where the cgroup of all pods is, by what exists.
+//! The path of the pods cgroup.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Once, OnceLock};
@@ -8,8 +8,7 @@ use tracing::warn;
 use super::{Layout, Version, pids};
 use crate::host::field;
 
-/// The cgroup of all pods, of which it may not be known yet how it is called. Made once: clones
-/// share what is known, so that all who count by it count the same.
+/// The path of the pods cgroup, which may not be known yet. Clones share the result.
 #[derive(Debug, Clone)]
 pub struct PodsPath(Arc<Shared>);
 
@@ -17,14 +16,14 @@ pub struct PodsPath(Arc<Shared>);
 struct Shared {
     layout: Option<Layout>,
     candidates: Vec<String>,
-    /// Which of them, for good.
+    /// The final choice.
     certain: OnceLock<usize>,
-    told: Once,
+    warned: Once,
 }
 
 impl PodsPath {
-    /// Of several `candidates` the one with processes is it, for good; before there are any, the
-    /// first that exists. One alone is, whether it exists or not.
+    /// Selects permanently the only one of `candidates` that contains processes; until then the
+    /// first that exists. A single candidate is selected unconditionally.
     #[must_use]
     pub fn new(layout: Option<Layout>, candidates: &[PathBuf]) -> Self {
         let candidates = candidates.iter().map(|path| path.display().to_string());
@@ -37,66 +36,68 @@ impl PodsPath {
             layout,
             candidates,
             certain,
-            told: Once::new(),
+            warned: Once::new(),
         }))
     }
 
-    /// Where the hierarchies are; `None`: none counts memory.
+    /// The hierarchies; `None`: none has the memory controller.
     #[must_use]
     pub fn layout(&self) -> Option<&Layout> {
         self.0.layout.as_ref()
     }
 
-    /// Its path, as the kernel writes it. Until it is certain each call looks again, which takes
-    /// 2 µs where nothing exists, and the first stands for the one that will come.
+    /// The path, relative to the hierarchy. Until the choice is final, each call checks again,
+    /// which takes 2 µs if none exists; then the first candidate is returned.
     #[must_use]
     pub fn path(&self) -> &str {
-        let found = self.look().unwrap_or_default();
+        let found = self.detect().unwrap_or_default();
         let path = self.0.candidates.get(found);
         path.map_or("", String::as_str)
     }
 
-    /// Itself where it is certain, else every path that it may have.
+    /// The selected path if the choice is final, else all candidates.
     #[must_use]
     pub fn possible(&self) -> &[String] {
-        self.look();
+        self.detect();
         let certain = self.0.certain.get();
         let found = certain.and_then(|&n| self.0.candidates.get(n));
         found.map_or(&self.0.candidates, std::slice::from_ref)
     }
 
-    /// All that it may be called by the configuration.
+    /// All candidates.
     #[must_use]
     pub fn candidates(&self) -> &[String] {
         &self.0.candidates
     }
 
-    /// Those that exist now.
+    /// The candidates that exist.
     #[must_use]
     pub fn existing(&self) -> Vec<&str> {
-        self.there().map(|(_, path)| path).collect()
+        self.existing_candidates().map(|(_, path)| path).collect()
     }
 
-    fn there(&self) -> impl Iterator<Item = (usize, &str)> {
+    fn existing_candidates(&self) -> impl Iterator<Item = (usize, &str)> {
         let all = self.0.candidates.iter().map(String::as_str).enumerate();
         let layout = self.layout();
         all.filter(move |(_, path)| layout.is_some_and(|on| on.memory.dir(path).is_dir()))
     }
 
-    /// The best of what is there now. It is certain once it alone has processes: what was left by a
-    /// kubelet of another driver has none, and need not be the only one for long.
-    fn look(&self) -> Option<usize> {
+    /// Selects the best existing candidate. The choice is final once only one contains processes:
+    /// the leftover of a kubelet with another driver has none.
+    fn detect(&self) -> Option<usize> {
         if let Some(&certain) = self.0.certain.get() {
             return Some(certain);
         }
         let layout = self.layout()?;
-        let there: Vec<(usize, &str)> = self.there().collect();
-        let used = there.iter().filter(|(_, path)| is_populated(layout, path));
+        let existing: Vec<(usize, &str)> = self.existing_candidates().collect();
+        let used = existing
+            .iter()
+            .filter(|(_, path)| is_populated(layout, path));
         let used: Vec<usize> = used.map(|(n, _)| *n).collect();
-        let first = there.first().map(|(n, _)| *n);
+        let first = existing.first().map(|(n, _)| *n);
         let best = used.first().copied().or(first)?;
-        if there.len() > 1 {
-            self.tell(best);
+        if existing.len() > 1 {
+            self.warn_once(best);
         }
         Some(match used.as_slice() {
             // Another thread may have been first.
@@ -105,17 +106,17 @@ impl PodsPath {
         })
     }
 
-    fn tell(&self, taken: usize) {
-        self.0.told.call_once(|| {
+    fn warn_once(&self, selected: usize) {
+        self.0.warned.call_once(|| {
             warn!(
-                taken = self.0.candidates.get(taken),
-                "there is more than one cgroup of pods; set cgroupDriver as the kubelet has it"
+                selected = self.0.candidates.get(selected),
+                "more than one pods cgroup exists; set cgroupDriver as in the kubelet"
             );
         });
     }
 }
 
-/// Whether any process is in it or below. Version 1 says so only where pids are counted.
+/// Whether the cgroup or a descendant contains processes. Needs the pids controller on version 1.
 fn is_populated(layout: &Layout, cgroup: &str) -> bool {
     let mut buf = Vec::new();
     match (layout.memory.version, &layout.pids) {
@@ -167,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn the_one_with_processes_is_it_and_an_empty_one_only_until_then() {
-        // What is there, with processes or without; which is it, and whether for good.
+    fn the_only_cgroup_with_processes_is_selected_permanently() {
+        // Existing cgroups, with or without processes; the selected one, and whether finally.
         type Row<'a> = (&'a [(&'a str, bool)], &'a str, bool);
         let rows: [Row<'_>; 9] = [
             (&[], SLICE, false),
@@ -195,7 +196,7 @@ mod tests {
                 assert_eq!(pods.path(), expected, "{row}");
                 let possible = if certain { 1 } else { 2 };
                 assert_eq!(pods.possible().len(), possible, "{row}");
-                // Pods run in the other one from here on.
+                // From now on the other one contains processes.
                 let other = if expected == SLICE { PLAIN } else { SLICE };
                 for (path, populated) in [(expected, false), (other, true)] {
                     populate(&dir, path, populated);
@@ -204,13 +205,13 @@ mod tests {
                 assert_eq!(pods.path(), later, "{row}, later");
                 assert_eq!(pods.possible(), [later], "{row}, later");
                 std::fs::remove_dir_all(dir.path().join(&later[1..])).unwrap();
-                assert_eq!(pods.path(), later, "{row}, gone again");
+                assert_eq!(pods.path(), later, "{row}, removed");
             }
         }
     }
 
     #[test]
-    fn all_who_ask_are_told_the_same() {
+    fn clones_share_the_selection() {
         let dir = Scratch::new();
         populate(&dir, PLAIN, true);
         let pods = either(layout(dir.path()));
@@ -218,11 +219,11 @@ mod tests {
         assert_eq!(pods.path(), PLAIN);
         populate(&dir, PLAIN, false);
         populate(&dir, SLICE, true);
-        assert_eq!(other.path(), PLAIN, "asked for the first time");
+        assert_eq!(other.path(), PLAIN, "first call of the clone");
     }
 
     #[test]
-    fn one_that_is_named_is_it_unseen() {
+    fn a_configured_path_need_not_exist() {
         let dir = Scratch::new();
         populate(&dir, "/kubepods.slice", true);
         for layout in [Some(layout(dir.path())), None] {

@@ -1,8 +1,6 @@
-//! From a cgroup's id to its path.
+//! Resolves cgroup ids to paths by walking the hierarchy, which needs no capability.
 //!
-//! On 64-bit kernels the id is the inode number of the cgroup's directory, so a walk of the
-//! hierarchy finds it. Neither nix nor rustix offers `open_by_handle_at`, which would find it at
-//! once, and this room has no `unsafe`: the walk is the way that needs no capability.
+//! On 64-bit kernels the id is the inode number of the cgroup's directory.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -18,29 +16,28 @@ use crate::units::CgroupId;
 /// Levels below the top. Kubernetes uses five, systemd inside a container a few more.
 pub const MAX_DEPTH: usize = 10;
 
-/// Cgroups that one walk looks at: forty a pod on a node of 500 pods.
+/// Limit on cgroups per walk: forty per pod on a node of 500 pods.
 pub const MAX_CGROUPS: usize = 20_000;
 
-/// A longer path is not remembered: only a tenant makes such names, and with [`MAX_CGROUPS`] it
-/// bounds the memory of one walk at 10 MiB.
+/// Longer paths are not stored, which limits memory to 10 MiB with [`MAX_CGROUPS`].
 const LONGEST_PATH: usize = 512;
 
-/// Paths by id, as the last walk found them.
+/// Paths by id, from the last walk.
 ///
-/// An id is never given twice while the node is up, so a path that was once right stays right; it
-/// may be that of a cgroup that is gone since.
+/// Ids are not reused while the node is up, so a path remains correct, but its cgroup may have been
+/// removed.
 #[derive(Debug, Clone, Default)]
 pub struct InodeMap(HashMap<CgroupId, String>);
 
 impl InodeMap {
-    /// The path as of the last walk.
+    /// The path from the last walk.
     #[must_use]
     pub fn known(&self, id: CgroupId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }
 
-    /// The path of a cgroup. Walks once where the id is unknown; a cgroup that was gone before
-    /// any walk saw it stays unknown.
+    /// The path of a cgroup. Walks once if the id is unknown. A cgroup that was removed before any
+    /// walk remains unknown.
     pub fn resolve(
         &mut self,
         hierarchy: &Hierarchy,
@@ -52,7 +49,7 @@ impl InodeMap {
         Ok(self.known(id))
     }
 
-    /// Walks now, so that cgroups that will be gone are known. Forgets those that are gone.
+    /// Walks the hierarchy and replaces the map.
     fn refresh(&mut self, hierarchy: &Hierarchy) -> Result<(), HostError> {
         let mut paths = HashMap::with_capacity(self.0.len());
         each(hierarchy, |id, _, path| {
@@ -66,27 +63,28 @@ impl InodeMap {
     }
 }
 
-/// Shows every cgroup to `look`, until it says `false` or a bound is met. See [`each_below`].
+/// Calls `visit` for every cgroup, until it returns `false` or a limit is reached. See
+/// [`each_below`].
 pub(super) fn each(
     hierarchy: &Hierarchy,
-    look: impl FnMut(CgroupId, &Path, &str) -> bool,
+    visit: impl FnMut(CgroupId, &Path, &str) -> bool,
 ) -> Result<(), HostError> {
-    each_below(hierarchy, "/", MAX_DEPTH, look)
+    each_below(hierarchy, "/", MAX_DEPTH, visit)
 }
 
-/// Shows `cgroup` and those up to `depth` levels below it to `look`, until it says `false` or there
-/// were [`MAX_CGROUPS`]: id, directory, and path within the hierarchy. Level by level, so that the
-/// many that a tenant made below its own cannot hide another's. Those that go away meanwhile are
-/// left out.
+/// Calls `visit` for `cgroup` and those up to `depth` levels below it, until it returns `false` or
+/// [`MAX_CGROUPS`] is reached: id, directory, and path within the hierarchy. Visits level by level,
+/// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
+/// skipped.
 ///
 /// # Errors
 ///
-/// Where `cgroup` itself is not there.
+/// If `cgroup` does not exist.
 pub fn each_below(
     hierarchy: &Hierarchy,
     cgroup: &str,
     depth: usize,
-    mut look: impl FnMut(CgroupId, &Path, &str) -> bool,
+    mut visit: impl FnMut(CgroupId, &Path, &str) -> bool,
 ) -> Result<(), HostError> {
     let top = hierarchy.dir(cgroup);
     let failed = |source| HostError::Read {
@@ -98,7 +96,7 @@ pub fn each_below(
     let mut waiting = VecDeque::from([(id, top, path, 0)]);
     let mut found = 1;
     while let Some((id, dir, path, level)) = waiting.pop_front() {
-        if !look(id, &dir, if path.is_empty() { "/" } else { &path }) {
+        if !visit(id, &dir, if path.is_empty() { "/" } else { &path }) {
             return Ok(());
         }
         if level == depth || found == MAX_CGROUPS {
@@ -110,13 +108,13 @@ pub fn each_below(
             waiting.push_back((id, child, format!("{path}/{name}"), level + 1));
         }
         if found == MAX_CGROUPS {
-            warn!(cgroups = found, "too many cgroups, some are not looked at");
+            warn!(cgroups = found, "too many cgroups: some are skipped");
         }
     }
     Ok(())
 }
 
-/// The directories in `dir`; links are not followed, and a directory that is gone has none.
+/// The subdirectories of `dir`; symbolic links are not followed.
 fn children(dir: &Path) -> impl Iterator<Item = (CgroupId, PathBuf, String)> + use<> {
     fs::read_dir(dir).into_iter().flatten().filter_map(|entry| {
         let entry = entry.ok()?;
@@ -166,13 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn the_map_walks_on_a_miss_and_remembers_what_is_gone() {
+    fn a_miss_causes_a_walk_and_removed_cgroups_are_kept() {
         let dir = Scratch::new();
         dir.mkdir("a");
         let a = id(&dir, "a");
-        // Held open, so that this file system does not give the inode to the next directory;
-        // cgroups never do.
-        let _held = fs::File::open(dir.path().join("a")).unwrap();
+        // Kept open, so that this file system does not reuse the inode, as cgroups never do.
+        let _open = fs::File::open(dir.path().join("a")).unwrap();
         let mut map = InodeMap::default();
         assert_eq!(map.resolve(&hierarchy(&dir), a).unwrap(), Some("/a"));
 
@@ -180,7 +177,7 @@ mod tests {
         assert_eq!(
             map.resolve(&hierarchy(&dir), a).unwrap(),
             Some("/a"),
-            "known from before"
+            "known from the last walk"
         );
         dir.mkdir("b/c");
         let c = id(&dir, "b/c");
@@ -207,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_that_is_not_there_is_an_error() {
+    fn a_missing_hierarchy_is_an_error() {
         let dir = Scratch::new();
-        let gone = Hierarchy {
+        let missing = Hierarchy {
             mount: dir.path().join("none"),
             version: Version::V2,
         };
         let mut map = InodeMap::default();
-        assert!(map.resolve(&gone, CgroupId(1)).unwrap_err().is_absent());
+        assert!(map.resolve(&missing, CgroupId(1)).unwrap_err().is_absent());
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Unusable {
 /// Why no address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotFound {
-    /// The routing tables hold no default route.
+    /// The routing tables contain no default route.
     NoDefaultRoute,
     /// There are default routes, but their interfaces have no global unicast address.
     NothingBehindRoutes,
@@ -171,7 +171,7 @@ fn by_route(network: &Network, preferred: Family) -> Result<IpAddr, NotFound> {
                 Family::V6 => &network.default_v6,
             };
             routes.iter().find_map(|interface| {
-                // Where routers speak over link-local addresses only (RFC 5549), the node's own
+                // If routers use link-local addresses only (RFC 5549), the node's own
                 // address is on the loopback interface.
                 first_global(network, family, |a| a.interface == *interface)
                     .or_else(|| first_global(network, family, |a| a.loopback))
@@ -217,14 +217,13 @@ const fn is_global_unicast(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, ips, now, on};
+    use crate::node_status::fixture::{facts, ips, on};
 
     fn addresses(facts: &Facts) -> Result<Vec<String>, String> {
         let stored = StoredNode::default();
         let context = Context {
             facts,
-            stored: &stored,
-            now: now(),
+            stored_capacity: &stored.capacity,
         };
         let mut status = NodeStatus::default();
         let result = set(&context, &mut status);

@@ -4,7 +4,7 @@
 //! disk is slow any more, and the stored message stays.
 
 use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus};
 use crate::node_status::{Disks, NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
@@ -68,8 +68,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         reason,
         message,
     };
-    let condition = stamp(computed, same, context.stored, context.now);
-    status.conditions.push(condition);
+    status.push(computed, same);
     Ok(())
 }
 
@@ -132,8 +131,9 @@ fn escaped(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::setters::SETTERS;
     use crate::node_status::{Condition, StoredNode};
 
     const UNDER: Pressure = Pressure::UnderPressure {

@@ -12,8 +12,9 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 #[cfg(test)]
 mod tests {
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now};
+    use crate::node_status::setters::SETTERS;
 
     #[test]
     fn the_port_is_omitted_unless_configured() {

@@ -38,8 +38,9 @@ fn go_name(rust: &'static str) -> &'static str {
 mod tests {
     use super::*;
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now};
+    use crate::node_status::setters::SETTERS;
 
     #[test]
     fn architectures_have_the_names_that_go_gives_them() {

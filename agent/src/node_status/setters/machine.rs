@@ -9,7 +9,7 @@ use crate::node_status::{NodeStatus, capacity};
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let facts = context.facts;
     status.capacity = capacity::capacity(facts);
-    status.allocatable = capacity::allocatable(facts, &status.capacity, &context.stored.capacity);
+    status.allocatable = capacity::allocatable(facts, &status.capacity, context.stored_capacity);
 
     let machine = &facts.machine;
     let info = &mut status.node_info;
@@ -27,8 +27,9 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 #[cfg(test)]
 mod tests {
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now};
+    use crate::node_status::setters::SETTERS;
     use crate::units::Bytes;
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::{Context, SetterError, disk_io as disks};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::kills::{FREQUENT, WITHIN};
 use crate::pressure::oom::Grounds;
@@ -302,8 +302,7 @@ fn append(
             reason: outcome.reason,
             message: &outcome.message,
         };
-        let condition = stamp(computed, outcome.same, context.stored, context.now);
-        status.conditions.push(condition);
+        status.push(computed, outcome.same);
     }
     Ok(())
 }
@@ -312,8 +311,9 @@ fn append(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{COMPANION, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::setters::COMPANION;
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::pressure::threshold::ThresholdValue;
     use crate::reading::Stall;

@@ -5,7 +5,7 @@
 
 use super::nodepulse::{UNAVAILABLE, cannot_be_read};
 use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
@@ -145,8 +145,7 @@ fn set(
         reason,
         message,
     };
-    let condition = stamp(verdict, same, context.stored, context.now);
-    status.conditions.push(condition);
+    status.push(verdict, same);
     Ok(())
 }
 
@@ -154,8 +153,9 @@ fn set(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::setters::SETTERS;
     use crate::node_status::{Condition, StoredNode};
     use crate::reading::Signal;
 

@@ -1,7 +1,7 @@
 //! `Ready`: False while anything prevents pods from running, with the reasons.
 
 use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus, stamp};
+use crate::node_status::transition::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Runtime, Shutdown, Status};
 
 /// `type`.
@@ -29,13 +29,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         reason,
         message: &message,
     };
-    let condition = stamp(
-        verdict,
-        SameStatus::ReplacesText,
-        context.stored,
-        context.now,
-    );
-    status.conditions.push(condition);
+    status.push(verdict, SameStatus::ReplacesText);
     Ok(())
 }
 
@@ -53,7 +47,7 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
     let missing: Vec<&str> = NEEDED
         .into_iter()
         .filter(|&key| {
-            !status.capacity.contains_key(key) && !context.stored.capacity.contains_key(key)
+            !status.capacity.contains_key(key) && !context.stored_capacity.contains_key(key)
         })
         .collect();
     let capacity = (!missing.is_empty()).then(|| {
@@ -80,8 +74,9 @@ pub const fn event_reason(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_status::sample::{facts, now, stored, wall};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::setters::SETTERS;
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::units::quantity::Quantity;
 
@@ -166,8 +161,7 @@ mod tests {
         let stored = StoredNode::default();
         let context = Context {
             facts: &facts,
-            stored: &stored,
-            now: now(),
+            stored_capacity: &stored.capacity,
         };
         let mut status = NodeStatus::default();
         set(&context, &mut status).unwrap();

@@ -20,8 +20,9 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 #[cfg(test)]
 mod tests {
     use crate::node_status::StoredNode;
-    use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now};
+    use crate::node_status::setters::SETTERS;
 
     #[test]
     fn versions_are_reported_as_they_were_read() {

@@ -29,8 +29,9 @@ pub fn limits(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Sett
 
 #[cfg(test)]
 mod tests {
-    use crate::node_status::sample::{facts, now};
-    use crate::node_status::setters::{SETTERS, compute};
+    use crate::node_status::fixture::compute;
+    use crate::node_status::fixture::{facts, now};
+    use crate::node_status::setters::SETTERS;
     use crate::node_status::{Facts, StoredNode};
 
     fn limits(facts: &Facts) -> Vec<(String, i64)> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Evaluator, PressureReason};
 use crate::clock::BootNanos;
-use crate::pressure::source::Source;
+use crate::pressure::source::SourceState;
 use crate::pressure::{Pressure, SlowDisks};
 use crate::reading::{Resource, Signal};
 
@@ -39,7 +39,7 @@ impl Evaluator {
 
     fn lost_signals(&self, resource: Resource) -> Vec<Signal> {
         let lost = self.sources.iter().filter(|(signal, source)| {
-            **source == Some(Source::Lost) && signal.resource() == resource
+            **source == Some(SourceState::Lost) && signal.resource() == resource
         });
         let lost = lost.map(|(signal, _)| *signal);
         lost.filter(|signal| self.has_threshold(*signal)).collect()
@@ -62,10 +62,10 @@ impl Evaluator {
     /// without any threshold none can be exceeded.
     pub(super) fn availability(&self, resource: Resource) -> Availability {
         let disks = match self.disks {
-            Source::NeverRead => Availability::Nothing,
-            Source::Read => Availability::Readable,
-            Source::Failing { .. } => Availability::Failing,
-            Source::Lost => Availability::Lost,
+            SourceState::NeverRead => Availability::Nothing,
+            SourceState::Read => Availability::Readable,
+            SourceState::Failing { .. } => Availability::Failing,
+            SourceState::Lost => Availability::Lost,
         };
         if resource == Resource::DiskIo {
             return disks;
@@ -80,9 +80,9 @@ impl Evaluator {
             let has_threshold = self.has_threshold(*signal);
             any_threshold |= has_threshold;
             let found = match source {
-                Some(Source::Read) => Availability::Readable,
-                Some(Source::Failing { .. }) if has_threshold => Availability::Failing,
-                Some(Source::Lost) if has_threshold => Availability::Lost,
+                Some(SourceState::Read) => Availability::Readable,
+                Some(SourceState::Failing { .. }) if has_threshold => Availability::Failing,
+                Some(SourceState::Lost) if has_threshold => Availability::Lost,
                 Some(_) | None => Availability::Nothing,
             };
             availability = availability.max(found);
@@ -104,9 +104,9 @@ impl Evaluator {
         };
         let is_read = |signal| {
             let source = self.sources.get(&signal).copied().flatten();
-            source != Some(Source::Lost)
+            source != Some(SourceState::Lost)
         };
-        let under_pressure = matches!(state.pressure, Pressure::UnderPressure { .. });
+        let under_pressure = matches!(state.kept.pressure(), Pressure::UnderPressure { .. });
         let by_readable_source = match state.cause {
             _ if state.kill.is_some() => true,
             Some(
@@ -115,7 +115,7 @@ impl Evaluator {
             ) => is_read(signal),
             Some(
                 PressureReason::SlowDisk | PressureReason::StalledDisk | PressureReason::DiskErrors,
-            ) => self.disks != Source::Lost,
+            ) => self.disks != SourceState::Lost,
             Some(PressureReason::OomKill(_)) => true,
             Some(
                 PressureReason::Stored

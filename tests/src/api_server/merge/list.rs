@@ -1,4 +1,4 @@
-//! Lists in a strategic merge, and the order that comes out.
+//! Lists in a strategic merge, and the resulting order.
 
 use serde_json::Value;
 

@@ -191,6 +191,7 @@ prop_compose! {
         NodeStatus {
             addresses, capacity, allocatable, kubelet_port, conditions, volumes_in_use,
             node_info: NodeInfo { boot_id, operating_system, swap_capacity, ..NodeInfo::default() },
+            ..NodeStatus::default()
         }
     }
 }

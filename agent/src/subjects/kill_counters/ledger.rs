@@ -49,6 +49,7 @@ pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
 /// Kills by owner.
 pub type ByOwner = BTreeMap<KillOwner, u64>;
 
+/// The account.
 #[derive(Debug)]
 pub struct Ledger {
     /// Version 2: the counter of all pods has the kills of each.

@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use super::nodepulse_condition::NodepulseCondition;
-use super::{Allocation, CompanionFacts, Condition, Disks, Facts, Runtime, Shutdown, Status};
+use super::setters::{SetterError, Setters};
+use super::{
+    Allocation, CompanionFacts, Condition, Disks, Facts, NodeStatus, Runtime, Shutdown, Status,
+    StoredNode,
+};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
 use crate::pressure::threshold::ThresholdValue;
@@ -18,6 +22,17 @@ pub fn now() -> Now {
         boot: BootNanos(120_000_000_000),
         wall: wall(1_800_000_000) + Duration::from_millis(678),
     }
+}
+
+/// The status of a Node that is stored like this, and the setters that failed.
+pub fn compute(
+    setters: Setters,
+    facts: &Facts,
+    stored: &StoredNode,
+    now: Now,
+) -> (NodeStatus, Vec<(&'static str, SetterError)>) {
+    let (status, failed) = super::setters::compute(setters, facts, &stored.capacity);
+    (status.stamped(stored, now), failed)
 }
 
 /// Seconds since the epoch, as a time of day.

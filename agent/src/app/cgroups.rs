@@ -1,0 +1,282 @@
+//! Reads of cgroups that cannot wait for a disk, for the subjects that ask for them.
+
+use std::error::Error;
+use std::io;
+
+use nix::unistd::{SysconfVar, sysconf};
+use tracing::{debug, warn};
+
+use super::App;
+use super::pod_updates::node_events;
+use crate::clock::{BootNanos, Now};
+use crate::config::Config;
+use crate::host::cgroup::paths::CgroupPaths;
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
+use crate::os::cgroup_handle::CgroupMount;
+use crate::pods::{CgroupKind, classify};
+use crate::pressure::Pressure;
+use crate::pressure::change::PressureChange;
+use crate::reading::Resource;
+use crate::subjects::kill_counters::{Counting, PodsCounter};
+use crate::subjects::pod_pids::PidLimit;
+use crate::subjects::{
+    Announced, Input, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
+};
+use crate::units::CgroupId;
+
+/// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
+pub(super) const LEVELS: usize = 4;
+
+/// Page size if the kernel does not report one.
+const USUAL_PAGE: u64 = 4096;
+
+/// Bytes in a page of memory.
+fn page_size() -> u64 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(USUAL_PAGE)
+}
+
+/// The cgroups of this node.
+pub(super) struct Cgroups {
+    pods: PodsPath,
+    /// `None`: handles cannot be used.
+    mount: Option<CgroupMount>,
+    paths: CgroupPaths,
+}
+
+impl Cgroups {
+    pub(super) fn new(pods: PodsPath) -> Self {
+        let mount = pods.layout().and_then(|layout| {
+            CgroupMount::open(&layout.memory.mount)
+                .inspect_err(|err| {
+                    let err = err as &dyn Error;
+                    warn!(err, "cgroups cannot be opened by id, and are searched for");
+                })
+                .ok()
+        });
+        Self {
+            pods,
+            mount,
+            paths: CgroupPaths::default(),
+        }
+    }
+
+    /// Path of the cgroup of all pods.
+    pub(super) fn pods(&self) -> String {
+        self.pods.path().to_owned()
+    }
+
+    /// What the subjects need to know of a node with these cgroups.
+    pub(super) fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
+        let layout = self.pods.layout();
+        let counting = layout.map(|layout| match layout.memory.version {
+            Version::V1 => Counting::Flat,
+            Version::V2 => Counting::Nested,
+        });
+        let pids = layout.and_then(|layout| layout.pids.as_ref());
+        NodeSetup {
+            page: page_size(),
+            counters: KillCounterSetup {
+                source,
+                counting,
+                boot_known,
+            },
+            node_events: node_events(config),
+            refused_forks: match pids.map(|pids| pids.version) {
+                Some(Version::V1) => Announced::No,
+                Some(Version::V2) | None => Announced::Yes,
+            },
+        }
+    }
+
+    /// Walks all cgroups, at start.
+    fn read_all(&self) -> KillInput {
+        let mut pods = Vec::new();
+        let see = |id, path: &str| {
+            if classify(path, self.pods.path()) != CgroupKind::Other {
+                pods.push((id, path.to_owned()));
+            }
+        };
+        let counted = self.pods.layout().map(|on| oom::limit_hits(on, see));
+        let counted = counted.transpose().unwrap_or_else(|err| {
+            warn!(err = &err as &dyn Error, "limits of cgroups not read");
+            None
+        });
+        let limit_hits = counted.unwrap_or_default().into_iter().collect();
+        KillInput::CgroupsRead { pods, limit_hits }
+    }
+
+    pub(super) fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
+        let paths = ids.iter().map(|id| self.path_of(*id, now));
+        KillInput::CgroupPaths(paths.collect())
+    }
+
+    /// By its handle, in constant time; if that is not possible, by a walk.
+    fn path_of(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let found = match &self.mount {
+            None => return self.walk_for(id, now),
+            Some(mount) => mount.path(id),
+        };
+        match found {
+            Ok(path) => Some(path),
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => self.walk_for(id, now),
+            Err(err) => {
+                debug!(cgroup = id.0, err = &err as &dyn Error, "cgroup is removed");
+                None
+            }
+        }
+    }
+
+    fn walk_for(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let memory = &self.pods.layout()?.memory;
+        let found = self.paths.find(memory, id, now).inspect_err(|err| {
+            debug!(err = err as &dyn Error, "cgroups not walked");
+        });
+        found.ok().flatten().map(str::to_owned)
+    }
+
+    /// Of `victim` and everything above it but the top, which has no limit.
+    pub(super) fn limit_hits(&self, victim: &str) -> KillInput {
+        let counted = self.pods.layout().map(|layout| {
+            let above = cgroup::ancestors(victim).filter(|path| *path != "/");
+            let hits = |path: &str| oom::limit_hits_of_path(&layout.memory, path).ok().flatten();
+            above.map(hits).collect()
+        });
+        KillInput::LimitHits(counted)
+    }
+
+    pub(super) fn live_limit_hits(&self) -> KillInput {
+        let counted = |on: &Layout| oom::limit_hits(on, |_, _| ()).unwrap_or_default();
+        let live = self.pods.layout().map(counted).unwrap_or_default();
+        KillInput::LiveLimitHits(live.into_keys().collect())
+    }
+
+    pub(super) fn pods_counter(&self) -> PodsCounter {
+        let Some(layout) = self.pods.layout() else {
+            return PodsCounter::NoPods;
+        };
+        match oom::counters(&layout.memory, self.pods.path(), &mut Vec::new()) {
+            Ok(Some(counters)) => {
+                PodsCounter::Counted(counters.with_descendants.map(|tree| tree.kills))
+            }
+            Ok(None) => PodsCounter::NoPods,
+            Err(_) => PodsCounter::Failed,
+        }
+    }
+}
+
+/// Of pods: forks that were refused, limits and tasks.
+impl Cgroups {
+    /// The cgroup of the pods, those of pods and their containers, as kills name them.
+    fn of_pods(&self) -> KillInput {
+        let mut seen = Vec::new();
+        if let Some(layout) = self.pods.layout() {
+            let pods = self.pods.path();
+            let walked = walk::each_below(&layout.memory, pods, LEVELS - 1, |id, _, path| {
+                seen.push((id, path.to_owned()));
+                true
+            });
+            if let Err(err) = walked {
+                debug!(err = &err as &dyn Error, "pods' cgroups not read");
+            }
+        }
+        KillInput::CgroupsSeen(seen)
+    }
+
+    fn pids(&self) -> Option<&Hierarchy> {
+        self.pods.layout()?.pids.as_ref()
+    }
+
+    /// Reads one counter of every pod and container: about 15 µs each.
+    pub(super) fn refused_forks(&self) -> PodPidInput {
+        let Some(hierarchy) = self.pids() else {
+            return PodPidInput::Counted(None);
+        };
+        let (mut counts, mut buf) = (Vec::new(), Vec::new());
+        let walked = walk::each_below(hierarchy, self.pods.path(), LEVELS, |id, dir, path| {
+            if let Ok(Some(count)) = pids::refused(dir, &mut buf) {
+                counts.push((id, path.to_owned(), count));
+            }
+            true
+        });
+        PodPidInput::Counted(match walked {
+            Ok(()) => Some(counts),
+            // No pod has run yet: all that exist later are new.
+            Err(err) if err.is_absent() => Some(Vec::new()),
+            Err(err) => {
+                debug!(err = &err as &dyn Error, "pids.events not read");
+                None
+            }
+        })
+    }
+
+    /// From `cgroup` up to that of all pods.
+    pub(super) fn pid_limits(&self, cgroup: &str) -> PodPidInput {
+        let pods = self.pods.path();
+        let mut buf = Vec::new();
+        let limits = self.pids().map(|hierarchy| {
+            let above = cgroup::ancestors(cgroup).filter(|at| at.starts_with(pods));
+            let limit = |at: &str| {
+                let read = pids::read(hierarchy, at, &mut buf).ok().flatten()?;
+                Some(PidLimit {
+                    cgroup: at.to_owned(),
+                    current: read.current,
+                    max: read.max?,
+                })
+            };
+            above.filter_map(limit).collect()
+        });
+        PodPidInput::PidLimits {
+            pods: pods.to_owned(),
+            limits: limits.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn pod_tasks(&self) -> PodPidInput {
+        let (mut tasks, mut buf) = (Vec::new(), Vec::new());
+        let Some(hierarchy) = self.pids() else {
+            return PodPidInput::TasksCounted(tasks);
+        };
+        let pods = self.pods.path();
+        let walked = walk::each_below(hierarchy, pods, 2, |_, _, path| {
+            if let CgroupKind::Pod { pod } = classify(path, pods)
+                && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
+            {
+                tasks.push((pod.as_str().to_owned(), pids.current));
+            }
+            true
+        });
+        if let Err(err) = walked {
+            debug!(err = &err as &dyn Error, "pods' tasks not counted");
+        }
+        PodPidInput::TasksCounted(tasks)
+    }
+}
+
+impl App {
+    /// Passes every cgroup to the subjects that want to know them, at start.
+    pub(super) fn read_cgroups(&mut self, now: Now) {
+        let read = self.cgroups.read_all();
+        self.feed(Input::Kill(read), now);
+        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+    }
+
+    /// Cgroups below the pods' were created or removed, or met a limit.
+    pub(super) fn cgroups_changed(&mut self, now: Now) {
+        self.feed(Input::Kill(self.cgroups.of_pods()), now);
+        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+    }
+
+    /// Logs the pods with most tasks if pids became short.
+    pub(super) fn name_largest(&mut self, changes: &[PressureChange], now: Now) {
+        let short = |change: &PressureChange| {
+            matches!(change.resource, Resource::Pids | Resource::PodsPids)
+                && matches!(change.to, Pressure::UnderPressure { .. })
+        };
+        if changes.iter().any(short) {
+            self.feed(Input::PodPid(PodPidInput::PidsShort), now);
+        }
+    }
+}

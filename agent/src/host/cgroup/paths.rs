@@ -1,0 +1,75 @@
+//! Paths of cgroups by their ids, for hosts on which a cgroup cannot be opened by its id.
+
+use std::time::Duration;
+
+use super::Hierarchy;
+use super::walk::InodeMap;
+use crate::clock::BootNanos;
+use crate::host::HostError;
+use crate::units::CgroupId;
+
+/// Shortest time between two walks for ids that are unknown.
+const WALK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Finds paths by walking the hierarchy, but not for each of many unknown ids.
+#[derive(Debug, Default)]
+pub struct CgroupPaths {
+    known: InodeMap,
+    walked: Option<BootNanos>,
+}
+
+impl CgroupPaths {
+    /// The path of a cgroup as of the last walk; walks if the id is unknown. `None`: there is no such
+    /// cgroup, or the last walk was a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// If the hierarchy cannot be walked.
+    pub fn find(
+        &mut self,
+        hierarchy: &Hierarchy,
+        id: CgroupId,
+        now: BootNanos,
+    ) -> Result<Option<&str>, HostError> {
+        let recent = self
+            .walked
+            .is_some_and(|last| now.since(last) < WALK_INTERVAL);
+        if recent || self.known.known(id).is_some() {
+            return Ok(self.known.known(id));
+        }
+        self.walked = Some(now);
+        self.known.resolve(hierarchy, id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+    use crate::host::cgroup::Version;
+    use crate::host::scratch::Scratch;
+
+    #[test]
+    fn many_unknown_ids_in_one_moment_cause_one_walk() {
+        let dir = Scratch::new();
+        let memory = Hierarchy {
+            mount: dir.path().to_owned(),
+            version: Version::V2,
+        };
+        let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
+        let mut paths = CgroupPaths::default();
+        let mut find = |id, at| paths.find(&memory, id, at).unwrap().map(str::to_owned);
+        let now = BootNanos(10_000_000_000);
+        dir.mkdir("first");
+        assert_eq!(find(id("first"), now), Some("/first".to_owned()));
+        dir.mkdir("second");
+        assert_eq!(
+            find(id("second"), now),
+            None,
+            "no second walk in one moment"
+        );
+        let later = now.plus(WALK_INTERVAL);
+        assert_eq!(find(id("second"), later), Some("/second".to_owned()));
+    }
+}

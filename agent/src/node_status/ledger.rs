@@ -1,0 +1,281 @@
+//! The ledger: what the status of the node is, since when each condition is so, and what the API
+//! server has of it.
+//!
+//! ```text
+//! facts ──► Ledger::update ──► Computed (without times) ──► Computed::at(stored, now) ──► NodeStatus
+//!                │
+//!                └──► Update: what changed
+//! ```
+//!
+//! A status is computed here once for each change of the facts. The status writer, the metrics,
+//! `explain`, `status` and a dry run all read what was computed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::setters::{self, SetterError, Setters};
+use super::{Condition, Facts, NodeStatus, StoredNode};
+use crate::clock::Now;
+use crate::units::quantity::Quantity;
+
+type Capacity = BTreeMap<String, Quantity>;
+
+/// A computed status. Its conditions have no times before it is compared with a stored Node.
+#[derive(Debug, Clone)]
+pub struct Computed {
+    setters: Setters,
+    facts: Facts,
+    /// Stored capacity of keys that setters did not compute, on which they may depend.
+    others: Capacity,
+    status: NodeStatus,
+    failed: Vec<(&'static str, SetterError)>,
+}
+
+impl Computed {
+    fn new(setters: Setters, facts: Facts, stored: &Capacity) -> Self {
+        let (status, failed) = setters::compute(setters, &facts, stored);
+        Self {
+            setters,
+            others: others(&status, stored),
+            facts,
+            status,
+            failed,
+        }
+    }
+
+    /// The status at `now` of a Node that is stored like this.
+    ///
+    /// Another writer may have changed the capacity of keys that are not computed here. Only then,
+    /// setters run again.
+    #[must_use]
+    pub fn at(&self, stored: &StoredNode, now: Now) -> NodeStatus {
+        if others(&self.status, &stored.capacity) == self.others {
+            return self.status.stamped(stored, now);
+        }
+        let again = Self::new(self.setters, self.facts.clone(), &stored.capacity);
+        again.status.stamped(stored, now)
+    }
+
+    /// What it was computed from.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// Stored capacity of keys that `status` does not have.
+fn others(status: &NodeStatus, stored: &Capacity) -> Capacity {
+    let stored = stored.iter();
+    let others = stored.filter(|(key, _)| !status.capacity.contains_key(*key));
+    others.map(|(key, size)| (key.clone(), *size)).collect()
+}
+
+/// What an update of the ledger changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Update {
+    /// The status, reason or message of a condition is another one.
+    pub conditions: bool,
+    /// Types of the conditions whose status is another one.
+    pub transitions: Vec<String>,
+}
+
+/// The only place that computes a status.
+#[derive(Debug)]
+pub struct Ledger {
+    computed: Arc<Computed>,
+    /// The conditions by the last update.
+    conditions: Vec<Condition>,
+    /// Since when the conditions are so: as stored, or by the last update.
+    since: StoredNode,
+    /// `since` is another one than at the last update.
+    found: bool,
+    /// The conditions of the Node by the last answer; `None` before the first.
+    on_node: Option<Vec<Condition>>,
+}
+
+impl Ledger {
+    /// With the first status. That a condition is True in it is no transition.
+    #[must_use]
+    pub fn new(setters: Setters, facts: &Facts, now: Now) -> Self {
+        let computed = Computed::new(setters, facts.clone(), &Capacity::new());
+        let mut ledger = Self {
+            computed: Arc::new(computed),
+            conditions: Vec::new(),
+            since: StoredNode::default(),
+            found: false,
+            on_node: None,
+        };
+        ledger.settle(now);
+        ledger
+    }
+
+    /// Computes the status if these facts are not those of the last computation.
+    pub fn update(&mut self, facts: &Facts, now: Now) -> Update {
+        let changed = self.computed.facts != *facts;
+        if changed {
+            let (setters, stored) = (self.computed.setters, &self.since.capacity);
+            self.computed = Arc::new(Computed::new(setters, facts.clone(), stored));
+        }
+        let found = std::mem::take(&mut self.found);
+        if changed || found {
+            self.settle(now)
+        } else {
+            Update::default()
+        }
+    }
+
+    /// Takes over the conditions of the computed status.
+    fn settle(&mut self, now: Now) -> Update {
+        let conditions = self.status(now).conditions;
+        let before = std::mem::replace(&mut self.conditions, conditions);
+        self.since.conditions.clone_from(&self.conditions);
+        let text = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
+        let mut update = Update {
+            conditions: !before.iter().map(text).eq(self.conditions.iter().map(text)),
+            transitions: Vec::new(),
+        };
+        for condition in &self.conditions {
+            let before = before.iter().find(|before| before.type_ == condition.type_);
+            if before.is_some_and(|before| before.status != condition.status) {
+                update.transitions.push(condition.type_.clone());
+            }
+        }
+        update
+    }
+
+    /// The Node was found like this: a condition that is as stored is so since the stored moment. To
+    /// be called before the facts that follow from it are updated.
+    pub fn record_stored(&mut self, node: &StoredNode) {
+        self.since = node.clone();
+        self.found = true;
+        self.record_on_node(&node.conditions);
+    }
+
+    /// The API server has these conditions by now.
+    pub fn record_on_node(&mut self, conditions: &[Condition]) {
+        self.on_node = Some(conditions.to_vec());
+    }
+
+    /// The conditions of the Node by the last answer; `None` before the first.
+    #[must_use]
+    pub fn on_node(&self) -> Option<&[Condition]> {
+        self.on_node.as_deref()
+    }
+
+    /// The status that should be at the API server at `now`.
+    #[must_use]
+    pub fn status(&self, now: Now) -> NodeStatus {
+        self.computed.at(&self.since, now)
+    }
+
+    /// The conditions by the last update.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// The last computation.
+    #[must_use]
+    pub fn computed(&self) -> Arc<Computed> {
+        Arc::clone(&self.computed)
+    }
+
+    /// The parts that could not be computed, and why.
+    #[must_use]
+    pub fn failed(&self) -> &[(&'static str, SetterError)] {
+        &self.computed.failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::node_status::Status;
+    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::setters::SETTERS;
+    use crate::pressure::Pressure;
+    use crate::reading::Resource;
+
+    const UNDER: Pressure = Pressure::UnderPressure {
+        last_exceeded: BootNanos(1),
+    };
+
+    fn later(seconds: u64) -> Now {
+        let now = now();
+        Now {
+            boot: now.boot.plus(Duration::from_secs(seconds)),
+            wall: now.wall + Duration::from_secs(seconds),
+        }
+    }
+
+    fn short_of_memory() -> Facts {
+        let mut facts = facts();
+        facts.pressures.insert(Resource::Memory, UNDER);
+        facts
+    }
+
+    fn ledger() -> Ledger {
+        Ledger::new(SETTERS, &facts(), now())
+    }
+
+    #[test]
+    fn facts_that_stay_are_not_computed_again_and_every_change_is_reported_once() {
+        let mut ledger = ledger();
+        let computed = ledger.computed();
+        assert_eq!(ledger.update(&facts(), later(10)), Update::default());
+        assert!(Arc::ptr_eq(&computed, &ledger.computed()));
+
+        let expected = Update {
+            conditions: true,
+            transitions: vec!["MemoryPressure".to_owned()],
+        };
+        assert_eq!(ledger.update(&short_of_memory(), later(20)), expected);
+
+        let mut longer = short_of_memory();
+        let last_exceeded = BootNanos(2);
+        let pressure = Pressure::UnderPressure { last_exceeded };
+        longer.pressures.insert(Resource::Memory, pressure);
+        assert_eq!(ledger.update(&longer, later(30)), Update::default());
+        assert_eq!(ledger.update(&facts(), later(40)), expected);
+    }
+
+    #[test]
+    fn a_condition_is_so_since_the_stored_moment_if_it_is_so_by_the_facts_that_follow() {
+        let before = stored("MemoryPressure", Status::True, "Theirs", "theirs");
+        let node = StoredNode {
+            conditions: vec![before.clone()],
+            ..StoredNode::default()
+        };
+        let since = |ledger: &Ledger| {
+            let mut found = ledger.conditions().iter();
+            let found = found.find(|c| c.type_ == "MemoryPressure");
+            found.unwrap().last_transition_time
+        };
+        let mut ledger = ledger();
+        ledger.record_stored(&node);
+        ledger.update(&short_of_memory(), later(20));
+        assert_eq!(since(&ledger), before.last_transition_time, "kept");
+        assert_eq!(ledger.on_node().unwrap(), [before]);
+
+        let mut ledger = self::ledger();
+        ledger.record_stored(&node);
+        ledger.update(&facts(), later(20));
+        assert_eq!(since(&ledger), wall(1_800_000_020), "it is not so");
+    }
+
+    #[test]
+    fn capacity_of_another_writer_is_handed_out_also_if_it_came_after_the_computation() {
+        let gpus = Quantity::from_count(2);
+        let node = StoredNode {
+            capacity: [("example.com/gpu".to_owned(), gpus)].into(),
+            ..StoredNode::default()
+        };
+        let handed_out = |status: NodeStatus| status.allocatable.get("example.com/gpu").copied();
+        let computed = ledger().computed();
+        assert_eq!(handed_out(computed.at(&node, now())), Some(gpus));
+        assert_eq!(handed_out(computed.at(&StoredNode::default(), now())), None);
+    }
+}

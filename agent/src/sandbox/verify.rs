@@ -1,0 +1,127 @@
+//! Verifies that forbidden actions fail. None has a side effect if it succeeds.
+
+use std::ffi::CStr;
+use std::fs::OpenOptions;
+
+use caps::{CapSet, Capability};
+use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
+use nix::sys::signal::kill;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use nix::unistd::{Pid, execve};
+
+use super::profile::{Plugin, Profile};
+use crate::os::confine;
+
+struct ForbiddenAction {
+    /// Completes "can …".
+    what: &'static str,
+    /// Whether it is also forbidden with a plugin.
+    with_plugin: bool,
+    is_permitted: fn() -> bool,
+}
+
+const FORBIDDEN: [ForbiddenAction; 8] = [
+    ForbiddenAction {
+        what: "load eBPF programs",
+        with_plugin: true,
+        is_permitted: || confine::try_bpf_load().raw_os_error() != Some(Errno::EPERM as i32),
+    },
+    ForbiddenAction {
+        what: "take capabilities back",
+        with_plugin: true,
+        is_permitted: || caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok(),
+    },
+    ForbiddenAction {
+        what: "write files",
+        with_plugin: true,
+        // This process's name is always writable, and opening it has no effect.
+        is_permitted: || {
+            let mut options = OpenOptions::new();
+            options.write(true).open("/proc/self/comm").is_ok()
+        },
+    },
+    ForbiddenAction {
+        what: "open packet sockets",
+        with_plugin: true,
+        is_permitted: || {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            socket(AddressFamily::Packet, SockType::Raw, flags, None).is_ok()
+        },
+    },
+    ForbiddenAction {
+        what: "change modes of files",
+        with_plugin: true,
+        // No file has this name: the error is `EPERM` only if the call is refused.
+        is_permitted: || {
+            let mode = Mode::S_IRUSR;
+            let err = fchmodat(AT_FDCWD, "", mode, FchmodatFlags::FollowSymlink);
+            err != Err(Errno::EPERM)
+        },
+    },
+    ForbiddenAction {
+        what: "connect to UNIX sockets",
+        with_plugin: false,
+        // Connecting requires a socket.
+        is_permitted: || {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            [SockType::Stream, SockType::Datagram, SockType::SeqPacket]
+                .iter()
+                .any(|kind| socket(AddressFamily::Unix, *kind, flags, None).is_ok())
+        },
+    },
+    ForbiddenAction {
+        what: "run programs",
+        with_plugin: false,
+        // No file has this name: `ENOENT` means that programs may be executed.
+        is_permitted: || {
+            const NOTHING: [&CStr; 0] = [];
+            execve(c"", &NOTHING, &NOTHING) == Err(Errno::ENOENT)
+        },
+    },
+    ForbiddenAction {
+        what: "signal other processes",
+        with_plugin: false,
+        // Signal 0 only checks the permission.
+        is_permitted: || kill(Pid::from_raw(1), None).is_ok(),
+    },
+];
+
+/// Returns the number of checks, and the actions that are still permitted.
+pub(super) fn run(profile: &Profile) -> (usize, Vec<&'static str>) {
+    let applies = |action: &&ForbiddenAction| action.with_plugin || profile.plugin == Plugin::None;
+    let permitted = |action: &&ForbiddenAction| (action.is_permitted)();
+    let count = FORBIDDEN.iter().filter(applies).count();
+    let got = FORBIDDEN.iter().filter(applies).filter(permitted);
+    (count, got.map(|action| action.what).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_sandbox_permitted_actions_are_reported() {
+        let profile = |plugin| Profile {
+            plugin,
+            directories: Vec::new(),
+            files: Vec::new(),
+        };
+        let (checks, permitted) = run(&profile(Plugin::None));
+        assert_eq!(checks, 8);
+        assert!(permitted.contains(&"write files"), "{permitted:?}");
+        assert!(permitted.contains(&"run programs"), "{permitted:?}");
+        assert!(
+            permitted.contains(&"connect to UNIX sockets"),
+            "{permitted:?}"
+        );
+        assert!(
+            permitted.contains(&"change modes of files"),
+            "{permitted:?}"
+        );
+        let (checks, permitted) = run(&profile(Plugin::Runs));
+        assert_eq!(checks, 5);
+        assert!(!permitted.contains(&"run programs"), "{permitted:?}");
+    }
+}

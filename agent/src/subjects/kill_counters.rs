@@ -1,0 +1,453 @@
+//! The kernel's counters of OOM kills, compared with what was reported: see [`ledger`].
+//!
+//! The difference is reported by number, since the victims are unknown and are not made up: kills
+//! while the agent was down, kills that a full ring, a rate limit or an outage took, and all kills if
+//! neither a program nor the kernel's log reports any.
+//!
+//! The counters are read at samples of memory, which are taken anyway. The only reason to wake is that
+//! something was acknowledged, which is saved at most 2 s later.
+
+use std::time::Duration;
+
+use super::{Decision, Effect, Query};
+use crate::clock::{BootNanos, Now};
+use crate::kube_event::{
+    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills,
+    UnidentifiedKills, incidents,
+};
+use crate::pods::classify;
+
+mod effects;
+mod input;
+mod ledger;
+mod states;
+#[cfg(test)]
+mod tests;
+
+use effects::{log_reported, report};
+pub use input::{
+    CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
+    PodsCounter, PreviousAgent,
+};
+use ledger::{ByOwner, Counter, Counters, Ledger, owner_of};
+use states::{Baseline, LastReading, Missed, Patience, Reading, Saving};
+
+/// Shortest time between two readings of the counters, each of which walks all pods, and between two
+/// writes of the state. Records that were in a ring at the first reading have arrived by then.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Shortest time between two readings if counters are the only source: about that between samples of
+/// memory on a calm node.
+const REGULAR: Duration = Duration::from_secs(9);
+
+/// The kernel's counters of kills, and the account of what was reported.
+#[derive(Debug)]
+pub struct KillCounters {
+    source: KillSource,
+    ledger: Ledger,
+    baseline: Baseline,
+    reading: Reading,
+    last_reading: LastReading,
+    /// When the counters were last asked for.
+    asked_at: BootNanos,
+    /// When they were last read.
+    read_at: BootNanos,
+    saving: Saving,
+    saved_at: BootNanos,
+    patience: Patience,
+    suspected: Option<Missed>,
+    reported: Option<Missed>,
+}
+
+impl KillCounters {
+    /// The counters and what the previous agent saved ([`Query::RecallKills`]) were asked for at
+    /// `now`.
+    #[must_use]
+    pub fn new(setup: KillCounterSetup, now: BootNanos) -> Self {
+        Self {
+            source: setup.source,
+            ledger: Ledger::new(setup.counting == Some(Counting::Nested)),
+            baseline: Baseline::Unknown,
+            reading: Reading::Asked,
+            last_reading: match setup.counting {
+                Some(_) => LastReading::Read,
+                None => LastReading::Failed,
+            },
+            asked_at: now,
+            read_at: BootNanos(0),
+            saving: if setup.boot_known {
+                Saving::Saved
+            } else {
+                Saving::Impossible
+            },
+            saved_at: BootNanos(0),
+            patience: match setup.source {
+                KillSource::Counters => Patience::None,
+                KillSource::Program | KillSource::Log => Patience::SecondReading,
+            },
+            suspected: None,
+            reported: None,
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: KillCounterInput, now: Now) -> Vec<Effect> {
+        use KillCounterInput as In;
+        match input {
+            In::Found(findings) => self.found(findings, now),
+            In::RecordsLost => {
+                self.reading.want();
+                Vec::new()
+            }
+            In::LogEnded => self.log_ended(now.boot),
+            In::Settled(outcomes) => {
+                self.settle(outcomes, now.boot);
+                Vec::new()
+            }
+            In::Sampled => self.sampled(now.boot),
+            In::PodsCounter(counter) => self.pods_counted(counter, now.boot),
+            In::Recalled { previous, counted } => self.recalled(&previous, counted, now.boot),
+            In::Counted(counted) => self.counted(counted, now),
+            In::Saved => {
+                self.saving.saved();
+                Vec::new()
+            }
+            In::Due => self.save_if_due(now.boot),
+            In::Stopping => self.stopping(now.boot),
+            In::Stopped => self.save(now.boot),
+        }
+    }
+
+    /// When to save what was acknowledged since the last time.
+    #[must_use]
+    pub fn due(&self) -> Option<BootNanos> {
+        let behind = self.baseline != Baseline::Unknown && self.saving == Saving::Behind;
+        behind.then(|| self.saved_at.plus(AGAIN))
+    }
+
+    /// Whether no source of kills is available.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.source == KillSource::Counters && self.last_reading == LastReading::Failed
+    }
+
+    /// Whether the counters were asked for, and the answer is to come.
+    #[must_use]
+    pub const fn is_asked(&self) -> bool {
+        self.reading.is_asked()
+    }
+
+    /// Whether something is being saved.
+    #[must_use]
+    pub const fn is_saving(&self) -> bool {
+        self.saving.is_writing()
+    }
+
+    /// Kills of which records came: those that were reported by number already are not reported
+    /// again.
+    fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
+        findings.retain(|finding| {
+            let owner = finding.counter.as_ref();
+            owner.is_none_or(|owner| self.is_new(owner, finding.stamp.kernel))
+        });
+        if findings.is_empty() {
+            return Vec::new();
+        }
+        vec![report(incidents(findings, now))]
+    }
+
+    fn is_new(&mut self, owner: &KillOwner, at: BootNanos) -> bool {
+        self.reading.want();
+        let reported = self.reported.as_mut();
+        if reported.is_some_and(|reported| reported.take(owner, at)) {
+            return false;
+        }
+        if let Some(suspected) = &mut self.suspected {
+            suspected.take(owner, at);
+        }
+        self.ledger.seen(owner, at <= self.asked_at);
+        true
+    }
+
+    /// From here on the counters report kills. They include those since the log's last record.
+    fn log_ended(&mut self, now: BootNanos) -> Vec<Effect> {
+        if self.source != KillSource::Log {
+            return Vec::new();
+        }
+        self.source = KillSource::Counters;
+        self.patience = Patience::None;
+        self.reading.want();
+        let mut effects = vec![Effect::Log(Decision::KillLogEnded)];
+        if !self.reading.is_asked() {
+            effects.push(self.ask(now));
+        }
+        effects
+    }
+
+    fn settle(&mut self, outcomes: KillOutcomes, now: BootNanos) {
+        if !outcomes.acknowledged.is_empty() {
+            self.saving.acknowledged();
+        }
+        if !outcomes.dropped.is_empty() {
+            self.reading.want();
+        }
+        self.ledger.acknowledge(outcomes.acknowledged);
+        self.ledger.drop(outcomes.dropped, now);
+    }
+
+    fn sampled(&mut self, now: BootNanos) -> Vec<Effect> {
+        let wait = match self.source {
+            KillSource::Counters => REGULAR,
+            KillSource::Program | KillSource::Log => AGAIN,
+        };
+        let mut effects = self.save_if_due(now);
+        if now < self.read_at.plus(wait) {
+            return effects;
+        }
+        match self.reading {
+            Reading::Wanted => effects.push(self.ask(now)),
+            Reading::Idle if self.source == KillSource::Counters => match self.last_reading {
+                LastReading::Read => effects.push(Effect::Query(Query::PodsKillCounter)),
+                LastReading::Failed => effects.push(self.ask(now)),
+            },
+            Reading::Idle | Reading::Asked | Reading::AskedAndWanted => {}
+        }
+        effects
+    }
+
+    /// One counter says whether the others need to be read.
+    fn pods_counted(&mut self, counter: PodsCounter, now: BootNanos) -> Vec<Effect> {
+        let unchanged = match (&self.baseline, counter) {
+            (Baseline::Unknown, _) | (_, PodsCounter::Failed | PodsCounter::Counted(None)) => false,
+            (Baseline::Known { any, .. }, PodsCounter::NoPods) => !any,
+            (Baseline::Known { all, .. }, counter) => counter == PodsCounter::Counted(*all),
+        };
+        if unchanged || self.reading.is_asked() {
+            return Vec::new();
+        }
+        vec![self.ask(now)]
+    }
+
+    fn ask(&mut self, now: BootNanos) -> Effect {
+        self.reading = Reading::Asked;
+        self.asked_at = now;
+        self.ledger.asked();
+        Effect::Query(match self.baseline {
+            Baseline::Unknown => Query::RecallKills,
+            Baseline::Known { .. } => Query::KillCounters,
+        })
+    }
+
+    fn stopping(&mut self, now: BootNanos) -> Vec<Effect> {
+        self.patience = Patience::None;
+        if self.reading.is_asked() {
+            return Vec::new();
+        }
+        vec![self.ask(now)]
+    }
+
+    /// Takes an answer; `None` if the counters could not be read, which is then tried again.
+    fn answered(
+        &mut self,
+        counted: Option<CountedKills>,
+        now: BootNanos,
+    ) -> Result<CountedKills, Vec<Effect>> {
+        self.reading.answered();
+        self.read_at = now;
+        let before = self.last_reading;
+        if let Some(counted) = counted {
+            self.last_reading = LastReading::Read;
+            return Ok(counted);
+        }
+        self.last_reading = LastReading::Failed;
+        self.reading.want();
+        let lost = self.is_unavailable() && before == LastReading::Read;
+        let effects = lost.then_some(Effect::Log(Decision::KillCountersFailed));
+        Err(effects.into_iter().collect())
+    }
+
+    fn recalled(
+        &mut self,
+        previous: &PreviousAgent,
+        counted: Option<CountedKills>,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let counted = match self.answered(counted, now) {
+            Ok(counted) => counted,
+            Err(effects) => return effects,
+        };
+        let counters = self.take(&counted);
+        let mut effects = Vec::new();
+        match previous {
+            PreviousAgent::Acknowledged(kills) => {
+                self.ledger.resume(&counters, kills);
+                let missing = self.ledger.count(&counters, now);
+                self.suspect(missing, Period::WhileDown, now);
+            }
+            // Without the counts of then it is not known which kills are new.
+            PreviousAgent::Unknown | PreviousAgent::Uncounted => self.ledger.begin(&counters),
+            PreviousAgent::OtherBoot => {
+                effects.push(Effect::Log(Decision::StateOfOtherBoot));
+                self.ledger.begin(&counters);
+            }
+        }
+        self.saving.acknowledged();
+        effects.extend(self.save_if_due(now));
+        effects
+    }
+
+    /// Reports what is missing, and saves.
+    fn counted(&mut self, counted: Option<CountedKills>, now: Now) -> Vec<Effect> {
+        let counted = match self.answered(counted, now.boot) {
+            Ok(counted) => counted,
+            Err(effects) => return effects,
+        };
+        let moved = match &self.baseline {
+            Baseline::Known { under, any, .. } => *any && *under != counted.pods,
+            Baseline::Unknown => false,
+        };
+        let counters = self.take(&counted);
+        if moved {
+            // What was counted in a cgroup that turned out to be the pods' is not new. What follows
+            // after there was none is.
+            self.ledger.begin(&counters);
+        }
+        let mut missing = self.ledger.count(&counters, now.boot);
+        let (mut incidents, mut new) = (Vec::new(), 0);
+        let patience = self.patience;
+        let confirmed = self.suspected.take_if(|suspected| {
+            patience == Patience::None || suspected.until.plus(AGAIN) <= self.asked_at
+        });
+        if let Some(confirmed) = confirmed {
+            missing = self.report_confirmed(&confirmed, missing, (&counted, now), &mut incidents);
+            self.reported = Some(confirmed);
+        }
+        match patience {
+            Patience::None => {
+                for (owner, kills) in missing {
+                    let incident = self.report(&owner, kills, Period::Now, (&counted, now));
+                    new += incident.as_ref().map_or(0, Incident::new_kills);
+                    incidents.extend(incident);
+                }
+            }
+            Patience::SecondReading if self.suspected.is_none() => {
+                self.suspect(missing, Period::Now, now.boot);
+            }
+            Patience::SecondReading => {}
+        }
+        if self.suspected.is_some() || self.ledger.is_paused() {
+            self.reading.want();
+        }
+        let mut effects = log_reported(&incidents);
+        if !incidents.is_empty() {
+            effects.push(report(incidents));
+        }
+        if new > 0 {
+            effects.push(Effect::CountKills {
+                kills: new,
+                at: now.boot,
+            });
+        }
+        effects.extend(self.save_if_due(now.boot));
+        effects
+    }
+
+    /// Reports those of `missing` that were missing before, and returns the rest.
+    fn report_confirmed(
+        &mut self,
+        confirmed: &Missed,
+        missing: ByOwner,
+        found: (&CountedKills, Now),
+        incidents: &mut Vec<Incident>,
+    ) -> ByOwner {
+        let mut rest = ByOwner::new();
+        for (owner, kills) in missing {
+            let sure = confirmed.by_owner.get(&owner);
+            let sure = sure.map_or(0, |sure| kills.min(*sure));
+            incidents.extend(self.report(&owner, sure, confirmed.period, found));
+            rest.insert(owner, kills - sure);
+        }
+        rest.retain(|_, kills| *kills > 0);
+        rest
+    }
+
+    /// These are missing, unless their records are on the way.
+    fn suspect(&mut self, by_owner: ByOwner, period: Period, now: BootNanos) {
+        if by_owner.is_empty() {
+            return;
+        }
+        self.reading.want();
+        self.suspected = Some(Missed {
+            until: now,
+            by_owner,
+            period,
+        });
+    }
+
+    /// Reports kills by number; `None` for none.
+    fn report(
+        &mut self,
+        owner: &KillOwner,
+        kills: u64,
+        period: Period,
+        (counted, now): (&CountedKills, Now),
+    ) -> Option<Incident> {
+        if kills == 0 {
+            return None;
+        }
+        let pods = &counted.pods;
+        let of_owner = |one: &&CgroupKills| owner_of(&one.cgroup, pods).as_ref() == Some(owner);
+        let cgroup = counted.cgroups.iter().find(of_owner)?.cgroup.clone();
+        let again = self.ledger.report(owner, kills);
+        Some(Incident {
+            pod: PodRef::of(classify(&cgroup, pods)),
+            at: now.wall,
+            stamp: None,
+            kills: ReportedKills::of(owner.clone(), kills),
+            occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
+                cgroup,
+                kills,
+                again,
+                period,
+            }),
+        })
+    }
+
+    /// Makes `counted` the baseline, and returns it by owner.
+    fn take(&mut self, counted: &CountedKills) -> Counters {
+        let pods = &counted.pods;
+        let all = counted.cgroups.iter().find(|one| one.cgroup == *pods);
+        self.baseline = Baseline::Known {
+            under: pods.clone(),
+            any: !counted.cgroups.is_empty(),
+            all: all.map(|one| one.kills),
+        };
+        let mut counters = Counters::new();
+        for one in &counted.cgroups {
+            let Some(owner) = owner_of(&one.cgroup, pods) else {
+                continue;
+            };
+            let sum = counters.entry(owner).or_insert(Counter {
+                id: one.id,
+                kills: 0,
+            });
+            sum.kills = sum.kills.saturating_add(one.kills);
+        }
+        counters
+    }
+
+    fn save_if_due(&mut self, now: BootNanos) -> Vec<Effect> {
+        match self.due() {
+            Some(at) if at <= now => self.save(now),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    fn save(&mut self, now: BootNanos) -> Vec<Effect> {
+        if self.baseline == Baseline::Unknown || self.saving == Saving::Impossible {
+            return Vec::new();
+        }
+        (self.saving, self.saved_at) = (Saving::Writing, now);
+        vec![Effect::SaveKills(self.ledger.acknowledged())]
+    }
+}

@@ -1,0 +1,25 @@
+//! What follows from a comparison of the counters.
+
+use super::super::{Decision, Effect, IncidentInput, Input};
+use crate::escape::escape;
+use crate::kube_event::{Incident, Occurrence};
+
+/// Passes incidents on, to be reported by Events.
+pub(super) fn report(incidents: Vec<Incident>) -> Effect {
+    let happened = Input::Incident(IncidentInput::Happened(incidents));
+    Effect::Input(Box::new(happened))
+}
+
+/// Logs those that are reported by number.
+pub(super) fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
+    let log = |incident: &Incident| match &incident.occurrence {
+        Occurrence::UnidentifiedKills(counted) => {
+            Some(Effect::Log(Decision::KillsReportedByNumber {
+                cgroup: escape(&counted.cgroup),
+                kills: counted.kills,
+            }))
+        }
+        Occurrence::Kills(_) | Occurrence::RefusedForks(_) => None,
+    };
+    incidents.iter().filter_map(log).collect()
+}

@@ -1,0 +1,479 @@
+//! OOM kills, from the record to the finding: whose cgroup, which limit, and whether the node itself
+//! is short of memory.
+//!
+//! A kill is examined in steps, since each needs an answer of the host. The loop answers at once, so
+//! one kill is examined after the other. Findings of records that came together are passed on
+//! together: the kernel may have killed a group.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect, Input, KillCounterInput, Query};
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::escape::escape;
+use crate::kube_event::{Finding, Limiting, VictimOwner};
+use crate::pods::{ByNames, CgroupKind, RecentPods, classify, classify_by_names};
+use crate::pressure::oom::{
+    Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, judge,
+};
+use crate::reading::Resource;
+use crate::reading::oom::{LimitOwner, ScopeSource};
+use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
+use crate::units::{Bytes, CgroupId};
+
+mod limit_hits;
+#[cfg(test)]
+mod tests;
+
+use limit_hits::LimitHits;
+
+/// Everything that can happen to the examination of kills.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum KillInput {
+    /// Every cgroup was read at start.
+    CgroupsRead {
+        /// Cgroups of pods, by id and path.
+        pods: Vec<(CgroupId, String)>,
+        /// How often each cgroup had hit its own limit; those that never had are left out.
+        limit_hits: Vec<(CgroupId, u64)>,
+    },
+    /// Cgroups of pods that may be removed before a kill in them is examined.
+    CgroupsSeen(Vec<(CgroupId, String)>),
+    /// A program recorded a kill.
+    Recorded {
+        /// The record.
+        kill: Box<OomKill>,
+        /// When it was read.
+        read: BootNanos,
+        /// Path of the cgroup of all pods.
+        pods: String,
+    },
+    /// The kernel's log reported a kill.
+    Logged {
+        /// What it reported.
+        kill: Box<LoggedKill>,
+        /// When it was read.
+        read: BootNanos,
+        /// Path of the cgroup of all pods.
+        pods: String,
+    },
+    /// To [`Query::CgroupPaths`], in its order; `None`: there is no such cgroup any more.
+    CgroupPaths(Vec<Option<String>>),
+    /// To [`Query::LimitHits`], from the cgroup upwards. In it, `None` is a cgroup that could not be
+    /// read; in its place, that none can.
+    LimitHits(Option<Vec<Option<(CgroupId, u64)>>>),
+    /// To [`Query::RemainingMemory`].
+    RemainingMemory(RemainingMemory),
+    /// To [`Query::LiveLimitHits`].
+    LiveLimitHits(Vec<CgroupId>),
+    /// All records that came together were handed over.
+    BatchRead,
+    /// Their Events are on the way, so there is time for what was not urgent.
+    BatchReported,
+}
+
+/// One kill on its way from the record to the finding.
+///
+/// ```text
+///       Recorded                 paths               limit hits              memory
+/// Idle ──────────► AwaitsPaths ───────► judge ─┬──► AwaitsLimitHits ─┬──► AwaitsMemory ──► Idle
+///   └───────────────── Logged ───────────────► ┤                     └── verdict ──────► Idle
+///                                              └── verdict ─────────────────────────────► Idle
+/// ```
+///
+/// Only what has a say in the verdict is asked for: a kill is reported in less time than that takes.
+#[derive(Debug)]
+enum Examination {
+    Idle,
+    /// The paths of its cgroups were asked for.
+    AwaitsPaths {
+        kill: Box<OomKill>,
+        read: BootNanos,
+        pods: String,
+    },
+    /// The counters of limit hits of the victim's cgroup and its ancestors were asked for.
+    AwaitsLimitHits(Box<Case>),
+    /// The remaining memory was asked for.
+    AwaitsMemory {
+        case: Box<Case>,
+        /// `None`: they have no say.
+        counters: Option<LimitCounters>,
+    },
+}
+
+/// A kill whose cgroups are known.
+#[derive(Debug)]
+struct Case {
+    kill: Kill,
+    /// Path of the victim's cgroup, as it is.
+    victim: Option<String>,
+    /// Complete but for the verdict.
+    finding: Finding,
+}
+
+/// What a finding has before it is judged, and after a query without an answer.
+const NOT_JUDGED: KillVerdict = KillVerdict::EventOnly {
+    why: Doubt::MemoryUnread,
+};
+
+/// Examines kills.
+#[derive(Debug)]
+pub struct Kills {
+    /// Bytes in a page.
+    page: u64,
+    examination: Examination,
+    limit_hits: LimitHits,
+    /// Cgroups of victims whose counters had no say, and that are to be read all the same.
+    uncounted: BTreeSet<String>,
+    /// For cgroups that are removed.
+    recent: RecentPods,
+    /// Of the records that came together so far.
+    found: Vec<Finding>,
+}
+
+impl Kills {
+    /// On a kernel with pages of `page` bytes.
+    #[must_use]
+    pub fn new(page: u64) -> Self {
+        Self {
+            page,
+            examination: Examination::Idle,
+            limit_hits: LimitHits::default(),
+            uncounted: BTreeSet::new(),
+            recent: RecentPods::default(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: KillInput, now: Now) -> Vec<Effect> {
+        match input {
+            KillInput::CgroupsRead { pods, limit_hits } => {
+                self.limit_hits = LimitHits::new(limit_hits);
+                self.remember(&pods);
+                Vec::new()
+            }
+            KillInput::CgroupsSeen(pods) => {
+                self.remember(&pods);
+                Vec::new()
+            }
+            KillInput::Recorded { kill, read, pods } => {
+                let mut effects = self.abandon(now);
+                effects.push(Effect::Query(Query::CgroupPaths(cgroups_of(&kill))));
+                self.examination = Examination::AwaitsPaths { kill, read, pods };
+                effects
+            }
+            KillInput::Logged { kill, read, pods } => {
+                let mut effects = self.abandon(now);
+                let case = logged_case(&kill, read, &pods);
+                effects.extend(self.judge(Box::new(case), Evidence::default(), now));
+                effects
+            }
+            KillInput::CgroupPaths(paths) => self.paths_found(paths, now),
+            KillInput::LimitHits(counted) => self.limit_hits_read(counted, now),
+            KillInput::RemainingMemory(left) => self.memory_read(left, now),
+            KillInput::LiveLimitHits(live) => {
+                self.limit_hits.forget_removed(&live, now.boot);
+                Vec::new()
+            }
+            KillInput::BatchRead => {
+                let found = std::mem::take(&mut self.found);
+                let found = Input::KillCounter(KillCounterInput::Found(found));
+                vec![Effect::Input(Box::new(found))]
+            }
+            KillInput::BatchReported => {
+                let uncounted = std::mem::take(&mut self.uncounted).into_iter();
+                let read = |cgroup| Effect::Query(Query::LimitHits(cgroup));
+                uncounted.map(read).collect()
+            }
+        }
+    }
+
+    fn remember(&mut self, pods: &[(CgroupId, String)]) {
+        for (id, path) in pods {
+            self.recent.remember(*id, path);
+        }
+    }
+
+    /// A query stayed without an answer: the kill is reported by what is known.
+    fn abandon(&mut self, now: Now) -> Vec<Effect> {
+        match std::mem::replace(&mut self.examination, Examination::Idle) {
+            Examination::Idle => Vec::new(),
+            Examination::AwaitsPaths { kill, read, pods } => {
+                let paths = vec![None; cgroups_of(&kill).len()];
+                let case = self.recorded_case(&kill, read, &pods, paths);
+                self.conclude(case, NOT_JUDGED, now)
+            }
+            Examination::AwaitsLimitHits(case) | Examination::AwaitsMemory { case, .. } => {
+                self.conclude(*case, NOT_JUDGED, now)
+            }
+        }
+    }
+
+    fn paths_found(&mut self, paths: Vec<Option<String>>, now: Now) -> Vec<Effect> {
+        match std::mem::replace(&mut self.examination, Examination::Idle) {
+            Examination::AwaitsPaths { kill, read, pods } => {
+                let case = self.recorded_case(&kill, read, &pods, paths);
+                self.judge(Box::new(case), Evidence::default(), now)
+            }
+            other => {
+                self.examination = other;
+                Vec::new()
+            }
+        }
+    }
+
+    fn limit_hits_read(
+        &mut self,
+        counted: Option<Vec<Option<(CgroupId, u64)>>>,
+        now: Now,
+    ) -> Vec<Effect> {
+        let counters = match counted {
+            Some(counted) => self.limit_hits.compare(&counted, now.boot),
+            None => LimitCounters::Unknown,
+        };
+        let mut effects = Vec::new();
+        if self.limit_hits.is_full() {
+            effects.push(Effect::Query(Query::LiveLimitHits));
+        }
+        match std::mem::replace(&mut self.examination, Examination::Idle) {
+            Examination::AwaitsLimitHits(case) => {
+                let evidence = Evidence {
+                    counters: Some(counters),
+                    left: None,
+                };
+                effects.extend(self.judge(case, evidence, now));
+            }
+            other => self.examination = other,
+        }
+        effects
+    }
+
+    fn memory_read(&mut self, left: RemainingMemory, now: Now) -> Vec<Effect> {
+        match std::mem::replace(&mut self.examination, Examination::Idle) {
+            Examination::AwaitsMemory { case, counters } => {
+                let left = Some(left);
+                self.judge(case, Evidence { counters, left }, now)
+            }
+            other => {
+                self.examination = other;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Judges by the evidence so far, or asks for what is missing.
+    fn judge(&mut self, case: Box<Case>, evidence: Evidence, now: Now) -> Vec<Effect> {
+        let (verdict, counters) = match judge(&case.kill, &evidence) {
+            Ok(verdict) => (verdict, evidence.counters),
+            Err(MissingEvidence::LimitCounters) => {
+                let Some(victim) = case.victim.clone() else {
+                    let counters = Some(LimitCounters::Unknown);
+                    return self.judge(
+                        case,
+                        Evidence {
+                            counters,
+                            ..evidence
+                        },
+                        now,
+                    );
+                };
+                self.examination = Examination::AwaitsLimitHits(case);
+                return vec![Effect::Query(Query::LimitHits(victim))];
+            }
+            Err(MissingEvidence::RemainingMemory) => {
+                let counters = evidence.counters;
+                self.examination = Examination::AwaitsMemory { case, counters };
+                return vec![Effect::Query(Query::RemainingMemory)];
+            }
+        };
+        if counters.is_none() {
+            self.uncounted.extend(case.victim.clone());
+        }
+        self.conclude(*case, verdict, now)
+    }
+
+    /// The kill is judged.
+    fn conclude(&mut self, case: Case, verdict: KillVerdict, now: Now) -> Vec<Effect> {
+        let finding = Finding {
+            verdict,
+            ..case.finding
+        };
+        let mut effects = vec![Effect::Log(Decision::KillFound(Box::new(finding.clone())))];
+        if let KillVerdict::NodePressure { why } = verdict {
+            effects.push(Effect::ForcePressure {
+                resource: Resource::Memory,
+                why,
+                at: finding.stamp.kernel.min(now.boot),
+                stamp: finding.stamp,
+            });
+        }
+        match finding.owner {
+            VictimOwner::Pod(_) => effects.push(Effect::CountKills {
+                kills: 1,
+                at: finding.stamp.kernel,
+            }),
+            // Names that only claim to be a pod's are no basis for a condition.
+            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
+        }
+        effects.push(Effect::SampleSoon);
+        self.found.push(finding);
+        effects
+    }
+
+    /// As it is now; that of a removed cgroup from memory.
+    fn path(&mut self, id: CgroupId, found: Option<String>) -> Option<String> {
+        let Some(path) = found else {
+            return self.recent.path(id).map(str::to_owned);
+        };
+        self.recent.remember(id, &path);
+        Some(path)
+    }
+
+    fn recorded_case(
+        &mut self,
+        kill: &OomKill,
+        read: BootNanos,
+        pods: &str,
+        paths: Vec<Option<String>>,
+    ) -> Case {
+        let mut paths = paths.into_iter();
+        let mut next = |id| self.path(id, paths.next().flatten());
+        let victim = next(kill.cgroup);
+        let scope = kill.scope.map(|limit| {
+            let tied = limit.tied.and_then(&mut next);
+            (limit, next(limit.limiting), tied)
+        });
+        let bytes = |pages| Bytes::from_pages(pages, self.page);
+        let scope = scope.map(|(limit, path, tied)| Limiting {
+            owner: limit_owner(path.as_deref(), kill, &limit, pods),
+            path: Some(path.map_or_else(|| format!("cgroup id {}", limit.limiting.0), escape)),
+            tied: tied.map(|path| (owner_by_path(&path, pods), escape(path))),
+            usage: Some((bytes(limit.usage_pages), bytes(limit.max_pages))),
+        });
+        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages].map(bytes);
+        // An exiting task may have returned its memory before the record was made.
+        let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
+        let owner = match &victim {
+            Some(path) => VictimOwner::of(classify(path, pods)),
+            None => owner_by_names(kill, pods),
+        };
+        let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
+        Case {
+            kill: Kill {
+                scope: scope.as_ref().map(|limiting| limiting.owner),
+                source: kill.source,
+                constraint: kill.constraint,
+                order: kill.order,
+            },
+            finding: Finding {
+                stamp: Stamp {
+                    kernel: kill.at,
+                    read,
+                },
+                victim: kill.victim,
+                comm: escape(&kill.comm),
+                uid: Some(kill.uid),
+                cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
+                counter: owner.counter(victim.as_deref(), pods),
+                owner,
+                scope,
+                resident: known.then_some(resident),
+                trigger: Some(trigger),
+                verdict: NOT_JUDGED,
+            },
+            victim,
+        }
+    }
+}
+
+/// The cgroups of a record whose paths are needed, in the order in which they are used.
+fn cgroups_of(kill: &OomKill) -> Vec<CgroupId> {
+    let limit = kill.scope.memcg();
+    let tied = limit.and_then(|limit| limit.tied);
+    let limiting = limit.map(|limit| limit.limiting);
+    [Some(kill.cgroup), tied, limiting]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn logged_case(kill: &LoggedKill, read: BootNanos, pods: &str) -> Case {
+    // Names that are not text are a tenant's: those of Kubernetes and systemd are text.
+    let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
+    let victim = kill.cgroup.as_ref().map(text);
+    let scope = kill.scope.clone().map(|path| Limiting {
+        owner: path
+            .as_ref()
+            .map_or(LimitOwner::Other, |path| owner_by_path(&text(path), pods)),
+        path: path.map(escape),
+        tied: None,
+        usage: None,
+    });
+    let owner = victim.as_deref().map_or(VictimOwner::NoPod, |path| {
+        VictimOwner::of(classify(path, pods))
+    });
+    let trigger = kill.trigger.as_ref();
+    Case {
+        kill: Kill {
+            scope: scope.as_ref().map(|limiting| limiting.owner),
+            source: ScopeSource::Logged,
+            constraint: kill.constraint,
+            order: kill.order,
+        },
+        finding: Finding {
+            stamp: Stamp {
+                kernel: kill.at,
+                read,
+            },
+            victim: kill.victim,
+            comm: escape(&kill.comm),
+            uid: kill.uid,
+            cgroup: kill.cgroup.as_ref().map(escape),
+            counter: owner.counter(victim.as_deref(), pods),
+            owner,
+            scope,
+            resident: kill.resident,
+            trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
+            verdict: NOT_JUDGED,
+        },
+        victim,
+    }
+}
+
+/// By the last names of a cgroup that was removed and not seen before.
+fn owner_by_names(kill: &OomKill, pods: &str) -> VictimOwner {
+    match classify_by_names(&kill.names, pods) {
+        ByNames::Certain(kind) => VictimOwner::of(kind),
+        ByNames::Claimed(_) => VictimOwner::UnknownPod,
+        ByNames::Nothing => VictimOwner::NoPod,
+    }
+}
+
+/// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
+/// every pod.
+fn limit_owner(path: Option<&str>, kill: &OomKill, limit: &MemcgLimit, pods: &str) -> LimitOwner {
+    match path {
+        Some(path) => owner_by_path(path, pods),
+        None if limit.limiting == kill.cgroup => LimitOwner::Container,
+        None => LimitOwner::Pod,
+    }
+}
+
+fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
+    match classify(path, pods) {
+        CgroupKind::Pods => LimitOwner::PodsCgroup,
+        CgroupKind::Pod { .. } => LimitOwner::Pod,
+        CgroupKind::Container { .. } => LimitOwner::Container,
+        CgroupKind::Other => LimitOwner::Other,
+    }
+}
+
+/// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
+fn last_names(kill: &OomKill) -> String {
+    let names = kill.names.iter().rev().filter(|name| !name.is_empty());
+    names.fold("…".to_owned(), |path, name| {
+        format!("{path}/{}", escape(name))
+    })
+}

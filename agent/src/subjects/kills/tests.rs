@@ -1,0 +1,259 @@
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::pods::PodId;
+use crate::pressure::oom::Grounds;
+use crate::reading::oom::{OomConstraint, OomScope};
+use crate::reading::{Reading, Signal};
+use crate::units::Pid;
+
+const PODS: &str = "/kubepods";
+const CONTAINER: &str = "/kubepods/podaa/c";
+const VICTIM: CgroupId = CgroupId(3);
+
+fn now() -> Now {
+    Now {
+        boot: BootNanos(9_000_000_000),
+        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(9),
+    }
+}
+
+fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
+    OomScope::Memcg(MemcgLimit {
+        limiting,
+        usage_pages: 256,
+        max_pages: 256,
+        tied: None,
+    })
+}
+
+fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> OomKill {
+    OomKill {
+        at: BootNanos(8_000_000_000),
+        victim: Pid(7),
+        comm: b"victim\n".to_vec(),
+        uid: 1000,
+        oom_score_adj: 0,
+        trigger: Pid(8),
+        trigger_comm: b"trigger".to_vec(),
+        cgroup: VICTIM,
+        names: [b"c".to_vec(), b"podaa".to_vec(), b"kubepods".to_vec()],
+        scope,
+        source,
+        constraint: None,
+        order: Some(0),
+        via: Via::Task,
+        anon_pages: 1,
+        file_pages: 0,
+        shmem_pages: 0,
+    }
+}
+
+fn recorded(kill: OomKill) -> KillInput {
+    KillInput::Recorded {
+        kill: Box::new(kill),
+        read: BootNanos(8_500_000_000),
+        pods: PODS.to_owned(),
+    }
+}
+
+fn paths(paths: &[Option<&str>]) -> KillInput {
+    let owned = paths.iter().map(|path| path.map(str::to_owned));
+    KillInput::CgroupPaths(owned.collect())
+}
+
+fn hits(counts: &[(u64, u64)]) -> KillInput {
+    let counted = counts
+        .iter()
+        .map(|(id, count)| Some((CgroupId(*id), *count)));
+    KillInput::LimitHits(Some(counted.collect()))
+}
+
+fn memory(available: i64) -> KillInput {
+    KillInput::RemainingMemory(RemainingMemory {
+        memory: Some(Reading {
+            signal: Signal::MemoryAvailable,
+            available,
+            capacity: 1000,
+        }),
+        threshold: None,
+    })
+}
+
+/// What follows, in short.
+fn short(effects: &[Effect]) -> Vec<String> {
+    let text = |effect: &Effect| match effect {
+        Effect::Query(query) => format!("{query:?}"),
+        Effect::Log(Decision::KillFound(finding)) => {
+            let (effect, reason) = finding.verdict.as_strs();
+            format!("{effect}: {reason}")
+        }
+        Effect::ForcePressure { resource, at, .. } => format!("force {resource:?} at {}", at.0),
+        Effect::CountKills { kills, .. } => format!("count {kills}"),
+        Effect::SampleSoon => "sample".to_owned(),
+        Effect::Input(input) => match &**input {
+            Input::KillCounter(KillCounterInput::Found(found)) => format!("found {}", found.len()),
+            other => panic!("unexpected: {other:?}"),
+        },
+        other => panic!("unexpected: {other:?}"),
+    };
+    effects.iter().map(text).collect()
+}
+
+#[test]
+fn a_kill_is_examined_in_steps_and_only_what_has_a_say_is_asked_for() {
+    use ScopeSource::{Exact, Inferred};
+    type Script = Vec<(KillInput, &'static [&'static str])>;
+    let ask_victim: &[&str] = &["CgroupPaths([CgroupId(3)])"];
+    let ask_both: &[&str] = &["CgroupPaths([CgroupId(3), CgroupId(3)])"];
+    let unconstrained = OomKill {
+        constraint: Some(OomConstraint::None),
+        ..kill(OomScope::Global, Exact)
+    };
+    let ask_hits: &[&str] = &["LimitHits(\"/kubepods/podaa/c\")"];
+    #[rustfmt::skip]
+    let rows: Vec<(&str, Script)> = vec![
+        ("at the container's limit, by the kernel", vec![
+            (recorded(kill(limit(VICTIM), Exact)), ask_both),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "count 1", "sample"]),
+            (KillInput::BatchRead, &["found 1"]),
+            (KillInput::BatchReported, ask_hits),
+            (hits(&[(3, 1)]), &[]),
+            (KillInput::BatchReported, &[]),
+        ]),
+        ("inferred, and the counter moved", vec![
+            (recorded(kill(limit(VICTIM), Inferred)), ask_both),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), ask_hits),
+            (hits(&[(3, 1)]), &["event only: limit of a container", "count 1", "sample"]),
+            (KillInput::BatchReported, &[]),
+        ]),
+        ("inferred, no counter moved, memory is short", vec![
+            (recorded(kill(limit(VICTIM), Inferred)), ask_both),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), ask_hits),
+            (hits(&[(3, 0)]), &["RemainingMemory"]),
+            (memory(1), &["node pressure: the node is out of memory", "force Memory at 8000000000", "count 1", "sample"]),
+        ]),
+        ("global, by the kernel", vec![
+            (recorded(unconstrained), ask_victim),
+            (paths(&[Some("/system")]), &["node pressure: the node is out of memory", "force Memory at 8000000000", "sample"]),
+        ]),
+        ("at the limit of all pods", vec![
+            (recorded(kill(limit(CgroupId(1)), Exact)), &["CgroupPaths([CgroupId(3), CgroupId(1)])"]),
+            (paths(&[Some(CONTAINER), Some(PODS)]), &["node pressure: all pods together reached their limit", "force Memory at 8000000000", "count 1", "sample"]),
+        ]),
+        ("an unknown cgroup has no counters", vec![
+            (recorded(kill(OomScope::Unknown, Inferred)), ask_victim),
+            (paths(&[None]), &["event only: limit hits unknown", "sample"]),
+        ]),
+        ("a query without an answer loses no kill", vec![
+            (recorded(kill(limit(VICTIM), Inferred)), ask_both),
+            (recorded(kill(limit(VICTIM), Exact)), &["event only: memory could not be read", "sample", "CgroupPaths([CgroupId(3), CgroupId(3)])"]),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "count 1", "sample"]),
+            (KillInput::BatchRead, &["found 2"]),
+        ]),
+        ("answers that nothing asked for", vec![
+            (paths(&[None]), &[]), (memory(1), &[]), (hits(&[(1, 1)]), &[]), (KillInput::BatchRead, &["found 0"]),
+        ]),
+    ];
+    for (name, script) in rows {
+        let mut kills = Kills::new(4096);
+        for (input, expected) in script {
+            let text = format!("{name}: {input:?}");
+            assert_eq!(short(&kills.on(input, now())), expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_finding_has_what_the_record_says_in_safe_text() {
+    let mut kills = Kills::new(4096);
+    kills.on(recorded(kill(limit(VICTIM), ScopeSource::Exact)), now());
+    let effects = kills.on(paths(&[Some(CONTAINER), Some(CONTAINER)]), now());
+    let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {
+        panic!("no finding: {effects:?}");
+    };
+    let kib = |n| Bytes::from_kib(n);
+    assert_eq!(finding.comm, "victim\\n");
+    assert_eq!(finding.trigger.as_deref(), Some("process 8 (trigger)"));
+    assert_eq!(finding.cgroup.as_deref(), Some(CONTAINER));
+    assert_eq!(finding.resident, Some([kib(4), kib(0), kib(0)]));
+    let limiting = finding.scope.clone().memcg().unwrap();
+    assert_eq!(limiting.owner, LimitOwner::Container);
+    assert_eq!(limiting.usage, Some((kib(1024), kib(1024))));
+    let pod = PodId::Uid("aa".to_owned());
+    assert_eq!(
+        finding.counter,
+        Some(crate::kube_event::KillOwner::Pod(pod))
+    );
+}
+
+#[test]
+fn a_removed_cgroup_keeps_the_path_that_it_was_seen_with() {
+    let exit = |anon| OomKill {
+        via: Via::Exit,
+        anon_pages: anon,
+        ..kill(OomScope::Global, ScopeSource::Exact)
+    };
+    let seen = || KillInput::CgroupsSeen(vec![(VICTIM, CONTAINER.to_owned())]);
+    let at_start = || KillInput::CgroupsRead {
+        pods: vec![(VICTIM, CONTAINER.to_owned())],
+        limit_hits: Vec::new(),
+    };
+    //  before; path in the finding, whether the pod is known, whether memory is known
+    let rows = [
+        (None, "…/kubepods/podaa/c", false),
+        (Some(seen()), CONTAINER, true),
+        (Some(at_start()), CONTAINER, true),
+    ];
+    for (before, cgroup, known) in rows {
+        for (anon, resident) in [(0, false), (1, true)] {
+            let mut kills = Kills::new(4096);
+            if let Some(before) = before.clone() {
+                kills.on(before, now());
+            }
+            kills.on(recorded(exit(anon)), now());
+            kills.on(paths(&[None]), now());
+            kills.on(memory(900), now());
+            let finding = kills.found.first().unwrap();
+            assert_eq!(finding.cgroup.as_deref(), Some(cgroup));
+            let pod = matches!(finding.owner, VictimOwner::Pod(_));
+            assert_eq!(pod, known, "{:?}", finding.owner);
+            assert_eq!(finding.resident.is_some(), resident);
+        }
+    }
+}
+
+#[test]
+fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
+    let logged = |scope, constraint| KillInput::Logged {
+        kill: Box::new(LoggedKill {
+            at: BootNanos(8_000_000_000),
+            victim: Pid(7),
+            comm: b"victim".to_vec(),
+            uid: None,
+            cgroup: Some(CONTAINER.into()),
+            scope,
+            constraint,
+            order: Some(0),
+            trigger: None,
+            resident: None,
+        }),
+        read: BootNanos(8_500_000_000),
+        pods: PODS.to_owned(),
+    };
+    let at = |path: &str| OomScope::Memcg(Some(path.into()));
+    let memcg = Some(OomConstraint::Memcg);
+    let mut kills = Kills::new(4096);
+    let asked = kills.on(logged(at(PODS), memcg), now());
+    assert_eq!(short(&asked), ["LimitHits(\"/kubepods/podaa/c\")"]);
+    let judged = kills.on(hits(&[(3, 0), (2, 0), (1, 1)]), now());
+    let why = Grounds::PodsLimit;
+    assert_eq!(
+        kills.found[0].verdict,
+        KillVerdict::NodePressure { why },
+        "{judged:?}"
+    );
+    let judged = kills.on(logged(OomScope::Global, Some(OomConstraint::Cpuset)), now());
+    let expected = ["event only: memory nodes of a cpuset", "count 1", "sample"];
+    assert_eq!(short(&judged), expected);
+}

@@ -1,0 +1,165 @@
+//! The pids of pods: forks that their limits refused, and which pods have most tasks.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect, IncidentInput, Input, Query};
+use crate::clock::{BootNanos, Now};
+use crate::escape::escape;
+use crate::kube_event::{Incident, Occurrence, PodRef, RefusedForks, ReportedKills};
+use crate::pods::classify;
+use crate::pressure::deadline::LONGEST;
+use crate::pressure::refusals::{Refusals, Refused};
+use crate::units::CgroupId;
+
+#[cfg(test)]
+mod tests;
+
+/// Pods that are named when pids are short.
+const NAMED: usize = 3;
+
+/// Everything that can happen to the pids of pods.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PodPidInput {
+    /// Cgroups of pods were created or removed, or one of them refused a fork.
+    CgroupsChanged,
+    /// To [`Query::RefusedForks`]: by cgroup id and path, since each was created. `None`: not read.
+    Counted(Option<Vec<(CgroupId, String, u64)>>),
+    /// To [`Query::PidLimits`].
+    PidLimits {
+        /// Path of the cgroup of all pods.
+        pods: String,
+        /// From the cgroup up to that of all pods; those without a limit are left out.
+        limits: Vec<PidLimit>,
+    },
+    /// Memory and pids were sampled.
+    Sampled,
+    /// Pids became short.
+    PidsShort,
+    /// To [`Query::PodTasks`]: the tasks of each pod.
+    TasksCounted(Vec<(String, u64)>),
+}
+
+/// The tasks of one cgroup, and its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PidLimit {
+    /// Path.
+    pub cgroup: String,
+    /// `pids.current`.
+    pub current: u64,
+    /// `pids.max`.
+    pub max: u64,
+}
+
+/// Whether the kernel announces a refused fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announced {
+    /// By a change of `pids.events`: version 2.
+    Yes,
+    /// They have to be counted: version 1.
+    No,
+}
+
+/// The pids of pods.
+#[derive(Debug)]
+pub struct PodPids {
+    announced: Announced,
+    refusals: Refusals,
+    counted_at: BootNanos,
+    /// Refused forks whose limits were asked for, in that order.
+    unlimited: VecDeque<Refused>,
+}
+
+impl PodPids {
+    /// Nothing is counted yet.
+    #[must_use]
+    pub fn new(announced: Announced, now: BootNanos) -> Self {
+        Self {
+            announced,
+            refusals: Refusals::default(),
+            counted_at: now,
+            unlimited: VecDeque::new(),
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: PodPidInput, now: Now) -> Vec<Effect> {
+        match input {
+            PodPidInput::CgroupsChanged => vec![Effect::Query(Query::RefusedForks)],
+            PodPidInput::Counted(counts) => {
+                self.counted_at = now.boot;
+                if let Some(counts) = counts {
+                    self.refusals.apply_counts(counts);
+                }
+                self.due_refusals(now.boot)
+            }
+            PodPidInput::PidLimits { pods, limits } => self.limits_read(&pods, limits, now),
+            PodPidInput::Sampled => {
+                let waited = LONGEST <= now.boot.since(self.counted_at);
+                match self.announced {
+                    Announced::No if waited => vec![Effect::Query(Query::RefusedForks)],
+                    Announced::No | Announced::Yes => self.due_refusals(now.boot),
+                }
+            }
+            PodPidInput::PidsShort => vec![Effect::Query(Query::PodTasks)],
+            PodPidInput::TasksCounted(tasks) => largest(tasks),
+        }
+    }
+
+    /// What is to be reported now, once its limits are known.
+    fn due_refusals(&mut self, now: BootNanos) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for refused in self.refusals.due(now) {
+            effects.push(Effect::Query(Query::PidLimits(refused.path.clone())));
+            self.unlimited.push_back(refused);
+        }
+        effects
+    }
+
+    fn limits_read(&mut self, pods: &str, limits: Vec<PidLimit>, now: Now) -> Vec<Effect> {
+        let Some(Refused { path, forks }) = self.unlimited.pop_front() else {
+            return Vec::new();
+        };
+        let limit = least_room(limits).map(|limit| {
+            let kind = classify(&limit.cgroup, pods);
+            (limit.cgroup, kind, limit.max)
+        });
+        let refused = RefusedForks {
+            cgroup: path,
+            forks,
+            limit,
+        };
+        let log = Decision::ForksRefused {
+            cgroup: escape(&refused.cgroup),
+            forks,
+            limit: refused.limit_of_cgroup(),
+        };
+        let incident = Incident {
+            pod: PodRef::of(classify(&refused.cgroup, pods)),
+            at: now.wall,
+            stamp: None,
+            kills: ReportedKills::default(),
+            occurrence: Occurrence::RefusedForks(refused),
+        };
+        let report = Input::Incident(IncidentInput::Happened(vec![incident]));
+        vec![Effect::Log(log), Effect::Input(Box::new(report))]
+    }
+}
+
+/// The limit that refused: of those from the cgroup up to the pods', the one with the least room. The
+/// kernel counts at that one, or at the cgroup of the process that forked.
+fn least_room(limits: Vec<PidLimit>) -> Option<PidLimit> {
+    let room = |limit: &PidLimit| limit.max.saturating_sub(limit.current);
+    limits.into_iter().min_by_key(room)
+}
+
+/// Logs the pods with most tasks, the largest first.
+fn largest(mut tasks: Vec<(String, u64)>) -> Vec<Effect> {
+    tasks.sort_by_key(|(_, tasks)| std::cmp::Reverse(*tasks));
+    tasks.truncate(NAMED);
+    if tasks.is_empty() {
+        return Vec::new();
+    }
+    vec![Effect::Log(Decision::LargestPods(tasks))]
+}

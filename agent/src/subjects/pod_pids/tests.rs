@@ -1,0 +1,125 @@
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+use PodPidInput as In;
+
+const PODS: &str = "/kubepods";
+const CONTAINER: &str = "/kubepods/podaa/c";
+
+/// Cgroup, max, current.
+type Limit = (&'static str, u64, u64);
+
+fn at(seconds: u64) -> Now {
+    Now {
+        boot: BootNanos(seconds * 1_000_000_000),
+        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+    }
+}
+
+fn counted(forks: u64) -> In {
+    In::Counted(Some(vec![(CgroupId(3), CONTAINER.to_owned(), forks)]))
+}
+
+fn limit((cgroup, max, current): Limit) -> PidLimit {
+    PidLimit {
+        cgroup: cgroup.to_owned(),
+        current,
+        max,
+    }
+}
+
+fn limits(limits: &[Limit]) -> In {
+    In::PidLimits {
+        pods: PODS.to_owned(),
+        limits: limits.iter().copied().map(limit).collect(),
+    }
+}
+
+/// What follows, in short.
+fn short(effects: &[Effect]) -> Vec<String> {
+    let text = |effect: &Effect| match effect {
+        Effect::Query(Query::PidLimits(cgroup)) => format!("limits of {cgroup}"),
+        Effect::Query(query) => format!("{query:?}"),
+        Effect::Log(Decision::ForksRefused { forks, limit, .. }) => {
+            format!("log {forks}: {limit}")
+        }
+        Effect::Log(Decision::LargestPods(pods)) => format!("{pods:?}"),
+        Effect::Input(input) => match &**input {
+            Input::Incident(IncidentInput::Happened(incidents)) => {
+                format!("report {}", incidents.len())
+            }
+            other => panic!("unexpected: {other:?}"),
+        },
+        other => panic!("unexpected: {other:?}"),
+    };
+    effects.iter().map(text).collect()
+}
+
+#[test]
+fn refused_forks_are_reported_with_their_limit_at_once_and_then_once_a_minute() {
+    let ask: &[&str] = &["RefusedForks"];
+    let ask_limits: &[&str] = &["limits of /kubepods/podaa/c"];
+    #[rustfmt::skip]
+    let script: Vec<(u64, In, &[&str])> = vec![
+        (0, counted(5), &[]),
+        (1, In::CgroupsChanged, ask),
+        (1, counted(7), ask_limits),
+        (1, limits(&[(CONTAINER, 9, 9)]), &["log 2: its limit is 9 tasks", "report 1"]),
+        (2, In::CgroupsChanged, ask),
+        (2, counted(8), &[]),
+        (30, In::Sampled, &[]),
+        (61, In::Sampled, ask_limits),
+        (61, limits(&[]), &["log 1: its limit is not known", "report 1"]),
+        (62, limits(&[]), &[]),
+        (63, In::Counted(None), &[]),
+    ];
+    let mut pids = PodPids::new(Announced::Yes, at(0).boot);
+    for (seconds, input, expected) in script {
+        let name = format!("{input:?} at {seconds} s");
+        assert_eq!(short(&pids.on(input, at(seconds))), expected, "{name}");
+    }
+}
+
+#[test]
+fn forks_that_no_kernel_announces_are_counted_at_samples() {
+    let mut pids = PodPids::new(Announced::No, at(0).boot);
+    for (seconds, expected) in [(9, vec![]), (10, vec!["RefusedForks"])] {
+        let effects = pids.on(In::Sampled, at(seconds));
+        assert_eq!(short(&effects), expected, "at {seconds} s");
+    }
+    pids.on(counted(0), at(10));
+    assert_eq!(pids.on(In::Sampled, at(19)), []);
+}
+
+#[test]
+fn the_limit_that_refused_is_the_one_with_least_room() {
+    let pod = "/kubepods/podaa";
+    //  limits from the container upwards: max, current; that which refused
+    #[rustfmt::skip]
+    let rows: [(&[Limit], Option<&str>); 5] = [
+        (&[(pod, 10, 10)], Some(pod)),
+        (&[(CONTAINER, 5, 5), (pod, 10, 9)], Some(CONTAINER)),
+        (&[(CONTAINER, 5, 4), (pod, 10, 8), (PODS, 9, 9)], Some(PODS)),
+        (&[(CONTAINER, 5, 5), (pod, 5, 5), (PODS, 9, 9)], Some(CONTAINER)),
+        (&[], None),
+    ];
+    for (limits, expected) in rows {
+        let least = least_room(limits.iter().copied().map(limit).collect());
+        assert_eq!(least.map(|limit| limit.cgroup).as_deref(), expected);
+    }
+}
+
+#[test]
+fn the_largest_pods_are_named_when_pids_are_short() {
+    let mut pids = PodPids::new(Announced::Yes, at(0).boot);
+    assert_eq!(short(&pids.on(In::PidsShort, at(1))), ["PodTasks"]);
+    let tasks = |tasks: &[(&str, u64)]| {
+        let owned = tasks.iter().map(|(pod, tasks)| ((*pod).to_owned(), *tasks));
+        In::TasksCounted(owned.collect())
+    };
+    let counted = tasks(&[("aa", 3), ("bb", 50), ("cc", 7), ("dd", 8)]);
+    let expected = [r#"[("bb", 50), ("dd", 8), ("cc", 7)]"#];
+    assert_eq!(short(&pids.on(counted, at(1))), expected);
+    assert_eq!(pids.on(tasks(&[]), at(1)), []);
+}
