@@ -306,3 +306,6 @@ impl Subjects {
         all.into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests;
