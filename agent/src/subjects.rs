@@ -47,6 +47,8 @@ pub enum Input {
     Pid(PidInput),
     /// To the disks of the node.
     Disk(DiskInput),
+    /// To tasks that wait for memory or disks.
+    Stall(StallInput),
     /// To the examination of OOM kills.
     Kill(KillInput),
     /// To the kernel's counters of kills.
@@ -55,8 +57,6 @@ pub enum Input {
     Incident(IncidentInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
-    /// To tasks that wait for memory or disks.
-    Stall(StallInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -106,6 +106,8 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
+    /// A pressure file: [`StallInput::Sampled`].
+    Stall(Stall),
     /// The paths of these cgroups: [`KillInput::CgroupPaths`].
     CgroupPaths(Vec<CgroupId>),
     /// How often this cgroup and each above it hit its own limit: [`KillInput::LimitHits`].
@@ -128,8 +130,6 @@ pub enum Query {
     PidLimits(String),
     /// The tasks of each pod: [`PodPidInput::TasksCounted`].
     PodTasks,
-    /// A pressure file.
-    Stall(Stall),
 }
 
 /// A fact of the node status that changed.
@@ -185,6 +185,8 @@ pub enum Decision {
     },
     /// About a disk.
     Disk(DiskDecision),
+    /// About a stall.
+    Stall(StallDecision),
     /// A process was OOM-killed.
     KillFound(Box<Finding>),
     /// Kills without a record are reported by number.
@@ -229,8 +231,6 @@ pub enum Decision {
     },
     /// The pods with most tasks, by uid.
     LargestPods(Vec<(String, u64)>),
-    /// About a stall.
-    Stall(StallDecision),
 }
 
 /// All subjects.
@@ -285,11 +285,11 @@ impl Subjects {
         match input {
             Input::Pid(input) => self.pids.on(input, now),
             Input::Disk(input) => self.disks.on(input, now),
+            Input::Stall(input) => self.stalls.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => self.kill_counters.on(input, now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
-            Input::Stall(input) => self.stalls.on(input, now),
         }
     }
 
@@ -306,3 +306,6 @@ impl Subjects {
         all.into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests;

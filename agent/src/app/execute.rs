@@ -62,9 +62,9 @@ impl App {
     }
 
     fn perform(&mut self, input: Input, now: Now) -> FactsAre {
+        let mut facts = FactsAre::Unchanged;
         let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
-        let mut facts = FactsAre::Unchanged;
         while let Some(effect) = effects.pop_front() {
             if matches!(effect, Effect::Fact(_)) {
                 facts = FactsAre::Changed;
@@ -107,10 +107,10 @@ impl App {
             Effect::SampleSoon => self.hot.hint(now.boot),
             Effect::SaveKills(kills) => self.save_kills(kills, now.boot),
             Effect::Log(decision) => {
-                self.metering.decided(&decision);
                 if let Decision::Stall(StallDecision::Changed { change, .. }) = &decision {
                     self.journal.record_stall_change(change, now.wall);
                 }
+                self.metering.decided(&decision);
                 decisions::log(decision);
             }
         }

@@ -217,8 +217,8 @@ impl DiskWatch {
                 probe,
                 stamp,
             } => {
-                let mut effects = Vec::new();
-                if self.confirmed(device, valid, probe, now, &mut effects) {
+                let (changed, mut effects) = self.confirmed(device, valid, probe, now);
+                if changed {
                     effects.extend(self.publish(Some(stamp)));
                 }
                 effects
@@ -318,15 +318,18 @@ impl DiskWatch {
         valid: bool,
         probe: Option<Health>,
         now: BootNanos,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    ) -> (bool, Vec<Effect>) {
+        let mut effects = Vec::new();
         let Some(name) = self.board.name(device).map(str::to_owned) else {
-            return false;
+            return (false, effects);
         };
-        if !valid {
-            return self.statistics_off(device, &name, now, effects);
-        }
-        probe != Some(Health::Healthy) && self.board.set_health(device, Health::Slow, now)
+        let changed = if valid {
+            let slow = probe != Some(Health::Healthy);
+            slow && self.board.set_health(device, Health::Slow, now)
+        } else {
+            self.statistics_off(device, &name, now, &mut effects)
+        };
+        (changed, effects)
     }
 
     fn sampled(&mut self, disks: Vec<DiskCounters>, now: BootNanos) -> Vec<Effect> {

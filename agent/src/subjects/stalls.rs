@@ -12,7 +12,7 @@ use crate::pressure::stall::{StallBoard, StallChange, StallSample};
 use crate::reading::Stall;
 
 /// Everything that can happen to the stalls.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum StallInput {
     /// A trigger fired.
     Reported(Stall),

@@ -4,7 +4,6 @@ use tracing::{debug, info, warn};
 
 use crate::escape::escape;
 use crate::kube_event::Finding;
-use crate::pressure::Pressure;
 use crate::pressure::disks::Health;
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
@@ -18,6 +17,22 @@ pub(super) fn log(decision: Decision) {
             debug!(ids, tasks, over, "pid level crossed");
         }
         Decision::Disk(decision) => disk(decision),
+        Decision::Stall(StallDecision::Reported(stall)) => {
+            debug!(
+                of = stall.of.as_str(),
+                kind = stall.kind.as_str(),
+                "stall reported"
+            );
+        }
+        Decision::Stall(StallDecision::Changed { change, sample }) => info!(
+            of = change.stall.of.as_str(),
+            kind = change.stall.kind.as_str(),
+            from = %change.from,
+            to = %change.to,
+            some_avg10 = sample.map(|sample| sample.avg10),
+            some_avg60 = sample.map(|sample| sample.avg60),
+            "stall pressure changed"
+        ),
         Decision::KillFound(finding) => log_kill(&finding),
         // They have metrics.
         Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
@@ -50,31 +65,6 @@ pub(super) fn log(decision: Decision) {
         Decision::StateOfOtherBoot => {
             info!("the state file is of another boot, and is not used");
         }
-        Decision::Stall(StallDecision::Reported(stall)) => {
-            debug!(
-                of = stall.of.as_str(),
-                kind = stall.kind.as_str(),
-                "stall reported"
-            );
-        }
-        Decision::Stall(StallDecision::Changed { change, sample }) => info!(
-            of = change.stall.of.as_str(),
-            kind = change.stall.kind.as_str(),
-            from = pressure(change.from),
-            to = pressure(change.to),
-            some_avg10 = sample.map(|sample| sample.avg10),
-            some_avg60 = sample.map(|sample| sample.avg60),
-            "stall pressure changed"
-        ),
-    }
-}
-
-/// In the words of a condition's status.
-const fn pressure(pressure: Pressure) -> &'static str {
-    match pressure {
-        Pressure::Unknown => "Unknown",
-        Pressure::Normal => "False",
-        Pressure::UnderPressure { .. } => "True",
     }
 }
 

@@ -98,7 +98,7 @@ impl DiskWatch {
         let mut watch = Vec::new();
         for disk in found {
             let others = watch.len();
-            watch.extend(self.to_watch(disk, others, now, &mut effects));
+            watch.extend(self.select(disk, others, now, &mut effects));
         }
         self.listing.window = self.settings.window;
         effects.extend(self.watch(watch));
@@ -115,7 +115,7 @@ impl DiskWatch {
         if disk.is_none() && change.action == DiskAction::Added {
             self.listing.retry = Some(now.plus(RETRY));
         }
-        let watch = disk.and_then(|disk| self.to_watch(disk, 0, now, &mut effects));
+        let watch = disk.and_then(|disk| self.select(disk, 0, now, &mut effects));
         effects.extend(self.watch(watch.into_iter().collect()));
         effects
     }
@@ -140,7 +140,7 @@ impl DiskWatch {
 
     /// How to watch a disk that is not watched, or is by other limits. `others` is the number of
     /// those that will be watched besides.
-    fn to_watch(
+    fn select(
         &mut self,
         disk: Disk,
         others: usize,
