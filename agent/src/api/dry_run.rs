@@ -82,10 +82,10 @@ impl DryRun {
             (Payload::Object(object), _) => Ok(self.store(&path, object.clone())),
             // The dry run does not store Events, so it answers as if this one existed.
             (Payload::StrategicMerge(_), None) if endpoint.resource == EVENTS => Ok(json!({})),
-            (Payload::StrategicMerge(patch), Some(mut object)) => {
+            (Payload::StrategicMerge(change), Some(mut object)) => {
                 merge(
                     &mut object,
-                    serde_json::from_slice(patch).unwrap_or_default(),
+                    serde_json::from_slice(change).unwrap_or_default(),
                 );
                 Ok(self.store(&path, object))
             }
