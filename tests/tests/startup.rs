@@ -117,7 +117,7 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
         (
             "an unknown mode",
             vec!["--mode", "both"],
-            ["--mode", "both", "mode: companion"],
+            ["--mode", "both", "companion, node"],
         ),
         (
             "a taint of an unknown condition",
