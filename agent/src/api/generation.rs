@@ -192,7 +192,7 @@ impl RequestCounts {
             }
             RequestEnd::Answered(_) => self.presence.answered(),
             RequestEnd::Deadline | RequestEnd::Unreachable | RequestEnd::Credentials => {
-                self.presence.unanswered()
+                self.presence.unanswered();
             }
         }
     }
