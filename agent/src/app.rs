@@ -226,12 +226,9 @@ impl App {
         let base = exceeded::base(&config, doors.kills, &doors.support);
         let cgroups = Cgroups::new(pods.clone());
         let node = cgroups.node(&config, doors.kills, base.is_some());
-        let subjects = Subjects::new(
-            node,
-            execute::disks(&config, &probes, &doors.stalls, now),
-            execute::stalls(&config, &doors.stalls),
-            now,
-        );
+        let disks = execute::disks(&config, &probes, &doors.stalls, now);
+        let stalls = execute::stalls(&config, &doors.stalls);
+        let subjects = Subjects::new(node, disks, stalls, now);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),

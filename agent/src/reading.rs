@@ -253,7 +253,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// At most this many are listed and watched. The kernel's own window table holds no more.
+    /// At most this many are listed and watched. The window table of the probe has no more entries.
     pub const MAX: usize = 256;
 
     /// Whether a disk is left out of the list for its name alone: drivers that pass requests on to

@@ -142,7 +142,7 @@ mod tests {
 
     const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
     const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
-    const PERIOD: Duration = Duration::from_secs(300);
+    const PERIOD: Duration = Duration::from_mins(5);
 
     fn at(seconds: u64) -> BootNanos {
         BootNanos(seconds * 1_000_000_000)
@@ -267,14 +267,14 @@ mod tests {
             (
                 "by the Node",
                 StallInput::Configured {
-                    transition_period: Duration::from_secs(60),
+                    transition_period: Duration::from_mins(1),
                 },
                 Some(StallInput::Stored(IO)),
                 under(100),
             ),
         ];
         for (name, before, after, expected) in rows {
-            let minute = Duration::from_secs(60);
+            let minute = Duration::from_mins(1);
             let mut watch = StallWatch::new(40.0, minute, [(IO, true)]);
             on(&mut watch, 99, before);
             let mut effects = on(&mut watch, 100, sampled(1.0));

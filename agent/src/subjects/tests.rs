@@ -54,7 +54,7 @@ fn subjects() -> Subjects {
     Subjects::new(
         node,
         DiskWatch::new(settings, DiskProbe::Attached, IoTrigger::Set, started),
-        StallWatch::new(40.0, Duration::from_secs(300), [(NODE_IO, true)]),
+        StallWatch::new(40.0, Duration::from_mins(5), [(NODE_IO, true)]),
         started,
     )
 }
