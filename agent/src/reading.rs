@@ -253,7 +253,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// At most this many are listed and watched. The window table of the probe has no more entries.
+    /// At most this many are listed and watched. The window table in the kernel has no room for more.
     pub const MAX: usize = 256;
 
     /// Whether a disk is left out of the list for its name alone: drivers that pass requests on to

@@ -74,7 +74,7 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
-    /// Set a pressure, independently of its thresholds.
+    /// Set a pressure, regardless of its thresholds.
     ForcePressure {
         /// Of what.
         resource: Resource,
@@ -101,7 +101,7 @@ pub enum Effect {
 }
 
 /// A query to the host. Every query is answered, if necessary by the answer for a timeout; at once,
-/// unless the query is marked as later.
+/// unless a query documents otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Query {
     /// About disks, later.

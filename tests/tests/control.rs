@@ -478,31 +478,3 @@ async fn cleanup_is_refused_while_a_daemon_answers_unless_forced() {
         "an agent in node mode writes it"
     );
 }
-
-/// A Node that may be cleaned later is named though the list of the others fails.
-#[tokio::test]
-async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
-    let dir = tempdir().unwrap();
-    let api = ApiServer::start().await;
-    for n in 0..60 {
-        let conditions = json!([{ "type": "MemoryLow", "status": "False" }]);
-        api.put_object(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("worker-{n:02}") },
-            "status": { "conditions": conditions },
-        }));
-    }
-    let faults = api.faults();
-    faults.push(Fault::on("PATCH", "/api/v1/nodes/worker-03", Effect::Status(500)).always());
-    faults.push(
-        Fault::on("GET", "/api/v1/nodes", Effect::Status(500))
-            .skip(1)
-            .always(),
-    );
-    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
-    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
-    let ended = Process::output(None, &args).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    for part in ["list of Nodes", "worker-03"] {
-        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
-    }
-}

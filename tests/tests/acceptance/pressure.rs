@@ -104,7 +104,8 @@ async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends()
     stage.host.mem_working_set("14Gi");
     pass(SAMPLE_INTERVAL).await;
     assert_eq!(stage.view().status("MemoryPressure"), "False", "at it");
-    stage.host.mem_working_set("15Gi");
+    let one_byte_less = (14 * GI + 1).to_string();
+    stage.host.mem_working_set(&one_byte_less);
     let (_, _) = stage
         .view()
         .becomes("MemoryPressure", "True", SAMPLE_INTERVAL)

@@ -1,7 +1,7 @@
 //! `nodepulse cleanup` removes conditions and taints of nodepulse, and nothing else.
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
-use nodepulse_tests::process::finished;
+use nodepulse_tests::process::{Process, finished};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -229,4 +229,32 @@ async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
     ];
     let none = finished(args, "").await;
     assert_eq!(none.code, Some(1), "no Node was read: {none:?}");
+}
+
+/// A Node that may be cleaned later is named even if the list of the others fails.
+#[tokio::test]
+async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    for n in 0..60 {
+        let conditions = json!([{ "type": "MemoryLow", "status": "False" }]);
+        api.put_object(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("worker-{n:02}") },
+            "status": { "conditions": conditions },
+        }));
+    }
+    let faults = api.faults();
+    faults.push(Fault::on("PATCH", "/api/v1/nodes/worker-03", Effect::Status(500)).always());
+    faults.push(
+        Fault::on("GET", "/api/v1/nodes", Effect::Status(500))
+            .skip(1)
+            .always(),
+    );
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
+    let ended = Process::output(None, &args).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["list of Nodes", "worker-03"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+    }
 }

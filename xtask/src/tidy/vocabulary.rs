@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn a_word_is_rejected_in_its_place_only() {
-        let table: [(&str, &str, &[(usize, &str)]); 14] = [
+        type Row = (&'static str, &'static str, &'static [(usize, &'static str)]);
+        let table: [Row; 14] = [
             ("a.rs", "fn told() {}", &[(1, "told")]),
             ("a.rs", "\n// It says so.", &[(2, "says")]),
             ("a.rs", "f(\"it says {x}\")", &[(1, "says")]),
