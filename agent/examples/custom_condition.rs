@@ -1,6 +1,6 @@
 //! An agent with one condition more: `SwapOn`, for those who want to know of nodes with swap.
 //!
-//! A setter in this file and a line in [`setters`] are all it takes. Try it beside no kubelet:
+//! A setter in this file and a line in [`setters`] are all it takes. Try it on a machine without a kubelet:
 //! `cargo run --example custom_condition -- <kubeconfig> <node name>`.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nodepulse::api::backoff::Jitter;
 use nodepulse::api::{Client, credentials};
-use nodepulse::app::{self, KernelLine, Outside};
+use nodepulse::app::{self, AgentParts, KernelSource};
 use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
@@ -34,7 +34,7 @@ const SWAP_ON: Setter = |context, status| {
     Ok(())
 };
 
-/// The agent's own setters, and ours.
+/// The agent's setters, and this file's.
 pub fn setters() -> Setters {
     let mut all = SETTERS.to_vec();
     // Before Ready, which control planes expect to be the last condition of a new Node.
@@ -47,7 +47,7 @@ pub fn setters() -> Setters {
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(kubeconfig), Some(name)) = (args.next(), args.next()) else {
-        return Err("say a kubeconfig and the name of a node".into());
+        return Err("name a kubeconfig and a node".into());
     };
     let settings = Overrides {
         mode: Some("node".to_owned()),
@@ -59,11 +59,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let source = credentials::Source::Kubeconfig(Path::new(&kubeconfig));
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
     let clock = Clock::kernel();
-    let outside = Outside {
+    let outside = AgentParts {
         pods: app::pods_path(&config),
         config,
         clock,
-        kernel: KernelLine::None(Support::none(&Missing::TurnedOff)),
+        kernel: KernelSource::None(Support::none(&Missing::TurnedOff)),
         kmsg: None,
         client: Some(client),
         setters: setters(),
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         control: None,
         reloads: None,
         notify: nodepulse::notify::Notify::default(),
-        stay: nodepulse::app::Stay::Running,
+        run_mode: nodepulse::app::RunMode::UntilStopped,
         logind: None,
     };
     Box::pin(app::run(outside, std::future::pending())).await?;

@@ -22,7 +22,7 @@ use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::reading::Signal;
 use crate::record::Received;
-use crate::reporting::{self, Outlet, Report, Reporting, Why};
+use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
 use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
@@ -40,8 +40,8 @@ mod leaving;
 mod metering;
 mod observe;
 mod once;
-mod outside;
 mod own;
+mod parts;
 mod pod_updates;
 mod power;
 mod pressure_files;
@@ -53,21 +53,21 @@ mod tick;
 mod watchers;
 
 pub use observe::pods_path;
-pub use outside::{AppError, KernelLine, Outside, Stay, setters_of};
+pub use parts::{AgentParts, AppError, KernelSource, RunMode, setters_of};
 pub use pressure_files::{files as stall_files, triggers};
 pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
 
 use blocking::{Answer, Blocking, Memory, Question};
 use cgroups::Cgroups;
-use control::{Beside, Heartbeat};
+use control::{AppParts, Heartbeat};
 use exceeded::Keeper;
 use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
 use once::Once;
-use outside::{Doors, doors, no_kubelet, ring_ended};
 use own::Own;
+use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
 use pod_updates::PodUpdates;
 use power::Power;
 use pressure_files::PressureFiles;
@@ -107,58 +107,52 @@ enum Input {
 
 /// Runs until `shutdown` or until something breaks that cannot be mended.
 ///
-/// On the way out status and Lease stay as they are, queued Events get two seconds, and the
+/// On the way out status and Lease run_mode as they are, queued Events get two seconds, and the
 /// programs are detached.
 ///
 /// # Errors
 ///
 /// See [`AppError`].
-pub async fn run(outside: Outside, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-    if outside.client.is_some() {
-        no_kubelet(&outside.config)?;
+pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+    if parts.client.is_some() {
+        no_kubelet(&parts.config)?;
     }
-    let clock = outside.clock;
+    let clock = parts.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut doors) = doors(
-        outside.kernel,
-        outside.kmsg,
-        outside.triggers,
-        &outside.pods,
-        clock,
-    );
-    let mut sites = match outside.sites {
+    let (events, mut inputs) = inputs(parts.kernel, parts.kmsg, parts.triggers, &parts.pods, clock);
+    let mut sites = match parts.sites {
         Some(sites) => sites,
-        None => metering::open(&outside.config, outside.client.is_some()),
+        None => metering::open(&parts.config, parts.client.is_some()),
     };
-    sites.extend(outside.control.map(|socket| Site {
+    sites.extend(parts.control.map(|socket| Site {
         listener: Listener::Unix(socket),
         pages: Pages::Control,
     }));
     let sources = Sources {
         sites,
-        figures: outside.figures,
-        client: outside.client.clone(),
-        lanes: Lanes::new(outside.client.as_ref()),
-        per_pod: outside.config.per_pod_metrics,
+        figures: parts.figures,
+        client: parts.client.clone(),
+        lanes: Lanes::new(parts.client.as_ref()),
+        per_pod: parts.config.per_pod_metrics,
     };
-    let on_paper = outside.client.as_ref().is_some_and(Client::is_dry_run);
-    let beside = Beside {
-        pods: outside.pods,
-        metering: Metering::start(sources, &doors.support, doors.kills),
-        setters: outside.setters,
+    let on_paper = parts.client.as_ref().is_some_and(Client::is_dry_run);
+    let app_parts = AppParts {
+        pods: parts.pods,
+        metering: Metering::start(sources, &inputs.support, inputs.kills),
+        setters: parts.setters,
         memory: if on_paper { Memory::None } else { Memory::Kept },
-        reloads: outside.reloads,
-        notify: outside.notify,
-        stay: outside.stay,
-        power: Power::listening_to(outside.logind),
+        reloads: parts.reloads,
+        notify: parts.notify,
+        run_mode: parts.run_mode,
+        power: Power::listening_to(parts.logind),
     };
-    let mut jitter = outside.jitter;
-    let outlet = outside.client.map(|client| {
+    let mut jitter = parts.jitter;
+    let access = parts.client.map(|client| {
         client.spread_by(jitter.fork());
-        Outlet { client, jitter }
+        ApiAccess { client, jitter }
     });
-    let app = App::new(outside.config, outlet, clock, beside, &mut doors).await;
-    let result = app.run(events, doors, &mut alarm, shutdown).await;
+    let app = App::new(parts.config, access, clock, app_parts, &mut inputs).await;
+    let result = app.run(events, inputs, &mut alarm, shutdown).await;
     info!("stopped");
     result
 }
@@ -200,21 +194,21 @@ struct App {
 impl App {
     async fn new(
         config: Config,
-        outlet: Option<Outlet>,
+        access: Option<ApiAccess>,
         clock: Clock,
-        beside: Beside,
-        doors: &mut Doors,
+        app_parts: AppParts,
+        inputs: &mut LoopInputs,
     ) -> Self {
-        let Beside {
+        let AppParts {
             pods,
             metering,
             memory,
             setters,
             reloads,
             notify,
-            stay,
+            run_mode,
             power,
-        } = beside;
+        } = app_parts;
         let now = clock.now().boot;
         let observe = Observe::new(&config, pods.clone());
         let facts = facts::gather(&config, &observe);
@@ -222,12 +216,12 @@ impl App {
         let mut tasks = Tasks::default();
         let lanes = metering.lanes();
         let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
-        let probes = Probes::start(doors.kernel.take(), &doors.support);
-        let base = exceeded::base(&config, doors.kills, &doors.support);
+        let probes = Probes::start(inputs.kernel.take(), &inputs.support);
+        let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
-        let node = cgroups.node(&config, doors.kills, base.is_some());
-        let disks = execute::disks(&config, &probes, &doors.stalls, now);
-        let stalls = execute::stalls(&config, &doors.stalls);
+        let node = cgroups.node(&config, inputs.kills, base.is_some());
+        let disks = execute::disks(&config, &probes, &inputs.stalls, now);
+        let stalls = execute::stalls(&config, &inputs.stalls);
         let subjects = Subjects::new(node, disks, stalls, now);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
@@ -236,7 +230,7 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::SETTLES),
             pressure_files: PressureFiles::new(&config, pods.clone()),
-            pod_updates: PodUpdates::new(&config, outlet.as_ref(), &mut tasks),
+            pod_updates: PodUpdates::new(&config, access.as_ref(), &mut tasks),
             own: Own::new(&config),
             config,
             clock,
@@ -265,16 +259,16 @@ impl App {
         // What was found at first is no transition.
         app.ledger = Ledger::new(setters, &app.facts, now);
         own::log_failed(app.ledger.failed());
-        app.metering.evaluated(outlet.is_some());
+        app.metering.evaluated(access.is_some());
         app.metering.conditions(app.ledger.conditions(), &[]);
-        app.reporting = outlet.map(|outlet| {
+        app.reporting = access.map(|access| {
             let computed = app.ledger.computed();
-            Reporting::start(&app.config, outlet, clock, computed, &mut app.tasks)
+            Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
         });
         app.reporting_started(now);
         app.sync(Why::Tick, now);
         app.tell_ready();
-        app.once = (stay == Stay::Once).then(|| Once::new(app.config.mode, now.boot));
+        app.once = (run_mode == RunMode::Once).then(|| Once::new(app.config.mode, now.boot));
         app
     }
 
@@ -307,14 +301,14 @@ impl App {
     async fn run(
         mut self,
         mut events: mpsc::Receiver<Received>,
-        mut doors: Doors,
+        mut inputs: LoopInputs,
         alarm: &mut Alarm,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         tokio::pin!(shutdown);
-        let result = self.turn(&mut events, &mut doors, alarm, shutdown).await;
+        let result = self.turn(&mut events, &mut inputs, alarm, shutdown).await;
         self.heartbeat.notify.stopping();
-        self.leave(events, doors).await;
+        self.leave(events, inputs).await;
         result
     }
 
@@ -326,7 +320,7 @@ impl App {
     async fn turn(
         &mut self,
         events: &mut mpsc::Receiver<Received>,
-        doors: &mut Doors,
+        inputs: &mut LoopInputs,
         alarm: &mut Alarm,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), AppError> {
@@ -344,7 +338,7 @@ impl App {
                 name = self.tasks.ended() => return Err(AppError::EndedEarly(name)),
                 answer = self.blocking.answer() => Input::Host(answer),
                 update = self.pod_updates.next() => Input::Pods(update),
-                Some(ended) = doors.readers.join_next() => return Err(ring_ended(ended)),
+                Some(ended) = inputs.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
                     Input::Tick
@@ -371,7 +365,9 @@ impl App {
                     }
                 }
                 Input::Host(answer) => self.answered(answer, now),
-                Input::Api(Report::Held(holder)) => return Err(AppError::Held(holder)),
+                Input::Api(Report::OtherHolder(holder)) => {
+                    return Err(AppError::OtherHolder(holder));
+                }
                 Input::Api(report) => self.reported(report, now),
                 Input::Pods(update) => self.pods_updated(update, now),
                 Input::Query(query) => self.queried(query, now),

@@ -57,7 +57,7 @@ pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
 }
 
 /// Line separators and the marks of Unicode's bidirectional algorithm, with which a name can be
-/// made to look like another.
+/// used to imitate another.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -53,7 +53,7 @@ pub enum Why {
     Edge,
 }
 
-/// When the status is to be looked at again, if nothing happens.
+/// When the status is next synced, if nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// As often as a status is computed.
@@ -77,14 +77,14 @@ struct SyncRequest {
 /// What a request came to.
 #[derive(Debug)]
 pub enum Report {
-    /// Somebody else keeps the Node alive. Nothing was written.
-    Held(Holder),
-    /// The Node exists. Nothing is sent before the loop has taken note of that.
+    /// Another agent renews the Node's Lease. Nothing was written.
+    OtherHolder(Holder),
+    /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
         /// As stored.
         stored: Box<StoredNode>,
-        /// Told when the facts that follow from it are set.
-        noted: oneshot::Sender<()>,
+        /// Sent when the facts that follow from it are set.
+        acknowledged: oneshot::Sender<()>,
     },
     /// A status sync is over.
     Synced {
@@ -107,8 +107,8 @@ pub enum Report {
     Event(Delivered),
 }
 
-/// What is said, and the way out.
-pub struct Outlet {
+/// Access to the API server.
+pub struct ApiAccess {
     /// The API server.
     pub client: Client,
     /// Spreads requests in time.
@@ -141,7 +141,7 @@ pub struct Reporting {
     jitter: Jitter,
     update_frequency: Duration,
     report_frequency: Duration,
-    /// So that a missing right is told once.
+    /// The warning about a missing permission was logged.
     taints_failing: bool,
     node_uid: Option<String>,
 }
@@ -158,7 +158,7 @@ struct Writer {
     edge_due: Option<BootNanos>,
     budget: EdgeBudget,
     stamps: BTreeMap<Resource, Stamp>,
-    /// So that an outage is told once.
+    /// The warning about an outage was logged.
     failing: bool,
 }
 
@@ -192,7 +192,7 @@ impl Reporting {
     #[must_use]
     pub fn start(
         config: &Config,
-        outlet: Outlet,
+        access: ApiAccess,
         clock: Clock,
         computed: Arc<Computed>,
         tasks: &mut Tasks,
@@ -208,8 +208,8 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
-        let jitter = outlet.jitter.clone();
-        let (events, recorder) = start::start(config, outlet, clock, channels, tasks);
+        let jitter = access.jitter.clone();
+        let (events, recorder) = start::start(config, access, clock, channels, tasks);
         Self {
             computed,
             syncs,
@@ -245,7 +245,7 @@ impl Reporting {
         })
     }
 
-    /// The next moment at which something of ours is due.
+    /// The next moment at which a request is due.
     #[must_use]
     pub fn due(&self) -> BootNanos {
         let edge = self.writer.edge_due.unwrap_or(NEVER);
@@ -273,7 +273,7 @@ impl Reporting {
         }
     }
 
-    /// What a change of `resource` was caused by. The oldest cause that was not yet told counts.
+    /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
     pub fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
         self.writer.stamps.entry(resource).or_insert(stamp);
     }
@@ -305,7 +305,7 @@ impl Reporting {
             stamps: std::mem::take(&mut self.writer.stamps),
         };
         if self.syncs.try_send(request).is_err() {
-            debug!("the status writer is gone");
+            debug!("the status writer has ended");
         }
     }
 
@@ -341,9 +341,12 @@ impl Reporting {
     /// Takes note of what a request came to.
     pub fn took(&mut self, report: Report, now: BootNanos) {
         match report {
-            Report::Registered { stored, noted } => {
-                if noted.send(()).is_err() {
-                    debug!("the status writer is gone");
+            Report::Registered {
+                stored,
+                acknowledged,
+            } => {
+                if acknowledged.send(()).is_err() {
+                    debug!("the status writer has ended");
                 }
                 self.node_uid = Some(stored.uid.clone());
                 if self.lease.due != NEVER {
@@ -352,7 +355,7 @@ impl Reporting {
                 }
             }
             // The loop ends with it.
-            Report::Held(_) => {}
+            Report::OtherHolder(_) => {}
             Report::Synced {
                 why,
                 stamps,
@@ -360,7 +363,7 @@ impl Reporting {
                 next,
                 node: _,
             } => {
-                self.told(why, stamps, outcome);
+                self.log_synced(why, stamps, outcome);
                 self.synced(next, now);
             }
             Report::Tainted(tainted) => self.tainted(tainted),
@@ -369,7 +372,7 @@ impl Reporting {
         }
     }
 
-    fn told(
+    fn log_synced(
         &mut self,
         why: Why,
         stamps: BTreeMap<Resource, Stamp>,
@@ -391,7 +394,7 @@ impl Reporting {
                         "node status not sent, will retry"
                     );
                 }
-                // The oldest cause that is not told yet counts.
+                // The oldest cause that was not reported yet counts.
                 self.writer.stamps.extend(stamps);
             }
         }
@@ -419,7 +422,7 @@ impl Reporting {
         };
         let refused = err.disposition() == Disposition::GiveUp;
         let err = &err as &dyn std::error::Error;
-        // Which one was refused is told where it was tried.
+        // The rejected taint was logged with its request.
         if before || refused {
             debug!(err, "taints of the node not changed");
         } else {
@@ -506,7 +509,7 @@ pub async fn next(reporting: Option<&mut Reporting>) -> Report {
     };
     match report {
         Some(report) => report,
-        // Without a sender all tasks have ended, which is an error of its own.
+        // Without a sender all tasks have ended, which is reported separately.
         None => std::future::pending().await,
     }
 }

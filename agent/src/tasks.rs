@@ -1,6 +1,6 @@
 //! EDGE: the tasks that run for as long as the agent does.
 //!
-//! A task that ends takes a part of the agent with it, which nothing else replaces. So whoever starts
+//! A task that ends takes a part of the agent with it, which nothing else replaces. So the caller that starts
 //! one waits for its end here, and takes that as an error.
 
 #![forbid(unsafe_code)]

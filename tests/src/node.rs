@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use nodepulse::api::Client;
 use nodepulse::api::backoff::Jitter;
 use nodepulse::api::transport;
-use nodepulse::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, Stay};
+use nodepulse::app::{self, AgentParts, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
@@ -63,7 +63,7 @@ pub struct Node {
     log: Option<File>,
     file: Option<String>,
     user: Option<String>,
-    stay: Stay,
+    run_mode: RunMode,
     notify: Notify,
     alarms_fail_after: Option<Duration>,
 }
@@ -92,7 +92,7 @@ impl Node {
             log: None,
             file: None,
             user: None,
-            stay: Stay::Running,
+            run_mode: RunMode::UntilStopped,
             notify: Notify::default(),
             alarms_fail_after: None,
         }
@@ -119,7 +119,7 @@ impl Node {
     /// For one sync.
     #[must_use]
     pub fn once(mut self) -> Self {
-        self.stay = Stay::Once;
+        self.run_mode = RunMode::Once;
         self
     }
 
@@ -211,7 +211,7 @@ impl Node {
             log,
             file,
             user,
-            stay,
+            run_mode,
             notify,
             alarms_fail_after,
         } = self;
@@ -236,15 +236,15 @@ impl Node {
         let (counted, figures) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, words) = mpsc::channel(1);
-        let outside = Outside {
+        let outside = AgentParts {
             setters: setters.unwrap_or(app::setters_of(config.mode)),
             pods: app::pods_path(&config),
             config,
             clock,
             kernel: if on_files {
-                KernelLine::None(Support::none(&Missing::TurnedOff))
+                KernelSource::None(Support::none(&Missing::TurnedOff))
             } else {
-                KernelLine::Fed(records)
+                KernelSource::Fed(records)
             },
             kmsg: log,
             triggers: Vec::new(),
@@ -258,7 +258,7 @@ impl Node {
             control: None,
             reloads: Some(reloads),
             notify,
-            stay,
+            run_mode,
             logind: Some(words),
         };
         let (stop, stopped) = oneshot::channel();

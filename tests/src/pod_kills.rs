@@ -127,7 +127,7 @@ impl Cluster {
             ],
         );
         // The Node may be there from the agent before.
-        agent.wait_for_line("kills are told", SOON).await;
+        agent.wait_for_line("OOM kill source selected", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
         agent
     }

@@ -168,6 +168,6 @@ async fn the_agent_stops_in_order_if_another_process_renews_the_lease() {
     }));
     let node = stage.node().start(&stage.api);
     let ended = node.ended().await;
-    assert!(matches!(ended, Err(AppError::Held(_))), "{ended:?}");
+    assert!(matches!(ended, Err(AppError::OtherHolder(_))), "{ended:?}");
     assert_eq!(stage.notified(), ["STOPPING=1"]);
 }

@@ -71,7 +71,7 @@ async fn a_node_whose_lease_a_kubelet_renews_is_not_changed() {
             .config(|overrides| overrides.take_over = Some(take_over.to_string()))
             .start(&api);
         if refused {
-            let Err(AppError::Held(holder)) = node.ended().await else {
+            let Err(AppError::OtherHolder(holder)) = node.ended().await else {
                 panic!("{name}: it runs");
             };
             assert_eq!(holder.manager.as_deref(), Some(manager), "{name}");
@@ -91,7 +91,7 @@ async fn an_ambiguous_lease_holder_is_read_again_before_anything_is_written() {
     let node = Node::named("worker-1").out_of_reach().start(&api);
     pass(Duration::from_secs(5)).await;
     node.reach();
-    let Err(AppError::Held(_)) = node.ended().await else {
+    let Err(AppError::OtherHolder(_)) = node.ended().await else {
         panic!("it runs");
     };
     assert_eq!(writes(&api), Vec::<String>::new());

@@ -33,7 +33,7 @@ pub(super) struct DryRun {
     reads: ReadSource,
     log: RequestLog,
     /// Written Nodes and Leases, by path. The tasks that write share one client without waiting for
-    /// each other: hence the lock, which is held for a look-up.
+    /// each other: hence the lock, which covers one lookup.
     written: Mutex<BTreeMap<String, Value>>,
 }
 

@@ -1,6 +1,6 @@
 //! Whether another client renews this Node's Lease.
 //!
-//! A kubelet and nodepulse hold the Lease under the same identity, the Node's name.
+//! A kubelet and nodepulse renew the Lease with the same identity, the Node's name.
 //! `metadata.managedFields` identifies the writer: it contains the client that last wrote
 //! `spec.renewTime`, by the first word of its user agent.
 

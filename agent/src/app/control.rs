@@ -5,7 +5,7 @@ use tracing::debug;
 use super::App;
 use super::blocking::Memory;
 use super::metering::Metering;
-use super::outside::Stay;
+use super::parts::RunMode;
 use super::power::Power;
 use super::reload::{Reloading, Reloads};
 use crate::api::convert;
@@ -17,14 +17,14 @@ use crate::notify::Notify;
 use crate::serve::{Query, QueryKind};
 
 /// What stands beside the line.
-pub(super) struct Beside {
+pub(super) struct AppParts {
     pub(super) pods: PodsPath,
     pub(super) metering: Metering,
     pub(super) memory: Memory,
     pub(super) setters: Setters,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
-    pub(super) stay: Stay,
+    pub(super) run_mode: RunMode,
     pub(super) power: Power,
 }
 

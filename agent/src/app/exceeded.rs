@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::App;
 use super::blocking::Question;
-use super::outside::tier;
+use super::parts::tier;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::escape::escape;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::App;
-use super::outside::Doors;
+use super::parts::LoopInputs;
 use crate::record::Received;
 use crate::subjects::{IncidentInput, Input, KillCounterInput};
 
@@ -17,8 +17,8 @@ const LAST_RECORDS: Duration = Duration::from_millis(500);
 const LAST_COUNTS: Duration = Duration::from_secs(1);
 
 impl App {
-    pub(super) async fn leave(mut self, events: mpsc::Receiver<Received>, doors: Doors) {
-        self.last_events(events, doors).await;
+    pub(super) async fn leave(mut self, events: mpsc::Receiver<Received>, inputs: LoopInputs) {
+        self.last_events(events, inputs).await;
         self.last_counts().await;
         self.feed(Input::Incident(IncidentInput::Stopping), self.clock.now());
         if let Some(reporting) = self.reporting.take() {
@@ -32,13 +32,13 @@ impl App {
     }
 
     /// Takes what the kernel has told by now: on the way out, what waits in the rings is news too.
-    async fn last_events(&mut self, mut events: mpsc::Receiver<Received>, doors: Doors) {
-        let Doors {
+    async fn last_events(&mut self, mut events: mpsc::Receiver<Received>, inputs: LoopInputs) {
+        let LoopInputs {
             leaving,
             mut readers,
             _watchers: watchers,
             ..
-        } = doors;
+        } = inputs;
         // They tell of nothing that would not be looked at anew by the next.
         drop(watchers);
         leaving.send_replace(true);

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 
 use super::lanes::Lanes;
-use super::outside::tier;
+use super::parts::tier;
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -321,7 +321,7 @@ impl Metering {
             }
             Report::Tainted(tainted) => self.tainted(tainted),
             Report::Registered { .. }
-            | Report::Held(_)
+            | Report::OtherHolder(_)
             | Report::Synced {
                 outcome: Err(_), ..
             } => {}

@@ -62,7 +62,7 @@ impl Once {
             Report::Synced { outcome, .. } => self.status = Step::of(outcome),
             // Before there is a Node there is no Lease; the next cycle comes with it.
             Report::Lease(Ok(Cycle::NoNode))
-            | Report::Held(_)
+            | Report::OtherHolder(_)
             | Report::Registered { .. }
             | Report::Event(_) => {}
             Report::Tainted(TaintOutcome { failed, .. }) => {

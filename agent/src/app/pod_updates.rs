@@ -11,7 +11,7 @@ use crate::clock::Now;
 use crate::config::{Config, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pods::{Containers, Pod, PodChange};
-use crate::reporting::Outlet;
+use crate::reporting::ApiAccess;
 use crate::subjects::Input;
 use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use crate::tasks::Tasks;
@@ -39,17 +39,17 @@ pub(super) struct PodUpdates {
 
 impl PodUpdates {
     /// Starts the watch if there is an API server. Must be called in a runtime.
-    pub(super) fn new(config: &Config, outlet: Option<&Outlet>, tasks: &mut Tasks) -> Self {
+    pub(super) fn new(config: &Config, access: Option<&ApiAccess>, tasks: &mut Tasks) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_read, reads) = mpsc::channel(MAX_READS);
-        if let Some(outlet) = outlet {
-            let (client, node) = (outlet.client.clone(), config.node_name.clone());
-            let jitter = outlet.jitter.clone();
+        if let Some(access) = access {
+            let (client, node) = (access.client.clone(), config.node_name.clone());
+            let jitter = access.jitter.clone();
             let watch = pod_watch::watch(client, node, jitter, send_change);
             tasks.spawn("pod watch", watch);
         }
         Self {
-            client: outlet.map(|outlet| outlet.client.clone()),
+            client: access.map(|access| access.client.clone()),
             changes,
             reads,
             send_read,

@@ -4,11 +4,11 @@ use tokio::task::JoinSet;
 
 use super::App;
 use super::blocking::Memory;
-use super::control::Beside;
+use super::control::AppParts;
 use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
 use super::observe::pods_path;
-use super::outside::{Doors, Stay, setters_of};
+use super::parts::{LoopInputs, RunMode, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -31,17 +31,17 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         lanes: Lanes::new(None),
         per_pod: config.per_pod_metrics,
     };
-    let beside = Beside {
+    let beside = AppParts {
         pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
         memory: Memory::None,
         setters: setters_of(config.mode),
         reloads: None,
         notify: Notify::default(),
-        stay: Stay::Once,
+        run_mode: RunMode::Once,
         power: Power::listening_to(None),
     };
-    let mut doors = Doors {
+    let mut doors = LoopInputs {
         kernel: None,
         support,
         kills: KillSource::Counters,

@@ -16,7 +16,9 @@ use super::settings::{self, Settings, configuration};
 use super::{log, logging, refuse, supervision};
 use crate::api::Client;
 use crate::api::backoff::Jitter;
-use crate::app::{self, AppError, KernelLine, Outside, ReadConfig, Reloads, SetLogging, Stay};
+use crate::app::{
+    self, AgentParts, AppError, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
+};
 use crate::clock::Clock;
 use crate::config::{
     Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier,
@@ -60,10 +62,10 @@ enum Delivery {
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     let options = RunOptions {
-        stay: if arguments.one_shot.once {
-            Stay::Once
+        run_mode: if arguments.one_shot.once {
+            RunMode::Once
         } else {
-            Stay::Running
+            RunMode::UntilStopped
         },
         delivery: if arguments.one_shot.dry_run {
             Delivery::Print
@@ -114,7 +116,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 /// How to run.
 #[derive(Debug, Clone, Copy)]
 struct RunOptions {
-    stay: Stay,
+    run_mode: RunMode,
     delivery: Delivery,
 }
 
@@ -127,13 +129,13 @@ struct Reload {
 /// An agent that has opened everything privileged, and has dropped its privileges.
 struct Prepared {
     runtime: Runtime,
-    outside: Outside,
+    outside: AgentParts,
     _claim: Option<Claim>,
 }
 
 impl Prepared {
     /// Starts no thread.
-    fn new(config: Config, kernel: KernelLine, options: RunOptions) -> Result<Self, ExitCode> {
+    fn new(config: Config, kernel: KernelSource, options: RunOptions) -> Result<Self, ExitCode> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             // Kept between samples, which are ten seconds apart.
@@ -141,7 +143,7 @@ impl Prepared {
             .thread_keep_alive(Duration::from_mins(1))
             .build()
             .map_err(|err| failed(&err))?;
-        let notify = supervision::notify(options.stay).map_err(|why| refuse(&why))?;
+        let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
         let client = runtime.block_on(client(&config, options.delivery));
         let client = client.map_err(|why| refuse(&why))?;
         let (claim, control) = match options.delivery {
@@ -168,7 +170,7 @@ impl Prepared {
         })?;
         let clock = Clock::kernel();
         let jitter = Jitter::seeded(clock.now().boot.0 | 1);
-        let outside = Outside {
+        let outside = AgentParts {
             sites: None,
             figures: None,
             setters: app::setters_of(config.mode),
@@ -183,7 +185,7 @@ impl Prepared {
             control,
             reloads: None,
             notify,
-            stay: options.stay,
+            run_mode: options.run_mode,
             logind,
         };
         Ok(Self {
@@ -201,7 +203,7 @@ impl Prepared {
     }
 }
 
-async fn on_runtime(mut outside: Outside, reload: Reload) -> ExitCode {
+async fn on_runtime(mut outside: AgentParts, reload: Reload) -> ExitCode {
     let shutdown = match stop_signal() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
@@ -224,7 +226,7 @@ async fn on_runtime(mut outside: Outside, reload: Reload) -> ExitCode {
     );
     match Box::pin(app::run(outside, shutdown)).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(err @ (AppError::Ports(_) | AppError::Held(_))) => refuse(&err),
+        Err(err @ (AppError::Ports(_) | AppError::OtherHolder(_))) => refuse(&err),
         Err(err) => failed(&err),
     }
 }
@@ -249,7 +251,7 @@ fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
 }
 
 /// Enters the sandbox. `Err` only if the configuration requires a complete one.
-fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Result<(), String> {
+fn confine(config: &Config, kernel: &KernelSource, client: Option<&Client>) -> Result<(), String> {
     if config.sandbox == Sandbox::Off {
         return Ok(());
     }
@@ -258,8 +260,8 @@ fn confine(config: &Config, kernel: &KernelLine, client: Option<&Client>) -> Res
         Some(_) | None => Plugin::None,
     };
     let report = sandbox::enter(&Profile::new(config, plugin), || match kernel {
-        KernelLine::Attached(loaded) => loaded.kernel.losses().is_ok(),
-        KernelLine::Fed(_) | KernelLine::None(_) => true,
+        KernelSource::Attached(loaded) => loaded.kernel.losses().is_ok(),
+        KernelSource::Fed(_) | KernelSource::None(_) => true,
     });
     match report.gaps() {
         Some(gaps) if config.sandbox == Sandbox::Require => Err(gaps),
@@ -287,17 +289,17 @@ fn log_ignored_keys(ignored: &IgnoredKeys) {
 
 /// Loads the programs, or returns why files are used instead. `Err` with what is missing, only if
 /// the configuration requires the programs.
-fn kernel_source(config: &Config) -> Result<KernelLine, String> {
+fn kernel_source(config: &Config) -> Result<KernelSource, String> {
     if matches!(config.tier, Tier::Kmsg | Tier::Files) {
-        return Ok(KernelLine::None(Support::none(&Missing::TurnedOff)));
+        return Ok(KernelSource::None(Support::none(&Missing::TurnedOff)));
     }
     let loaded = match object::embedded() {
         Some(object) => loader::load(object, &wanted(&config.probes)),
         None => Err(Missing::NotBuilt),
     };
     let source = match loaded {
-        Ok(loaded) => KernelLine::Attached(Box::new(loaded)),
-        Err(missing) => KernelLine::None(Support::none(&missing)),
+        Ok(loaded) => KernelSource::Attached(Box::new(loaded)),
+        Err(missing) => KernelSource::None(Support::none(&missing)),
     };
     let support = source.support();
     if config.tier != Tier::Btf || support.tier() == "btf" {
@@ -323,7 +325,7 @@ pub(super) fn wanted(probes: &BTreeSet<ProbeGroup>) -> Wanted {
 }
 
 /// Opens the kernel log, if no program reports OOM kills.
-fn kernel_log(config: &Config, kernel: &KernelLine) -> Option<File> {
+fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
     if config.tier == Tier::Files || kernel.support().kills().is_some() {
         return None;
     }

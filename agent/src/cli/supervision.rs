@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::settings::variable;
-use crate::app::Stay;
+use crate::app::RunMode;
 use crate::notify::{self, Notify};
 use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::{self, Socket};
@@ -17,14 +17,14 @@ use crate::state::{Claim, StateError};
 
 /// Connects to the service manager, if the environment names one. `Err` is a message of one line
 /// about an invalid variable.
-pub(super) fn notify(stay: Stay) -> Result<Notify, String> {
+pub(super) fn notify(run_mode: RunMode) -> Result<Notify, String> {
     let (usec, pid) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
     let watchdog = notify::watchdog(usec.as_deref(), pid.as_deref(), std::process::id())?;
     let Some(address) = variable("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
         return Ok(Notify::default());
     };
     // A single run sends no watchdog notifications.
-    let watchdog = watchdog.filter(|_| stay == Stay::Running);
+    let watchdog = watchdog.filter(|_| run_mode == RunMode::UntilStopped);
     Ok(Notify::connect(&address, watchdog).unwrap_or_else(|err| {
         warn!(
             err = &err as &dyn std::error::Error,

@@ -428,16 +428,16 @@ mod tests {
         };
         let outside = finding(9, Some("/a"), None);
         let kubelet = "System OOM encountered, victim process: p9, pid: 9";
-        let (none, own) = ("SystemOOM", "OOMKilling");
+        let (none, reason) = ("SystemOOM", "OOMKilling");
         #[rustfmt::skip]
         let rows = [
             (&global, Kubelet, Some((none, kubelet))),
-            (&global, Companion, Some((own, "the node was out of memory"))),
-            (&of(Doubt::Sysrq), Companion, Some((own, "it was requested by SysRq"))),
-            (&of(Doubt::Cpuset), Companion, Some((own, "the memory nodes of its cpuset were full"))),
-            (&of(Doubt::MemoryLeft), Companion, Some((own, "no cgroup is known to have been"))),
+            (&global, Companion, Some((reason, "the node was out of memory"))),
+            (&of(Doubt::Sysrq), Companion, Some((reason, "it was requested by SysRq"))),
+            (&of(Doubt::Cpuset), Companion, Some((reason, "the memory nodes of its cpuset were full"))),
+            (&of(Doubt::MemoryLeft), Companion, Some((reason, "no cgroup is known to have been"))),
             (&outside, Kubelet, Some((none, "/a was at its limit"))),
-            (&outside, Companion, Some((own, "/a was at its limit"))),
+            (&outside, Companion, Some((reason, "/a was at its limit"))),
             (&global, Off, None),
             (&outside, Off, None),
             (&some_pods, Off, Some(("OOMKilled", "/a was at its limit"))),

@@ -83,7 +83,7 @@ impl KeptTrue {
         }
     }
 
-    /// The API server had the condition as True when the agent started. Nobody knows when it was
+    /// The API server had the condition as True when the agent started. It is unknown when it was
     /// last exceeded, so it is kept for a transition period from when it was first found normal.
     /// Returns whether it is kept by that.
     pub fn seed(&mut self, transition_period: Duration, now: BootNanos) -> bool {
@@ -192,7 +192,7 @@ mod tests {
             (kept(9), restore, 5, kept(9), "exceeded since"),
             (normal(5), seed, 304, kept(5), "normal for less"),
             (normal(5), seed, 305, normal(5), "normal for as long"),
-            (never, seed, 5, never, "nobody can see"),
+            (never, seed, 5, never, "the source is lost"),
             (kept(5), seed, 9, kept(5), "known by itself"),
         ];
         for (before, input, seconds, expected, why) in rows {

@@ -159,7 +159,7 @@ pub enum MissingEvidence {
 ///
 /// # Errors
 ///
-/// What is missing, only if it has a say: a kill is reported in less time than reading it takes.
+/// The missing evidence, only if the verdict depends on it: a kill is reported in less time than reading it takes.
 pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
         OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
@@ -179,7 +179,7 @@ fn verdict_on_memcg(
     if kill.order == Some(SYSRQ_ORDER) {
         return Ok(Err(Doubt::Sysrq));
     }
-    // The victim was at a limit of its own cgroup when the machine ran out of memory: the inference
+    // The victim's cgroup was at its limit when the machine ran out of memory: the inference
     // is wrong, as the counters show.
     if kill.source != ScopeSource::Exact && evidence.counters()? == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_evidence_that_has_a_say_is_asked_for() {
+    fn only_evidence_that_decides_is_requested() {
         use LimitOwner::{Container, PodsCgroup};
         use MissingEvidence::{LimitCounters as Counters, RemainingMemory as Memory};
         use ScopeSource::{Exact, Inferred, Logged};

@@ -9,7 +9,7 @@ pub enum OomScope<L> {
     /// Unknown. Judged as [`OomScope::Global`] with an inferred scope.
     Unknown,
     /// The machine's. Also kills for a cpuset, a memory policy or `SysRq`, unless a constraint or an
-    /// order tells them apart.
+    /// order distinguishes them.
     Global,
     /// That of one cgroup: it was at its limit.
     Memcg(L),

@@ -1,11 +1,11 @@
-//! The writer of companion mode: conditions of our own, and their taints, on a Node that a kubelet
-//! keeps.
+//! The status writer of companion mode: nodepulse's conditions and their taints, on a Node that a
+//! kubelet maintains.
 
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::writer::{Gone, Synced, Writer, log_unknown};
+use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
 use crate::api::backoff::Backoff;
 use crate::api::status::Sent;
@@ -15,22 +15,22 @@ use crate::config::Config;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Status, Taint};
 
-/// Between looks for a Node that is not there: a kubelet that has just been started is quick, and
-/// for one that was sent away for good nobody has to hurry.
+/// Between reads of a Node that does not exist: a kubelet that was just started creates it soon, and a
+/// Node that was removed for good needs no fast reads.
 const SAMPLE_INTERVAL: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
-/// Before the first of them, once it is gone, and longer each time that it is found and its status
-/// is not: whoever answers so is not to be asked at full speed.
-const GONE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// Before the first of them after the Node was deleted, and longer each time that the Node is found but
+/// its status is not.
+const DELETED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// The wait between them is stretched by up to this share: all agents of a cluster look for a
-/// server that is back.
+/// The wait between them is stretched by up to this share, because all agents of a cluster retry when
+/// the server is back.
 const SPREAD: f64 = 0.5;
 
-/// Reads the Node once, then writes when asked to.
+/// Reads the Node once, then writes on request.
 pub(super) struct Companion {
     writer: Writer,
-    /// Those that are configured, each with its condition.
+    /// The configured ones, each with its condition.
     taints: Vec<(NodepulseCondition, Taint)>,
 }
 
@@ -48,10 +48,10 @@ impl Companion {
             return;
         };
         let mut absence = Absence::default();
-        if self.find_node(&mut absence.told).await.is_err() {
+        if self.find_node(&mut absence.logged).await.is_err() {
             return;
         }
-        if self.writer.tell_found().await.is_err() {
+        if self.writer.report_found().await.is_err() {
             return;
         }
         loop {
@@ -59,8 +59,8 @@ impl Companion {
             if let Err(err) = &synced.outcome
                 && err.refusal() == Some(Refusal::NotFound)
             {
-                // Never created here: what was asked for waits for whoever does.
-                if self.look_again(err, &mut absence).await.is_err() {
+                // It is never created here; the request waits until it exists.
+                if self.find_again(err, &mut absence).await.is_err() {
                     return;
                 }
                 continue;
@@ -76,74 +76,74 @@ impl Companion {
         }
     }
 
-    /// What comes after a sync: Events, taints, and a word to the loop.
-    async fn follow(&mut self, request: SyncRequest, synced: Synced) -> Result<(), Gone> {
+    /// What follows a sync: Events, taints, and the report to the loop.
+    async fn follow(&mut self, request: SyncRequest, synced: Synced) -> Result<(), LoopEnded> {
         let Synced {
             outcome,
-            news,
-            said,
+            transitions,
+            conditions,
         } = synced;
-        let now = self.writer.line.clock.now();
-        self.writer.record(news, now, &request.stamps);
-        // What is said against the status says nothing of taints, unless nobody is there to say it.
+        let now = self.writer.link.clock.now();
+        self.writer.record(transitions, now, &request.stamps);
+        // A rejected status does not prevent taints, but an outage does.
         let answers = outcome.as_ref().err().is_none_or(|err| !err.is_outage());
         let tainted = if answers {
-            Some(self.taint(&said).await)
+            Some(self.taint(&conditions).await)
         } else {
             None
         };
         self.report(request, outcome, tainted).await
     }
 
-    /// The Node is gone, or its status is: waits, longer each time, and looks for it.
-    async fn look_again(&mut self, err: &ApiError, absence: &mut Absence) -> Result<(), Gone> {
-        log_unknown(err, &mut absence.told);
+    /// The Node or its status does not exist: waits, longer each time, and reads it again.
+    async fn find_again(&mut self, err: &ApiError, absence: &mut Absence) -> Result<(), LoopEnded> {
+        log_unknown(err, &mut absence.logged);
         let wait = absence.backoff.advance();
         let wait = self.writer.jitter.stretch(wait, SPREAD);
         self.wait(wait).await?;
-        self.find_node(&mut absence.told).await
+        self.find_node(&mut absence.logged).await
     }
 
-    /// Reads the Node, however long it takes until it is there.
-    async fn find_node(&mut self, told: &mut bool) -> Result<(), Gone> {
+    /// Reads the Node until it exists.
+    async fn find_node(&mut self, logged: &mut bool) -> Result<(), LoopEnded> {
         let mut backoff = SAMPLE_INTERVAL;
         self.writer.status.forget();
-        while let Err(err) = self.writer.status.fetch(&self.writer.line.client).await {
-            log_unknown(&err, told);
+        while let Err(err) = self.writer.status.fetch(&self.writer.link.client).await {
+            log_unknown(&err, logged);
             let wait = self.writer.jitter.stretch(backoff.advance(), SPREAD);
             self.wait(wait).await?;
         }
-        self.writer.tell_uid();
+        self.writer.publish_uid();
         Ok(())
     }
 
-    async fn wait(&self, time: Duration) -> Result<(), Gone> {
+    async fn wait(&self, time: Duration) -> Result<(), LoopEnded> {
         tokio::select! {
             () = tokio::time::sleep(time) => Ok(()),
-            () = self.writer.line.reports.closed() => Err(Gone),
+            () = self.writer.link.reports.closed() => Err(LoopEnded),
         }
     }
 
-    /// Taints the Node by what its conditions should say. One that is Unknown taints nothing: nobody
-    /// is kept away because we cannot see.
-    async fn taint(&mut self, said: &[Condition]) -> TaintOutcome {
-        let is_true = |own: NodepulseCondition| {
-            let mut all = said.iter();
-            all.any(|c| c.type_ == own.type_() && c.status == Status::True)
+    /// Taints the Node by its computed conditions. Unknown taints nothing: a missing data source never
+    /// keeps pods away.
+    async fn taint(&mut self, conditions: &[Condition]) -> TaintOutcome {
+        let is_true = |of: NodepulseCondition| {
+            let mut all = conditions.iter();
+            all.any(|c| c.type_ == of.type_() && c.status == Status::True)
         };
         let wanted: Vec<Taint> = self
             .taints
             .iter()
-            .filter(|(own, _)| is_true(*own))
+            .filter(|(of, _)| is_true(*of))
             .map(|(_, taint)| taint.clone())
             .collect();
         let configured: Vec<Taint> = self.taints.iter().map(|(_, t)| t.clone()).collect();
-        let ours = NodepulseTaints {
+        let taints = NodepulseTaints {
             wanted: &wanted,
             configured: &configured,
         };
         let writer = &mut self.writer;
-        writer.status.taint(&writer.line.client, ours).await
+        writer.status.taint(&writer.link.client, taints).await
     }
 
     async fn report(
@@ -151,18 +151,18 @@ impl Companion {
         request: SyncRequest,
         outcome: Result<Option<Sent>, ApiError>,
         tainted: Option<TaintOutcome>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), LoopEnded> {
         let mends = |err: &ApiError| err.disposition() != Disposition::GiveUp;
         let not_tainted = tainted.as_ref().and_then(|tainted| tainted.failed.as_ref());
         let again = outcome.as_ref().is_err_and(mends) || not_tainted.is_some_and(mends);
         let next = match self.writer.schedule.due() {
             _ if again => Wait::Short,
-            // What is refused for good is no reason to hurry, though it may be overdue.
+            // After a permanent rejection there is no hurry, although it may be overdue.
             Some(due) if outcome.is_ok() => Wait::Until(due),
             Some(_) | None => Wait::Long,
         };
         if let Some(tainted) = tainted {
-            self.writer.tell(Report::Tainted(tainted)).await?;
+            self.writer.send(Report::Tainted(tainted)).await?;
         }
         let report = Report::Synced {
             why: request.why,
@@ -171,23 +171,23 @@ impl Companion {
             node: self.writer.on_node(),
             next,
         };
-        self.writer.tell(report).await
+        self.writer.send(report).await
     }
 }
 
-/// How long the Node has not been there.
+/// The Node does not exist.
 struct Absence {
-    /// Between two looks.
+    /// Between two reads.
     backoff: Backoff,
-    /// So that it is told once.
-    told: bool,
+    /// The warning was logged.
+    logged: bool,
 }
 
 impl Default for Absence {
     fn default() -> Self {
         Self {
-            backoff: GONE,
-            told: false,
+            backoff: DELETED,
+            logged: false,
         }
     }
 }

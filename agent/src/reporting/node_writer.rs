@@ -1,4 +1,4 @@
-//! The writer of node mode: registers the Node, then keeps its status.
+//! The status writer of node mode: registers the Node, then maintains its status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use super::writer::{Gone, Synced, Writer, log_unknown};
+use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
 use crate::api::holder::{self, Holder};
 use crate::api::node_watch::{self, NodeEvent};
@@ -19,38 +19,38 @@ use crate::node_status::transition::{Edge, edges, schedulable_edge};
 use crate::node_status::{Registration, StoredNode};
 use crate::reading::Resource;
 
-/// States of the Node that wait for the writer while it waits for an answer. When it is full the
-/// watch waits too. Each is a whole Node, so there is one.
+/// Versions of the Node that wait for the writer during a request. When it is full, the watch waits.
+/// Each is a whole Node, so there is room for one.
 const NODE_EVENTS: usize = 1;
 
-/// Registers the Node, then writes its status when asked to.
+/// Registers the Node, then writes its status on request.
 pub(super) struct NodeWriter {
     pub(super) writer: Writer,
     pub(super) registration: Registration,
-    /// Whether it is clear that nobody else looks after this Node.
-    pub(super) ours: watch::Sender<bool>,
+    /// No other agent maintains this Node, so that it may be written.
+    pub(super) may_write: watch::Sender<bool>,
     pub(super) register: bool,
     pub(super) checkpoint: DeviceCheckpoint,
     pub(super) started: Now,
-    /// Nobody has written to the Node since we last compared, and what is stored is what we say.
+    /// The Node was not written since the last comparison, and the stored status is the computed one.
     pub(super) settled: bool,
-    /// The Node as last looked at.
+    /// The Node at the last comparison.
     pub(super) seen: StoredNode,
-    /// Whether a reboot was told of; there is one at most in the life of a process.
+    /// A reboot was recorded; a process sees one at most.
     pub(super) rebooted: bool,
 }
 
-/// What looking for the Node came to.
+/// The result of a try to register or find the Node.
 enum Known {
-    /// Somebody else keeps it alive, and nothing was written.
-    Held(Holder),
-    /// It is ours, and this is new about it.
-    Ours(Vec<Edge>),
+    /// Another agent renews its Lease, and nothing was written.
+    OtherHolder(Holder),
+    /// It may be written, and these are its first transitions.
+    Registered(Vec<Edge>),
 }
 
 impl NodeWriter {
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<SyncRequest>) {
-        // Something to do comes before anything is said.
+        // Nothing is sent before the first request.
         let Some(first) = requests.recv().await else {
             return;
         };
@@ -69,7 +69,7 @@ impl NodeWriter {
                     node: self.writer.on_node(),
                     next: Wait::Short,
                 };
-                if self.writer.tell(report).await.is_err() {
+                if self.writer.send(report).await.is_err() {
                     return;
                 }
             }
@@ -82,25 +82,25 @@ impl NodeWriter {
                     Some(NodeEvent::Stored(node)) => {
                         self.settled = false;
                         self.writer.status.observe(node);
-                        self.tell_schedulable();
+                        self.record_schedulable();
                     }
                     Some(NodeEvent::Deleted) => {
                         self.settled = false;
                         self.writer.status.forget();
                     }
-                    // Without its watch a writer would go by an old Node.
+                    // Without the watch the stored Node would be outdated.
                     None => return,
                 },
             }
         }
     }
 
-    /// Somebody cordoned the Node, or let pods come again. One that is found cordoned counts.
-    fn tell_schedulable(&mut self) {
+    /// Records that the Node was cordoned or uncordoned, also if it was so when it was found.
+    fn record_schedulable(&mut self) {
         let stored = self.writer.status.stored().unwrap_or_default();
         if let Some(edge) = schedulable_edge(&self.seen, &stored) {
             self.writer
-                .record(vec![edge], self.writer.line.clock.now(), &BTreeMap::new());
+                .record(vec![edge], self.writer.link.clock.now(), &BTreeMap::new());
         }
         self.seen = stored;
     }
@@ -108,7 +108,7 @@ impl NodeWriter {
     fn watch(&self) -> mpsc::Receiver<NodeEvent> {
         let (send, events) = mpsc::channel(NODE_EVENTS);
         tokio::spawn(node_watch::watch(
-            self.writer.line.client.clone(),
+            self.writer.link.client.clone(),
             self.registration.name.clone(),
             self.writer.status.version(),
             self.writer.jitter.clone(),
@@ -117,91 +117,95 @@ impl NodeWriter {
         events
     }
 
-    /// Registers the Node, or waits for it to be there, for as long as that takes; then lets the
-    /// loop take note of what is stored.
-    async fn know_node(&mut self) -> Result<(), Gone> {
+    /// Registers the Node, or waits until it exists; then reports the stored Node to the loop.
+    async fn know_node(&mut self) -> Result<(), LoopEnded> {
         let mut registrar = Registrar::default();
-        let mut told = false;
-        let news = loop {
+        let mut logged = false;
+        let transitions = loop {
             tokio::time::sleep(registrar.next_delay()).await;
             match self.try_to_know(&mut registrar).await {
-                Ok(Known::Ours(news)) => break news,
-                Ok(Known::Held(holder)) => {
-                    self.writer.tell(Report::Held(holder)).await?;
-                    return Err(Gone);
+                Ok(Known::Registered(transitions)) => break transitions,
+                Ok(Known::OtherHolder(holder)) => {
+                    self.writer.send(Report::OtherHolder(holder)).await?;
+                    return Err(LoopEnded);
                 }
-                Err(err) => log_unknown(&err, &mut told),
+                Err(err) => log_unknown(&err, &mut logged),
             }
         };
-        self.writer.tell_uid();
+        self.writer.publish_uid();
         let uncaused = BTreeMap::new();
-        let (started, now) = (self.started, self.writer.line.clock.now());
+        let (started, now) = (self.started, self.writer.link.clock.now());
         self.writer.record(vec![Edge::Started], started, &uncaused);
-        self.writer.record(news, now, &uncaused);
-        self.writer.tell_found().await
+        self.writer.record(transitions, now, &uncaused);
+        self.writer.report_found().await
     }
 
     async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<Known, ApiError> {
         if let Some(holder) = self.other_holder().await? {
-            return Ok(Known::Held(holder));
+            return Ok(Known::OtherHolder(holder));
         }
         if !self.register {
-            self.writer.status.fetch(&self.writer.line.client).await?;
-            return Ok(Known::Ours(Vec::new()));
+            self.writer.status.fetch(&self.writer.link.client).await?;
+            return Ok(Known::Registered(Vec::new()));
         }
         let computed = Arc::clone(&self.writer.computed.borrow());
-        let status = computed.at(&StoredNode::default(), self.writer.line.clock.now());
-        let (client, registration) = (&self.writer.line.client, &self.registration);
+        let status = computed.at(&StoredNode::default(), self.writer.link.clock.now());
+        let (client, registration) = (&self.writer.link.client, &self.registration);
         let registered = registrar
             .attempt(client, registration, &status, self.checkpoint)
             .await?;
-        let (stored, news) = match registered {
-            // A new Node's conditions are told once, and not at every try as a kubelet does.
+        let (stored, transitions) = match registered {
+            // A new Node's conditions are recorded once, not at every try as by a kubelet.
             Registered::Created(stored) => (stored, edges(&StoredNode::default(), &status)),
             Registered::Adopted(stored) => (stored, Vec::new()),
         };
         self.writer.status.observe(stored);
-        Ok(Known::Ours(news))
+        Ok(Known::Registered(transitions))
     }
 
-    /// Whoever else renews our Lease; asked until it is clear once that nobody does.
+    /// The other agent that renews the Lease, if any; read until it is clear once that there is none.
     async fn other_holder(&self) -> Result<Option<Holder>, ApiError> {
-        if *self.ours.borrow() {
+        if *self.may_write.borrow() {
             return Ok(None);
         }
-        let now = self.writer.line.clock.now().wall;
-        match holder::find(&self.writer.line.client, &self.registration.name, now).await {
+        let now = self.writer.link.clock.now().wall;
+        match holder::find(&self.writer.link.client, &self.registration.name, now).await {
             Ok(Some(holder)) => return Ok(Some(holder)),
             Ok(None) => {}
-            // Who may not read the Lease cannot be told who renews it.
+            // Without the permission to read the Lease its holder is unknown.
             Err(err) if err.disposition() == Disposition::GiveUp => {
                 let err = &err as &dyn std::error::Error;
-                warn!(err, "cannot tell whether a kubelet looks after this node");
+                warn!(
+                    err,
+                    "cannot determine whether a kubelet maintains this node"
+                );
             }
             Err(err) => return Err(err),
         }
-        self.ours.send_replace(true);
+        self.may_write.send_replace(true);
         Ok(None)
     }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
         let writer = &mut self.writer;
-        let now = writer.line.clock.now();
+        let now = writer.link.clock.now();
         let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
         if self.settled && !due && matches!(writer.computed.has_changed(), Ok(false)) {
-            return Ok(None); // The same over the same gives the same.
+            return Ok(None); // Neither the computed nor the stored status has changed.
         }
         self.settled = false;
         let Synced {
-            outcome, mut news, ..
+            outcome,
+            mut transitions,
+            ..
         } = writer.sync().await;
         let sent = outcome?;
-        // Whoever writes an old boot id back must not make us tell of one boot twice.
-        news.retain(|edge| {
+        // Another client that writes an old boot id back must not cause a second Event for one boot.
+        transitions.retain(|edge| {
             !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
         });
         self.writer
-            .record(news, self.writer.line.clock.now(), stamps);
+            .record(transitions, self.writer.link.clock.now(), stamps);
         self.settled = sent.is_none();
         Ok(sent)
     }

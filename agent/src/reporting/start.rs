@@ -1,4 +1,4 @@
-//! The tasks that talk to the API server. Each does one request at a time and says what it came to.
+//! Starts the tasks that talk to the API server. Each sends one request at a time and reports its result.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use tracing::{debug, info};
 
 use super::companion::Companion;
 use super::node_writer::NodeWriter;
-use super::writer::{Line, Writer};
-use super::{Channels, Outlet, Report, SyncRequest, Why};
+use super::writer::{LoopLink, Writer};
+use super::{ApiAccess, Channels, Report, SyncRequest, Why};
 use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
@@ -24,24 +24,24 @@ use crate::node_status::{Registration, Runtime, StoredNode};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
 
-/// Deliveries of Events to the loop. When it is full, one way from the kernel goes untold.
+/// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.
 const DELIVERIES: usize = 64;
 
-/// Where a kubelet's device manager keeps what it has handed out.
+/// Where a kubelet's device manager stores its allocations.
 const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
 /// The one task that writes the Node, in either mode.
 const STATUS_WRITER: &str = "status writer";
 
-/// Starts all of them. They end when the loop drops its side.
+/// Starts all of them. They end when the loop drops its channels.
 pub(super) fn start(
     config: &Config,
-    outlet: Outlet,
+    access: ApiAccess,
     clock: Clock,
     channels: Channels,
     tasks: &mut Tasks,
 ) -> (EventSink, AbortHandle) {
-    let Outlet { client, jitter } = outlet;
+    let ApiAccess { client, jitter } = access;
     let Channels {
         computed,
         syncs,
@@ -58,14 +58,14 @@ pub(super) fn start(
     let (sink, recorder) =
         Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
     let recorder = tasks.spawn("recorder", recorder.run());
-    tasks.spawn("deliveries", tell_deliveries(delivered, reports.clone()));
+    tasks.spawn("deliveries", forward_deliveries(delivered, reports.clone()));
     let part = match config.mode {
         Mode::Companion => Part::NodepulseConditions,
         Mode::Node => Part::Whole,
     };
     let node = config.node_name.clone();
     let writer = Writer {
-        line: Line {
+        link: LoopLink {
             client,
             clock,
             reports,
@@ -77,7 +77,7 @@ pub(super) fn start(
         events: sink.clone(),
         jitter,
         schedule: Schedule::new(config.status_report_frequency),
-        untold: Vec::new(),
+        unrecorded: Vec::new(),
     };
     match config.mode {
         Mode::Companion => {
@@ -96,22 +96,22 @@ fn keep_node(
     leases: mpsc::Receiver<Option<String>>,
     tasks: &mut Tasks,
 ) {
-    // Nothing is written before it is clear that nobody else looks after this Node.
-    let (ours, ours_seen) = watch::channel(config.take_over);
+    // Nothing is written before it is clear that no other agent maintains this Node.
+    let (may_write, may_renew) = watch::channel(config.take_over);
     let lease = keep_lease(
         LeaseKeeper::new(config.node_name.clone(), config.lease_duration),
-        writer.line.clone(),
+        writer.link.clone(),
         leases,
-        ours_seen,
+        may_renew,
     );
     tasks.spawn("lease", lease);
     let runtime = writer.computed.borrow().facts().runtime;
     let node = NodeWriter {
         registration: registration(config, runtime),
-        ours,
+        may_write,
         register: config.register_node,
         checkpoint: checkpoint(config),
-        started: writer.line.clock.now(),
+        started: writer.link.clock.now(),
         settled: false,
         seen: StoredNode::default(),
         rebooted: false,
@@ -141,7 +141,10 @@ fn checkpoint(config: &Config) -> DeviceCheckpoint {
     }
 }
 
-async fn tell_deliveries(mut delivered: mpsc::Receiver<Delivered>, reports: mpsc::Sender<Report>) {
+async fn forward_deliveries(
+    mut delivered: mpsc::Receiver<Delivered>,
+    reports: mpsc::Sender<Report>,
+) {
     while let Some(delivered) = delivered.recv().await {
         if reports.send(Report::Event(delivered)).await.is_err() {
             return;
@@ -151,31 +154,31 @@ async fn tell_deliveries(mut delivered: mpsc::Receiver<Delivered>, reports: mpsc
 
 async fn keep_lease(
     mut keeper: LeaseKeeper,
-    line: Line,
+    link: LoopLink,
     mut requests: mpsc::Receiver<Option<String>>,
-    mut ours: watch::Receiver<bool>,
+    mut may_renew: watch::Receiver<bool>,
 ) {
-    if ours.wait_for(|ours| *ours).await.is_err() {
+    if may_renew.wait_for(|may_renew| *may_renew).await.is_err() {
         return;
     }
     while let Some(uid) = requests.recv().await {
         let cycle = keeper
-            .cycle(&line.client, &line.clock, uid.as_deref())
+            .cycle(&link.client, &link.clock, uid.as_deref())
             .await;
-        if line.reports.send(Report::Lease(cycle)).await.is_err() {
+        if link.reports.send(Report::Lease(cycle)).await.is_err() {
             return;
         }
     }
 }
 
-/// The Events that tell of what was new. One that the kernel caused carries its time.
+/// The Events of transitions. One that the kernel caused has the kernel's time.
 pub(super) fn events(
-    news: Vec<Edge>,
+    transitions: Vec<Edge>,
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
 ) -> impl Iterator<Item = Draft> {
-    news.into_iter().map(move |edge| {
+    transitions.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))

@@ -1,4 +1,5 @@
-//! What both modes write a Node's status with: compute, send what is due, and tell what was new.
+//! The part of the status writer that both modes share: it sends the computed status if it is due, and
+//! records the transitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use crate::node_status::report::{self, ReportSchedule as Schedule};
 use crate::node_status::transition::{Edge, edges};
 use crate::reading::Resource;
 
-/// What every task needs to say something and to tell what came of it.
+/// What every task needs to send requests, and to report their results to the loop.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct LoopLink {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
-/// Holds the Node as last seen, and when it is written next.
+/// The stored Node as last seen, and when it is written next.
 pub(super) struct Writer {
-    pub(super) line: Line,
+    pub(super) link: LoopLink,
     /// Name of the Node.
     pub(super) node: String,
     pub(super) computed: watch::Receiver<Arc<Computed>>,
@@ -38,47 +39,47 @@ pub(super) struct Writer {
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
-    /// What was new in syncs that failed since the last that did not: one of their patches may have
-    /// been applied and its answer lost. At most [`MOST_UNTOLD`], beyond which the oldest go.
-    pub(super) untold: Vec<Edge>,
+    /// Transitions of the syncs that failed since the last success: one of their patches may have been
+    /// applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are dropped.
+    pub(super) unrecorded: Vec<Edge>,
 }
 
 /// More than there are conditions.
-const MOST_UNTOLD: usize = 32;
+const MAX_UNRECORDED: usize = 32;
 
-/// The loop is gone.
-pub(super) struct Gone;
+/// The loop has ended.
+pub(super) struct LoopEnded;
 
-/// What a sync came to.
+/// The result of a sync.
 pub(super) struct Synced {
     /// `None`: nothing had changed.
     pub(super) outcome: Result<Option<Sent>, ApiError>,
-    /// What was new in it, not recorded yet. Nothing, where it failed.
-    pub(super) news: Vec<Edge>,
-    /// What its conditions should be, whether or not they could be written.
-    pub(super) said: Vec<Condition>,
+    /// Its transitions, not recorded yet. None if it failed.
+    pub(super) transitions: Vec<Edge>,
+    /// The computed conditions, written or not.
+    pub(super) conditions: Vec<Condition>,
 }
 
 impl Writer {
     /// Sends the computed status if it is due or differs from what is stored.
     pub(super) async fn sync(&mut self) -> Synced {
-        let (clock, schedule) = (self.line.clock, self.schedule);
+        let (clock, schedule) = (self.link.clock, self.schedule);
         let computed = Arc::clone(&self.computed.borrow_and_update());
         let mut why = report::SendReason::Heartbeat;
-        let (mut news, mut said) = (Vec::new(), Vec::new());
-        let untold = &self.untold;
-        let outcome = self.status.sync(&self.line.client, |stored| {
+        let (mut transitions, mut conditions) = (Vec::new(), Vec::new());
+        let unrecorded = &self.unrecorded;
+        let outcome = self.status.sync(&self.link.client, |stored| {
             let now = clock.now();
             let status = computed.at(stored, now);
-            // Those of all tries: one whose answer got lost may have been applied, and then the next
-            // one finds nothing new.
-            let applied = untold.iter().filter(|edge| stored.reflects(edge));
+            // Those of all tries: one whose answer was lost may have been applied, and then the next
+            // one finds no difference.
+            let applied = unrecorded.iter().filter(|edge| stored.reflects(edge));
             for edge in applied.cloned().chain(edges(stored, &status)) {
-                if !news.contains(&edge) {
-                    news.push(edge);
+                if !transitions.contains(&edge) {
+                    transitions.push(edge);
                 }
             }
-            said.clone_from(&status.conditions);
+            conditions.clone_from(&status.conditions);
             let decision = match schedule.decide(now.boot) {
                 report::ReportDue::Now(due) => {
                     why = due;
@@ -91,19 +92,19 @@ impl Writer {
         let outcome = match outcome.await {
             Ok(outcome) => Ok(self.synced(outcome, why)),
             Err(err) => {
-                self.keep(std::mem::take(&mut news));
+                self.keep(std::mem::take(&mut transitions));
                 Err(err)
             }
         };
         Synced {
             outcome,
-            news,
-            said,
+            transitions,
+            conditions,
         }
     }
 
     fn synced(&mut self, outcome: SyncOutcome, why: report::SendReason) -> Option<Sent> {
-        self.untold.clear();
+        self.unrecorded.clear();
         match outcome {
             SyncOutcome::Unchanged => None,
             SyncOutcome::Sent(sent) => {
@@ -114,60 +115,69 @@ impl Writer {
                 };
                 let fraction = self.jitter.fraction();
                 self.schedule.sent(sent.acked, why, fraction);
-                self.tell_uid();
+                self.publish_uid();
                 Some(sent)
             }
         }
     }
 
-    fn keep(&mut self, news: Vec<Edge>) {
-        // The newest of those that are alike says when it came last.
-        self.untold.retain(|edge| !news.contains(edge));
-        self.untold.extend(news);
-        let over = self.untold.len().saturating_sub(MOST_UNTOLD);
-        self.untold.drain(..over);
+    fn keep(&mut self, transitions: Vec<Edge>) {
+        // Of equal ones the newest is kept.
+        self.unrecorded.retain(|edge| !transitions.contains(edge));
+        self.unrecorded.extend(transitions);
+        let over = self.unrecorded.len().saturating_sub(MAX_UNRECORDED);
+        self.unrecorded.drain(..over);
     }
 
-    /// Records what was new as Events, each at the time of what it was caused by.
-    pub(super) fn record(&self, news: Vec<Edge>, now: Now, stamps: &BTreeMap<Resource, Stamp>) {
-        for event in events(news, &self.node, now, stamps) {
+    /// Records transitions as Events, each with the time of its cause.
+    pub(super) fn record(
+        &self,
+        transitions: Vec<Edge>,
+        now: Now,
+        stamps: &BTreeMap<Resource, Stamp>,
+    ) {
+        for event in events(transitions, &self.node, now, stamps) {
             self.events.record(event);
         }
     }
 
-    /// The conditions of the Node as last seen.
+    /// The conditions of the stored Node as last seen.
     pub(super) fn on_node(&self) -> Vec<Condition> {
         self.status.stored().unwrap_or_default().conditions
     }
 
-    /// Whose Events they are.
-    pub(super) fn tell_uid(&self) {
+    /// Publishes the Node's UID, which its Events need.
+    pub(super) fn publish_uid(&self) {
         let uid = self.status.stored().unwrap_or_default().uid;
         self.uid.send_if_modified(|known| {
-            let news = *known != uid;
+            let changed = *known != uid;
             *known = uid;
-            news
+            changed
         });
     }
 
-    /// Lets the loop take note of what is stored before anything is written.
-    pub(super) async fn tell_found(&self) -> Result<(), Gone> {
-        let (noted, seen) = oneshot::channel();
+    /// Reports the stored Node, and waits until the loop has taken it into account.
+    pub(super) async fn report_found(&self) -> Result<(), LoopEnded> {
+        let (acknowledged, seen) = oneshot::channel();
         let stored = Box::new(self.status.stored().unwrap_or_default());
-        self.tell(Report::Registered { stored, noted }).await?;
-        seen.await.map_err(|_| Gone)
+        self.send(Report::Registered {
+            stored,
+            acknowledged,
+        })
+        .await?;
+        seen.await.map_err(|_| LoopEnded)
     }
 
-    pub(super) async fn tell(&self, report: Report) -> Result<(), Gone> {
-        let sent = self.line.reports.send(report).await;
-        sent.map_err(|_| Gone)
+    pub(super) async fn send(&self, report: Report) -> Result<(), LoopEnded> {
+        let sent = self.link.reports.send(report).await;
+        sent.map_err(|_| LoopEnded)
     }
 }
 
-/// Once aloud, as long as it lasts.
-pub(super) fn log_unknown(err: &ApiError, told: &mut bool) {
+/// Logs a warning once while it lasts.
+pub(super) fn log_unknown(err: &ApiError, logged: &mut bool) {
     let err = err as &dyn std::error::Error;
-    if std::mem::replace(told, true) {
+    if std::mem::replace(logged, true) {
         debug!(err, "node not known");
     } else {
         warn!(err, "node not known to the API server, will retry");

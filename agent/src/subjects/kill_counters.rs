@@ -215,7 +215,7 @@ impl KillCounters {
         effects
     }
 
-    /// One counter says whether the others need to be read.
+    /// One counter shows whether the others need to be read.
     fn pods_counted(&mut self, counter: PodsCounter, now: BootNanos) -> Vec<Effect> {
         let unchanged = match (&self.baseline, counter) {
             (Baseline::Unknown, _) | (_, PodsCounter::Failed | PodsCounter::Counted(None)) => false,

@@ -82,7 +82,7 @@ pub enum KillInput {
 ///                                              └── verdict ─────────────────────────────► Idle
 /// ```
 ///
-/// Only what has a say in the verdict is asked for: a kill is reported in less time than that takes.
+/// Only what the verdict depends on is requested: a kill is reported in less time than that takes.
 #[derive(Debug)]
 enum Examination {
     Idle,
@@ -97,7 +97,7 @@ enum Examination {
     /// The remaining memory was asked for.
     AwaitsMemory {
         case: Box<Case>,
-        /// `None`: they have no say.
+        /// `None`: the verdict does not depend on them.
         counters: Option<LimitCounters>,
     },
 }
@@ -124,7 +124,7 @@ pub struct Kills {
     page: u64,
     examination: Examination,
     limit_hits: LimitHits,
-    /// Cgroups of victims whose counters had no say, and that are to be read all the same.
+    /// Cgroups of victims whose counters did not decide, and that are read all the same.
     uncounted: BTreeSet<String>,
     /// For cgroups that are removed.
     recent: RecentPods,

@@ -27,7 +27,7 @@ pub enum PidInput {
     Configured {
         /// All thresholds of the policy.
         thresholds: Vec<Threshold>,
-        /// Pids that the machine can hold; `None`: not read.
+        /// Pids that the machine has room for; `None`: not read.
         capacity: Option<u64>,
     },
     /// The kernel reported on which side of the level the ids are.

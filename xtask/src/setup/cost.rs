@@ -7,7 +7,7 @@ use nix::sys::statvfs::statvfs;
 
 use crate::repo::Repo;
 
-/// Measured in a fresh clone on two cores, and rounded up.
+/// An estimate for a fresh clone on two cores, from earlier runs.
 pub struct Cost {
     /// What is built.
     pub what: &'static str,

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! *Acknowledged*: the API server has it in an Event, or has refused that Event for good. *Pending*: it
-//! waits in this process, for its pod, the API server or a rate limit. *Missing*: nobody reported it
+//! waits in this process, for its pod, the API server or a rate limit. *Missing*: it was not reported
 //! to us, or its Event was dropped; it is reported by number. Only what is acknowledged is kept from
 //! one start to the next, so whatever happens to this process no kill goes unreported.
 //!
@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// What was counted so far is no news: nobody knows what of it was reported.
+    /// What was counted so far is not reported: it is unknown how much of it was.
     pub fn begin(&mut self, counters: &Counters) {
         self.found(counters);
         for (owner, counter) in counters {
@@ -174,7 +174,7 @@ impl Ledger {
             left = left.map(|left| left - kills);
             missing.insert(owner.clone(), kills);
         }
-        // The cgroup of all pods has no process of its own, so on version 1 it counts nothing.
+        // The cgroup of all pods contains no process itself, so on version 1 it counts nothing.
         if self.nested {
             missing.insert(KillOwner::Pods, left.unwrap_or(0));
         }
@@ -220,7 +220,7 @@ impl Ledger {
         for (owner, counter) in counters {
             let entry = self.entries.entry(owner.clone()).or_default();
             if entry.id.is_some_and(|id| id != counter.id) {
-                // Made anew, and counts anew. What is pending was counted by the one before.
+                // Created again, and counts from zero. What is pending was counted by the previous one.
                 entry.acknowledged = -i128::from(entry.pending);
                 entry.since = 0;
             }

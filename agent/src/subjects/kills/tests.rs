@@ -101,7 +101,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
 }
 
 #[test]
-fn a_kill_is_examined_in_steps_and_only_what_has_a_say_is_asked_for() {
+fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
     use ScopeSource::{Exact, Inferred};
     type Script = Vec<(KillInput, &'static [&'static str])>;
     let ask_victim: &[&str] = &["CgroupPaths([CgroupId(3)])"];
@@ -165,7 +165,7 @@ fn a_kill_is_examined_in_steps_and_only_what_has_a_say_is_asked_for() {
 }
 
 #[test]
-fn a_finding_has_what_the_record_says_in_safe_text() {
+fn a_finding_has_the_contents_of_the_record_in_safe_text() {
     let mut kills = Kills::new(4096);
     kills.on(recorded(kill(limit(VICTIM), ScopeSource::Exact)), now());
     let effects = kills.on(paths(&[Some(CONTAINER), Some(CONTAINER)]), now());

@@ -148,8 +148,6 @@ const fn allow(
 
 /// `path` is a file, or a folder with a slash at its end.
 pub const ALLOWED: &[Allowed] = &[
-    allow("tests/tests/exits.rs", &["held"], "a Lease is held"),
-    allow("tests/tests/take_over.rs", &["held"], "a Lease is held"),
     allow(
         "xtask/src/tidy/vocabulary.rs",
         &[
@@ -184,38 +182,6 @@ pub const NOT_CHECKED: &[&str] = &[
 pub const NOT_CONVERTED: &[&str] = &[
     "agent-ebpf/src/block_io.rs",
     "agent-ebpf/src/oom.rs",
-    "agent/build.rs",
-    "agent/examples/",
-    "agent/src/api/",
     "agent/src/app.rs",
     "agent/src/app/",
-    "agent/src/cli.rs",
-    "agent/src/cli/",
-    "agent/src/config.rs",
-    "agent/src/config/",
-    "agent/src/escape.rs",
-    "agent/src/explain.rs",
-    "agent/src/host.rs",
-    "agent/src/host/",
-    "agent/src/kube_event/",
-    "agent/src/lib.rs",
-    "agent/src/metrics.rs",
-    "agent/src/metrics/",
-    "agent/src/names/",
-    "agent/src/node_status/",
-    "agent/src/pods/",
-    "agent/src/pressure/",
-    "agent/src/reading/",
-    "agent/src/reporting.rs",
-    "agent/src/reporting/",
-    "agent/src/sandbox.rs",
-    "agent/src/sandbox/",
-    "agent/src/serve.rs",
-    "agent/src/serve/",
-    "agent/src/subjects/",
-    "agent/src/tasks.rs",
-    "agent/src/units/",
-    // Names and texts of the agent.
-    "tests/src/node.rs",
-    "tests/src/pod_kills.rs",
 ];

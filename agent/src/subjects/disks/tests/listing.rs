@@ -20,7 +20,7 @@ fn a_disk_that_the_kernel_refuses_is_not_watched() {
 
 #[test]
 fn limits_are_those_of_the_name_else_of_the_kind() {
-    let own = BTreeMap::from([("sdc".to_owned(), Duration::from_millis(7))]);
+    let configured = BTreeMap::from([("sdc".to_owned(), Duration::from_millis(7))]);
     let kinds = [
         ("sda", false, false, 20),
         ("sdb", true, false, 100),
@@ -31,7 +31,7 @@ fn limits_are_those_of_the_name_else_of_the_kind() {
     run.on(
         2,
         DiskInput::Configured(DiskIo {
-            devices: own,
+            devices: configured,
             ..settings()
         }),
     );

@@ -33,7 +33,7 @@ const EVENTS: usize = 1024;
 
 /// All that the agent gets from outside.
 #[derive(Debug)]
-pub struct Outside {
+pub struct AgentParts {
     /// What to do.
     pub config: Config,
     /// Where the cgroups are: [`super::pods_path`].
@@ -41,7 +41,7 @@ pub struct Outside {
     /// Which clock to go by.
     pub clock: Clock,
     /// Where kernel events come from.
-    pub kernel: KernelLine,
+    pub kernel: KernelSource,
     /// The kernel's log, opened where no program reports kills and it may be read.
     pub kmsg: Option<File>,
     /// The API server; `None` evaluates and logs, and opens no connection.
@@ -63,16 +63,16 @@ pub struct Outside {
     /// Whoever started us.
     pub notify: Notify,
     /// For how long.
-    pub stay: Stay,
+    pub run_mode: RunMode,
     /// What logind says; `None`: shutdowns of the machine are not announced.
     pub logind: Option<mpsc::Receiver<PowerMessage>>,
 }
 
 /// For how long the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stay {
+pub enum RunMode {
     /// Until it is asked to stop.
-    Running,
+    UntilStopped,
     /// Until it has said once how the node is.
     Once,
 }
@@ -88,7 +88,7 @@ pub const fn setters_of(mode: Mode) -> Setters {
 
 /// Where kernel events come from.
 #[derive(Debug)]
-pub enum KernelLine {
+pub enum KernelSource {
     /// The running kernel, by our programs.
     Attached(Box<LoadedKernel>),
     /// Whoever holds the other end: records of a simulation.
@@ -105,7 +105,7 @@ pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
     }
 }
 
-impl KernelLine {
+impl KernelSource {
     /// What every probe came to.
     #[must_use]
     pub fn support(&self) -> Support {
@@ -143,7 +143,7 @@ pub enum AppError {
         "the lease of this node is renewed by {0}, and node mode must not run beside a kubelet; \
          stop it, or say --take-over"
     )]
-    Held(Holder),
+    OtherHolder(Holder),
     /// What `--once` is for was not done.
     #[error("the {0} could not be written to the API server; the log says why")]
     NotWritten(&'static str),
@@ -176,7 +176,7 @@ pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
 }
 
 /// What the loop holds beside its state.
-pub(super) struct Doors {
+pub(super) struct LoopInputs {
     pub(super) kernel: Option<Kernel>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
@@ -191,13 +191,13 @@ pub(super) struct Doors {
     pub(super) _records: Option<mpsc::Sender<Received>>,
 }
 
-pub(super) fn doors(
-    line: KernelLine,
+pub(super) fn inputs(
+    line: KernelSource,
     log: Option<File>,
     triggers: Vec<Trigger>,
     pods: &PodsPath,
     clock: Clock,
-) -> (mpsc::Receiver<Received>, Doors) {
+) -> (mpsc::Receiver<Received>, LoopInputs) {
     let (send, events) = mpsc::channel(EVENTS);
     let stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
@@ -208,11 +208,11 @@ pub(super) fn doors(
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };
-    info!(tier = tier(kills, &support), source = ?kills, "kills are told");
+    info!(tier = tier(kills, &support), source = ?kills, "OOM kill source selected");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
     let mut stalls = stalls;
     let events = match line {
-        KernelLine::Attached(loaded) => {
+        KernelSource::Attached(loaded) => {
             let LoadedKernel {
                 kernel: attached,
                 crit,
@@ -238,17 +238,17 @@ pub(super) fn doors(
             readers.spawn(async move { ("BULK", bulk.await) });
             events
         }
-        KernelLine::Fed(fed) => {
+        KernelSource::Fed(fed) => {
             stalls = Stall::ALL.to_vec();
             fed
         }
-        KernelLine::None(_) => {
+        KernelSource::None(_) => {
             watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
             records = Some(send);
             events
         }
     };
-    let doors = Doors {
+    let inputs = LoopInputs {
         kernel,
         support,
         kills,
@@ -258,7 +258,7 @@ pub(super) fn doors(
         _watchers: watchers,
         _records: records,
     };
-    (events, doors)
+    (events, inputs)
 }
 
 /// A reader that ends takes our eyes with it.
