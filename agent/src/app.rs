@@ -1,7 +1,7 @@
-//! Builds the rooms, connects them, owns the loop.
+//! Builds the parts of the agent, connects them and runs the main loop.
 //!
-//! One task owns the state. Everything that can wake it is one kind of `Input`; everything else sends
-//! to it over a bounded channel, or is told by it what to do.
+//! One task owns the state. Each event that can wake it is one kind of `Input`. The other tasks send
+//! to it over bounded channels, and receive requests from it.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ use crate::tasks::Tasks;
 mod answers;
 mod blocking;
 mod cgroups;
+mod companion;
 mod control;
 mod exceeded;
 mod execute;
@@ -40,7 +41,6 @@ mod leaving;
 mod metering;
 mod observe;
 mod once;
-mod own;
 mod parts;
 mod pod_updates;
 mod power;
@@ -58,15 +58,15 @@ pub use pressure_files::{files as stall_files, triggers};
 pub use reload::{ReadConfig, Reloads, SetLogging};
 pub use spot::status_now;
 
-use blocking::{Answer, Blocking, Memory, Question};
+use blocking::{Answer, Blocking, Persistence, Question};
 use cgroups::Cgroups;
+use companion::CompanionConditions;
 use control::{AppParts, Heartbeat};
-use exceeded::Keeper;
+use exceeded::ExceededTimes;
 use lanes::Lanes;
 use metering::{Metering, Sources};
 use observe::Observe;
 use once::Once;
-use own::Own;
 use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
 use pod_updates::PodUpdates;
 use power::Power;
@@ -74,7 +74,7 @@ use pressure_files::PressureFiles;
 use probes::Probes;
 use reload::{Reloading, asked};
 
-/// What is read without waiting for a disk.
+/// Signals that can be read without waiting for a disk.
 const HOT: [Signal; 4] = [
     Signal::MemoryAvailable,
     Signal::AllocatableMemoryAvailable,
@@ -82,33 +82,33 @@ const HOT: [Signal; 4] = [
     Signal::AllocatablePidAvailable,
 ];
 
-/// What is asked of a helper thread.
+/// Signals that a helper thread reads.
 const STORAGE: [Signal; 2] = blocking::STORAGE;
 
 /// Everything that can wake the agent.
 enum Input {
     /// A record from the kernel.
     Kernel(Received),
-    /// What a question to the file system came to.
+    /// A helper thread has answered a question.
     Host(Answer),
-    /// What a request came to.
+    /// The result of a request to the API server.
     Api(Report),
-    /// What is heard of pods.
+    /// An update about pods, from the API server.
     Pods(IncidentInput),
-    /// Somebody wants to know something.
+    /// A request for metrics, `status` or `explain`.
     Query(Query),
     /// The configuration may have changed.
     Reload,
-    /// The machine goes down, or does not after all.
+    /// logind announced a shutdown of the machine, or cancelled it.
     Power(PowerMessage),
-    /// A moment that was waited for.
+    /// A deadline was reached.
     Tick,
 }
 
-/// Runs until `shutdown` or until something breaks that cannot be mended.
+/// Runs until `shutdown` completes or an unrecoverable error occurs.
 ///
-/// On the way out status and Lease run_mode as they are, queued Events get two seconds, and the
-/// programs are detached.
+/// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two seconds,
+/// and the programs are detached.
 ///
 /// # Errors
 ///
@@ -135,16 +135,20 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
         lanes: Lanes::new(parts.client.as_ref()),
         per_pod: parts.config.per_pod_metrics,
     };
-    let on_paper = parts.client.as_ref().is_some_and(Client::is_dry_run);
+    let dry_run = parts.client.as_ref().is_some_and(Client::is_dry_run);
     let app_parts = AppParts {
         pods: parts.pods,
         metering: Metering::start(sources, &inputs.support, inputs.kills),
         setters: parts.setters,
-        memory: if on_paper { Memory::None } else { Memory::Kept },
+        persistence: if dry_run {
+            Persistence::None
+        } else {
+            Persistence::StateFile
+        },
         reloads: parts.reloads,
         notify: parts.notify,
         run_mode: parts.run_mode,
-        power: Power::listening_to(parts.logind),
+        power: Power::new(parts.logind),
     };
     let mut jitter = parts.jitter;
     let access = parts.client.map(|client| {
@@ -157,27 +161,27 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
     result
 }
 
-/// The state, and what it is told through.
+/// The state of the agent, with its connections to the other tasks.
 struct App {
     config: Config,
     clock: Clock,
     evaluator: Evaluator,
-    /// When to look at memory and pids.
+    /// When to sample memory and pids.
     hot: Deadlines,
-    /// When to look at the file system, while nobody looks.
+    /// When to sample the file system, while no sample is in progress.
     storage: Deadlines,
     storage_asked: bool,
-    /// Until then the node may still be coming up.
+    /// End of the start-up period of the node.
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
     subjects: Subjects,
     pressure_files: PressureFiles,
     cgroups: Cgroups,
-    exceeded: Keeper,
+    exceeded: ExceededTimes,
     pod_updates: PodUpdates,
     /// `None` in node mode.
-    own: Option<Own>,
+    companion: Option<CompanionConditions>,
     facts: Facts,
     ledger: Ledger,
     blocking: Blocking,
@@ -202,7 +206,7 @@ impl App {
         let AppParts {
             pods,
             metering,
-            memory,
+            persistence,
             setters,
             reloads,
             notify,
@@ -214,8 +218,8 @@ impl App {
         let facts = facts::gather(&config, &observe);
         let read = reloads.as_ref().map(|reloads| reloads.read.clone());
         let mut tasks = Tasks::default();
-        let lanes = metering.lanes();
-        let blocking = Blocking::new(&config, pods.clone(), memory, read, (lanes, &mut tasks));
+        let lanes = (metering.lanes(), &mut tasks);
+        let blocking = Blocking::new(&config, pods.clone(), persistence, read, lanes);
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
@@ -228,17 +232,17 @@ impl App {
             hot: Deadlines::new(&HOT, probes.announced()),
             storage: Deadlines::new(&STORAGE, Vec::new()),
             storage_asked: false,
-            settled_at: now.plus(storage::SETTLES),
+            settled_at: now.plus(storage::STARTUP_GRACE),
             pressure_files: PressureFiles::new(&config, pods.clone()),
             pod_updates: PodUpdates::new(&config, access.as_ref(), &mut tasks),
-            own: Own::new(&config),
+            companion: CompanionConditions::new(&config),
             config,
             clock,
             observe,
             probes,
             subjects,
             cgroups,
-            exceeded: Keeper::new(base),
+            exceeded: ExceededTimes::new(base),
             ledger: Ledger::new(setters, &facts, clock.now()),
             facts,
             blocking,
@@ -252,13 +256,13 @@ impl App {
             tasks,
         };
         app.read_cgroups(clock.now());
-        app.look_at_kills(clock.now());
+        app.check_kill_source(clock.now());
         app.list_disks(clock.now());
-        app.first_look().await;
+        app.initial_evaluation().await;
         let now = clock.now();
-        // What was found at first is no transition.
+        // The first evaluation is not a transition.
         app.ledger = Ledger::new(setters, &app.facts, now);
-        own::log_failed(app.ledger.failed());
+        companion::log_failed(app.ledger.failed());
         app.metering.evaluated(access.is_some());
         app.metering.conditions(app.ledger.conditions(), &[]);
         app.reporting = access.map(|access| {
@@ -267,15 +271,15 @@ impl App {
         });
         app.reporting_started(now);
         app.sync(Why::Tick, now);
-        app.tell_ready();
+        app.notify_ready();
         app.once = (run_mode == RunMode::Once).then(|| Once::new(app.config.mode, now.boot));
         app
     }
 
-    /// Everything is evaluated once before anything is said, also by what the last start knew. What
-    /// does not answer within its limit is missing then.
-    async fn first_look(&mut self) {
-        self.blocking.ask(Question::Recall);
+    /// Evaluates everything once before anything is reported, with the state of the previous agent.
+    /// Values that are not available within their time limit are missing from this evaluation.
+    async fn initial_evaluation(&mut self) {
+        self.blocking.ask(Question::Load);
         self.ask_storage();
         let mut questions = 2;
         if self.config.node_ips.is_empty() {
@@ -286,7 +290,7 @@ impl App {
         let mut answered = 0;
         while answered < questions {
             let answer = self.blocking.answer().await;
-            answered += usize::from(answer.is_of_the_first_look());
+            answered += usize::from(answer.is_initial());
             self.answered(answer, self.clock.now());
         }
         let now = self.clock.now();
@@ -296,8 +300,8 @@ impl App {
         self.configure_pids(now);
     }
 
-    /// Runs until something ends it. Whatever that is, what is known by then is reported and written
-    /// down.
+    /// Runs until the loop ends. Reports and saves the remaining state in any case, also after an
+    /// error.
     async fn run(
         mut self,
         mut events: mpsc::Receiver<Received>,
@@ -306,18 +310,20 @@ impl App {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), AppError> {
         tokio::pin!(shutdown);
-        let result = self.turn(&mut events, &mut inputs, alarm, shutdown).await;
+        let result = self
+            .handle_inputs(&mut events, &mut inputs, alarm, shutdown)
+            .await;
         self.heartbeat.notify.stopping();
-        self.leave(events, inputs).await;
+        self.shut_down(events, inputs).await;
         result
     }
 
-    /// Takes one input after the other.
+    /// Handles one input after the other.
     ///
     /// # Errors
     ///
-    /// If the agent cannot go on.
-    async fn turn(
+    /// If the agent cannot continue.
+    async fn handle_inputs(
         &mut self,
         events: &mut mpsc::Receiver<Received>,
         inputs: &mut LoopInputs,
@@ -325,12 +331,12 @@ impl App {
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), AppError> {
         loop {
-            if let Some(over) = self.once_over() {
-                return over;
+            if let Some(outcome) = self.once_outcome() {
+                return outcome;
             }
             let due = self.due();
             let input = tokio::select! {
-                // Kernel events last: a flood of them must hold up neither lease nor report.
+                // Kernel events last: a flood of them must delay neither the lease nor reports.
                 biased;
                 () = &mut shutdown => return Ok(()),
                 report = reporting::next(self.reporting.as_mut()) => Input::Api(report),
@@ -343,20 +349,20 @@ impl App {
                     reached.map_err(AppError::Alarm)?;
                     Input::Tick
                 }
-                // Before them: a scrape ends before the next can be asked for.
-                query = self.metering.asked() => Input::Query(query?),
+                // Before kernel events: one scrape ends before the next can be requested.
+                query = self.metering.next_query() => Input::Query(query?),
                 () = asked(self.reloading.as_mut()) => Input::Reload,
-                word = self.power.word() => Input::Power(word),
+                message = self.power.message() => Input::Power(message),
                 received = events.recv() => {
                     Input::Kernel(received.ok_or(AppError::EndedEarly("ring"))?)
                 }
             };
             let now = self.clock.now();
-            self.metering.woke(&input);
+            self.metering.record_wakeup(&input);
             match input {
                 Input::Kernel(received) => {
                     if self.kernel_records(received, events, now) {
-                        // What was told is written before memory and counters are looked at.
+                        // Reports are sent before memory and counters are read.
                         tokio::task::yield_now().await;
                         self.feed(
                             SubjectInput::Kill(KillInput::BatchReported),
@@ -372,7 +378,7 @@ impl App {
                 Input::Pods(update) => self.pods_updated(update, now),
                 Input::Query(query) => self.queried(query, now),
                 Input::Reload => self.reload(),
-                Input::Power(word) => self.power(word, now),
+                Input::Power(message) => self.power(message, now),
                 Input::Tick => self.tick(now),
             }
         }

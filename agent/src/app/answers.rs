@@ -1,4 +1,4 @@
-//! What comes of answers of the helper threads and of the API server, and what the latter is to do.
+//! Answers of the blocking threads, reports of the API tasks, and requests to the latter.
 
 use super::App;
 use super::blocking::Answer;
@@ -16,18 +16,18 @@ impl App {
             Answer::Storage(found) => self.storage_answered(found, now),
             Answer::Kills(counted) => {
                 self.feed(Input::KillCounter(KillCounterInput::Counted(counted)), now);
-                self.look_at_kills(now);
+                self.check_kill_source(now);
             }
-            Answer::Recalled { state, kills } => {
-                self.recall_exceeded(state.as_deref(), now);
-                let recalled = KillCounterInput::Recalled {
+            Answer::Loaded { state, kills } => {
+                self.load_exceeded(state.as_deref(), now);
+                let loaded = KillCounterInput::Recalled {
                     previous: self.exceeded.previous_kills(state.as_deref()),
                     counted: kills,
                 };
-                self.feed(Input::KillCounter(recalled), now);
-                self.look_at_kills(now);
+                self.feed(Input::KillCounter(loaded), now);
+                self.check_kill_source(now);
             }
-            Answer::Remembered => {
+            Answer::Saved => {
                 self.feed(Input::KillCounter(KillCounterInput::Saved), now);
                 self.exceeded.written();
             }
@@ -37,16 +37,16 @@ impl App {
         }
     }
 
-    pub(super) fn looked(&mut self, looks: &[Sample], now: Now) {
-        self.metering.looked(looks, &self.config.policy);
-        self.journal.record_samples(looks, now.boot);
+    pub(super) fn record_samples(&mut self, samples: &[Sample], now: Now) {
+        self.metering.record_samples(samples, &self.config.policy);
+        self.journal.record_samples(samples, now.boot);
     }
 
     pub(super) fn reported(&mut self, report: Report, now: Now) {
-        self.metering.reported(&report);
-        self.tell_ready();
+        self.metering.record_report(&report);
+        self.notify_ready();
         if let Some(once) = &mut self.once {
-            once.took(&report);
+            once.record(&report);
         }
         if let Report::Synced { node, .. } = &report {
             self.ledger.record_on_node(node);
@@ -54,20 +54,20 @@ impl App {
         if let Report::Registered { stored, .. } = &report {
             self.ledger.record_stored(stored);
             match self.config.mode {
-                Mode::Companion => self.hold_own(stored, now),
-                Mode::Node => self.hold(stored, now),
+                Mode::Companion => self.seed_companion_conditions(stored, now),
+                Mode::Node => self.seed_conditions(stored, now),
             }
             self.adopted(now);
         }
-        self.settle(now);
+        self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
             reporting.took(report, now.boot);
         }
-        self.let_go();
+        self.release_shutdown_lock();
         self.kills_settled(now);
     }
 
-    /// Passes on what became of the Events about kills.
+    /// Passes the outcomes of Events about OOM kills to the kill counters.
     pub(super) fn kills_settled(&mut self, now: Now) {
         let outcomes = self.reporting.as_ref().map(Reporting::kill_outcomes);
         if let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) {
@@ -79,9 +79,9 @@ impl App {
         }
     }
 
-    /// What the Node has as True, and nobody remembers, is held for a whole transition period from when
-    /// we first saw it well.
-    fn hold(&mut self, stored: &StoredNode, now: Now) {
+    /// A condition that is True on the Node but not in the state file stays True for a whole
+    /// transition period after the first sample below the threshold.
+    fn seed_conditions(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
             .iter()
@@ -92,8 +92,9 @@ impl App {
                 self.evaluator.seed(resource, now.boot);
             }
         }
-        self.take_pressures();
+        self.update_pressures();
     }
+
     pub(super) fn record_all(&mut self, events: Vec<Draft>) {
         if let Some(reporting) = &mut self.reporting {
             for event in events {
@@ -103,7 +104,7 @@ impl App {
     }
 
     pub(super) fn sync(&mut self, why: Why, now: Now) {
-        self.settle(now);
+        self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
             reporting.sync(why);
         }

@@ -1,5 +1,5 @@
-//! Calls that can wait for a disk or a server, with a time limit: a hung disk must not stop the lease,
-//! nor the report of the hung disk.
+//! Calls that can wait for a disk or a server, with a time limit: a hung disk must stop neither
+//! lease renewals nor the report of that disk.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -34,103 +34,103 @@ use nodefs::storage;
 
 pub(super) use disks::list as list_disks;
 
-/// What is asked for waits so long, then it counts as not answered.
+/// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Questions that wait in one lane: two for each disk that can be watched. When it is full
-/// the newest is dropped, with a warning.
+/// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
+/// newest question is dropped with a warning.
 const QUESTIONS: usize = 512;
 
-/// What to look at.
+/// What to read, save or resolve.
 #[derive(Debug)]
 pub(super) enum Question {
-    /// Space and inodes of the root directory's file system, and the volumes below it.
+    /// Read space and inodes of the root directory's file system, and the volumes below it.
     Storage,
-    /// What DNS says of a name.
+    /// Resolve a name by DNS.
     Resolve {
         /// The name.
         name: String,
     },
-    /// Of the subject `disks`.
+    /// A query of the subject `disks`.
     Disk(DiskQuery),
-    /// How many kills each pod has had.
+    /// Read the number of OOM kills of each pod.
     Kills,
-    /// The same, and what is remembered of the last start.
-    Recall,
-    /// Remember this.
-    Remember(Box<State>),
-    /// What all layers of the configuration say now.
+    /// The same, and load the state file.
+    Load,
+    /// Save the state file.
+    Save(Box<State>),
+    /// Read all layers of the configuration.
     Configuration,
 }
 
-/// What was found.
+/// The answer to a [`Question`].
 #[derive(Debug)]
 pub(super) enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
     /// To [`Question::Disk`].
     Disk(DiskInput),
-    /// To [`Question::Kills`]; `None`: not read.
+    /// To [`Question::Kills`]; `None` if the counters could not be read.
     Kills(Option<CountedKills>),
-    /// To [`Question::Recall`].
-    Recalled {
-        /// Of this boot or another; `None`: nothing, or nothing that can be used.
+    /// To [`Question::Load`].
+    Loaded {
+        /// Of this boot or another; `None` if there is no usable state file.
         state: Option<Box<State>>,
         /// As [`Answer::Kills`].
         kills: Option<CountedKills>,
     },
-    /// To [`Question::Remember`].
-    Remembered,
+    /// To [`Question::Save`].
+    Saved,
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
-    /// To [`Question::Configuration`]; `Err` is one line that says what is wrong.
+    /// To [`Question::Configuration`]; `Err` is an error message of one line.
     Configured(Result<Box<Config>, String>),
 }
 
-/// What was found of the root directory's file system.
+/// Usage of the root directory's file system.
 #[derive(Debug)]
 pub(super) struct Storage {
-    /// For the evaluation.
-    pub(super) looks: Vec<Sample>,
+    /// Samples of [`STORAGE`].
+    pub(super) samples: Vec<Sample>,
     /// Its size.
     pub(super) capacity: Option<Bytes>,
-    /// The volumes that are in use; `None`: not known, or not asked for.
+    /// The volumes in use; `None` if they are unknown or were not requested.
     pub(super) volumes: Option<Vec<String>>,
 }
 
-/// Whether anything is remembered from one start to the next.
+/// Whether state survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Memory {
-    /// In the state directory.
-    Kept,
-    /// No file is written, and none believed.
+pub(super) enum Persistence {
+    /// State is saved in the state directory.
+    StateFile,
+    /// The state file is neither read nor written.
     None,
 }
 
-/// Asks and is answered.
+/// Passes questions to the lanes and returns their answers.
 pub(super) struct Blocking {
     configuration: mpsc::Sender<Question>,
     nodefs: mpsc::Sender<Question>,
-    /// Disks: never behind a file system that hangs.
+    /// Separate, so that a hung file system does not delay queries of disks.
     disks: mpsc::Sender<Question>,
-    /// Our own file, and what stands in it.
+    /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Question>,
-    /// Needs no thread.
+    /// Has a separate lane.
     names: Names,
     answer: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
-    /// To questions for which there was no room.
-    unasked: VecDeque<Answer>,
+    /// Answers to dropped questions.
+    dropped: VecDeque<Answer>,
 }
 
-/// Where to look.
+/// Answers questions on a lane's thread.
 #[derive(Debug, Clone)]
-struct Place {
+struct Responder {
     root: HostRoot,
     directory: PathBuf,
-    /// Who asks for the volumes in use; `None`: nobody.
+    /// Which component attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
-    /// `None`: nothing is remembered.
+    /// The state directory; `None` with [`Persistence::None`].
     state: Option<PathBuf>,
     pods: PodsPath,
     read: Option<ReadConfig>,
@@ -141,34 +141,39 @@ impl Blocking {
     pub(super) fn new(
         config: &Config,
         pods: PodsPath,
-        memory: Memory,
+        persistence: Persistence,
         read: Option<ReadConfig>,
         (lanes, tasks): (&Lanes, &mut Tasks),
     ) -> Self {
         let root = HostRoot::new(&config.host_root);
         let directory = root.path(&config.root_directory);
-        let place = Place {
+        let responder = Responder {
             root,
             directory,
             attach_detach: match config.mode {
                 Mode::Node => Some(config.attach_detach),
-                // They are the kubelet's to tell.
+                // The kubelet reports them.
                 Mode::Companion => None,
             },
-            state: match memory {
-                Memory::Kept => Some(config.state_directory.clone()),
-                Memory::None => None,
+            state: match persistence {
+                Persistence::StateFile => Some(config.state_directory.clone()),
+                Persistence::None => None,
             },
             pods,
             read,
         };
-        // As many answers as questions, so that neither waits for the other.
+        // The same capacity for answers, so that neither side waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
         let mut lane = |purpose: Purpose| {
-            let (questions, asked) = mpsc::channel(QUESTIONS);
-            let work = work(place.clone(), lanes.of(purpose), asked, answer.clone());
+            let (sender, questions) = mpsc::channel(QUESTIONS);
+            let work = run_lane(
+                responder.clone(),
+                lanes.of(purpose),
+                questions,
+                answer.clone(),
+            );
             tasks.spawn(purpose.as_str(), work);
-            questions
+            sender
         };
         Self {
             configuration: lane(Purpose::Configuration),
@@ -178,21 +183,21 @@ impl Blocking {
             names: Names::system(),
             answer,
             answers,
-            unasked: VecDeque::new(),
+            dropped: VecDeque::new(),
         }
     }
 
-    /// Has one answer follow, whatever comes of the question.
+    /// Each question gets exactly one answer, even if it is dropped or times out.
     pub(super) fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
             Question::Disk(_) => &self.disks,
-            Question::Kills | Question::Recall | Question::Remember(_) => &self.state,
+            Question::Kills | Question::Load | Question::Save(_) => &self.state,
         };
-        // Announced disks leave room for questions about disks that are not well. What is dropped
-        // here is found when the disks are listed again.
+        // Half of the queue is reserved for questions about slow or failing disks. Announced disks
+        // that are dropped here are found when the disks are listed again.
         let announced = matches!(
             question,
             Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
@@ -205,8 +210,8 @@ impl Blocking {
             sent.map_err(mpsc::error::TrySendError::into_inner)
         };
         if let Err(question) = refused {
-            warn!("too many questions to the file system; one is dropped");
-            self.unasked.push_back(Answer::missing(&question));
+            warn!("queue of file system requests is full; one request dropped");
+            self.dropped.push_back(Answer::missing(&question));
         }
     }
 
@@ -216,19 +221,19 @@ impl Blocking {
             let found = names.resolve(&name).await.unwrap_or_else(|err| {
                 debug!(
                     err = &err as &dyn std::error::Error,
-                    "no addresses for the node's name"
+                    "cannot resolve the node's name"
                 );
                 Vec::new()
             });
             if answer.send(Answer::Resolved(found)).await.is_err() {
-                debug!("nobody waits for addresses any more");
+                debug!("the loop ended before the node's name was resolved");
             }
         });
     }
 
-    /// The next answer; never ends.
+    /// The next answer.
     pub(super) async fn answer(&mut self) -> Answer {
-        if let Some(answer) = self.unasked.pop_front() {
+        if let Some(answer) = self.dropped.pop_front() {
             return answer;
         }
         match self.answers.recv().await {
@@ -238,32 +243,32 @@ impl Blocking {
     }
 }
 
-/// Asks on the lane's thread, one question at a time. A call that takes longer than the limit counts
-/// as not answered; while it still hangs, nothing more is asked on this lane.
-async fn work(
-    place: Place,
+/// Answers questions on the lane's thread, one at a time. A call that exceeds the limit counts as
+/// unanswered; until it returns, no other call is made on this lane.
+async fn run_lane(
+    responder: Responder,
     lane: Lane,
-    mut asked: mpsc::Receiver<Question>,
+    mut questions: mpsc::Receiver<Question>,
     answer: mpsc::Sender<Answer>,
 ) {
-    // Nobody asks for the configuration again after it has changed.
-    let mut owed = false;
+    // A reload is requested only once; after a timeout it is repeated when the lane is free.
+    let mut pending = false;
     loop {
         let question = tokio::select! {
-            question = asked.recv() => match question {
+            question = questions.recv() => match question {
                 Some(question) => question,
                 None => return,
             },
-            () = lane.free(), if owed => Question::Configuration,
+            () = lane.free(), if pending => Question::Configuration,
         };
         let unanswered = Answer::missing(&question);
         let is_configuration = matches!(question, Question::Configuration);
-        let place = place.clone();
-        let found = lane.run(LIMIT, move || place.look(question)).await;
-        owed = is_configuration && found.is_err();
+        let responder = responder.clone();
+        let found = lane.run(LIMIT, move || responder.answer(question)).await;
+        pending = is_configuration && found.is_err();
         let found = found.unwrap_or_else(|err| {
             let (purpose, err) = (lane.purpose().as_str(), &err as &dyn std::error::Error);
-            debug!(purpose, err, "a question stays without an answer");
+            debug!(purpose, err, "request not answered");
             unanswered
         });
         if answer.send(found).await.is_err() {
@@ -272,30 +277,30 @@ async fn work(
     }
 }
 
-impl Place {
-    fn look(&self, question: Question) -> Answer {
+impl Responder {
+    fn answer(&self, question: Question) -> Answer {
         match question {
             Question::Storage => storage(&self.directory, self.volumes()),
-            // Needs no thread.
+            // Resolved by `Names`.
             Question::Resolve { .. } => Answer::Resolved(Vec::new()),
             Question::Disk(query) => Answer::Disk(disks::answer(&self.root, query)),
             Question::Kills => Answer::Kills(self.kills()),
-            Question::Recall => Answer::Recalled {
-                state: self.recall().map(Box::new),
+            Question::Load => Answer::Loaded {
+                state: self.load().map(Box::new),
                 kills: self.kills(),
             },
-            Question::Remember(state) => {
-                self.remember(&state);
-                Answer::Remembered
+            Question::Save(state) => {
+                self.save(&state);
+                Answer::Saved
             }
             Question::Configuration => Answer::Configured(match &self.read {
                 Some(read) => read.read().map(Box::new),
-                None => Err("there is nothing to read it from".to_owned()),
+                None => Err("the configuration has no source".to_owned()),
             }),
         }
     }
 
-    fn remember(&self, state: &State) {
+    fn save(&self, state: &State) {
         let Some(directory) = &self.state else {
             return;
         };
@@ -303,36 +308,39 @@ impl Place {
             warn!(
                 directory = %directory.display(),
                 err = &err as &dyn std::error::Error,
-                "nothing is remembered for the next start"
+                "state not saved for the next start"
             );
         }
     }
 
-    /// Only where the control plane attaches volumes: nobody else waits for the answer.
+    /// Read only if the control plane attaches volumes: it waits for the status of each.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
             Some(AttachDetach::Controller) => volumes::mounted(&self.root, &self.directory)
                 .inspect_err(|err| {
-                    debug!(err = err as &dyn std::error::Error, "volumes not known");
+                    debug!(
+                        err = err as &dyn std::error::Error,
+                        "mounted volumes not read"
+                    );
                 })
                 .ok(),
             Some(AttachDetach::Node) | None => None,
         }
     }
 
-    fn recall(&self) -> Option<State> {
+    fn load(&self) -> Option<State> {
         let directory = self.state.as_deref()?;
         State::load(directory).unwrap_or_else(|err| {
             warn!(
                 directory = %directory.display(),
                 err = &err as &dyn std::error::Error,
-                "nothing is known of the last start"
+                "state of the previous start not loaded"
             );
             None
         })
     }
 
-    /// At the pods cgroup and at each pod.
+    /// Of the pods cgroup and of each pod.
     fn kills(&self) -> Option<CountedKills> {
         let all = self.pods.path();
         let of = |path: &str| {
@@ -357,7 +365,7 @@ impl Place {
                 let found = found.into_iter();
                 let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
                 let cgroups: Vec<CgroupKills> = found.collect();
-                // Without that of all pods it is not known how many were killed.
+                // Without the counter of the pods cgroup the total is unknown.
                 let of_all = |one: &CgroupKills| one.cgroup == all;
                 cgroups.iter().any(of_all).then_some(counted(cgroups))
             }
@@ -375,30 +383,30 @@ impl Place {
 pub(super) const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
 
 impl Answer {
-    /// Whether the agent waits for it before it says anything.
-    pub(super) const fn is_of_the_first_look(&self) -> bool {
+    /// Whether the agent waits for it before its first report.
+    pub(super) const fn is_initial(&self) -> bool {
         matches!(
             self,
-            Self::Storage(_) | Self::Recalled { .. } | Self::Resolved(_)
+            Self::Storage(_) | Self::Loaded { .. } | Self::Resolved(_)
         )
     }
 
-    /// What not being answered means. A disk that cannot even be asked is taken at the kernel's
-    /// word.
+    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
+    /// queried counts.
     fn missing(question: &Question) -> Self {
         match question {
             Question::Storage => Self::Storage(Storage {
-                looks: STORAGE.map(Sample::Missing).to_vec(),
+                samples: STORAGE.map(Sample::Missing).to_vec(),
                 capacity: None,
                 volumes: None,
             }),
             Question::Resolve { .. } => Self::Resolved(Vec::new()),
             Question::Kills => Self::Kills(None),
-            Question::Recall => Self::Recalled {
+            Question::Load => Self::Loaded {
                 state: None,
                 kills: None,
             },
-            Question::Remember(_) => Self::Remembered,
+            Question::Save(_) => Self::Saved,
             Question::Configuration => {
                 Self::Configured(Err("the file system does not answer".to_owned()))
             }
@@ -411,13 +419,13 @@ impl Answer {
 mod tests {
     use super::*;
 
-    /// Lanes with one place each, and nobody who asks.
-    fn crowded() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
-        let mut asked = Vec::new();
+    /// Lanes with room for one question each, and without a task that answers.
+    fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
+        let mut receivers = Vec::new();
         let mut lane = || {
-            let (questions, lane) = mpsc::channel(1);
-            asked.push(lane);
-            questions
+            let (sender, receiver) = mpsc::channel(1);
+            receivers.push(receiver);
+            sender
         };
         let (answer, answers) = mpsc::channel(1);
         let blocking = Blocking {
@@ -428,13 +436,13 @@ mod tests {
             names: Names::system(),
             answer,
             answers,
-            unasked: VecDeque::new(),
+            dropped: VecDeque::new(),
         };
-        (blocking, asked)
+        (blocking, receivers)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_finds_no_room_is_answered_as_one_that_hangs() {
+    async fn a_dropped_question_is_answered_like_one_that_timed_out() {
         type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
         let rows: [Row; 4] = [
             (
@@ -454,12 +462,12 @@ mod tests {
             ),
             (
                 "state",
-                || Question::Remember(Box::default()),
-                |answer| matches!(answer, Answer::Remembered),
+                || Question::Save(Box::default()),
+                |answer| matches!(answer, Answer::Saved),
             ),
         ];
         for (name, question, expected) in rows {
-            let (mut blocking, _asked) = crowded();
+            let (mut blocking, _receivers) = without_tasks();
             blocking.ask(question());
             blocking.ask(question());
             let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
@@ -468,9 +476,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_the_task_of_a_lane_each_of_its_questions_is_answered() {
-        let (mut blocking, asked) = crowded();
-        drop(asked);
+    async fn questions_to_a_lane_without_a_task_are_answered() {
+        let (mut blocking, receivers) = without_tasks();
+        drop(receivers);
         for _ in 0..3 {
             blocking.ask(Question::Kills);
         }

@@ -1,4 +1,4 @@
-//! Reads of cgroups that cannot wait for a disk, for the subjects that ask for them.
+//! Reads cgroups for the subjects. None of these reads waits for a disk.
 
 use std::error::Error;
 use std::io;
@@ -41,7 +41,7 @@ fn page_size() -> u64 {
 /// The cgroups of this node.
 pub(super) struct Cgroups {
     pods: PodsPath,
-    /// `None`: handles cannot be used.
+    /// `None` if handles cannot be used.
     mount: Option<CgroupMount>,
     paths: CgroupPaths,
 }
@@ -52,7 +52,10 @@ impl Cgroups {
             CgroupMount::open(&layout.memory.mount)
                 .inspect_err(|err| {
                     let err = err as &dyn Error;
-                    warn!(err, "cgroups cannot be opened by id, and are searched for");
+                    warn!(
+                        err,
+                        "cgroups cannot be opened by id; they are found by a walk instead"
+                    );
                 })
                 .ok()
         });
@@ -68,7 +71,7 @@ impl Cgroups {
         self.pods.path().to_owned()
     }
 
-    /// What the subjects need to know of a node with these cgroups.
+    /// The properties of this node that the subjects need.
     pub(super) fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
         let layout = self.pods.layout();
         let counting = layout.map(|layout| match layout.memory.version {
@@ -94,12 +97,12 @@ impl Cgroups {
     /// Walks all cgroups, at start.
     fn read_all(&self) -> KillInput {
         let mut pods = Vec::new();
-        let see = |id, path: &str| {
+        let visit = |id, path: &str| {
             if classify(path, self.pods.path()) != CgroupKind::Other {
                 pods.push((id, path.to_owned()));
             }
         };
-        let counted = self.pods.layout().map(|on| oom::limit_hits(on, see));
+        let counted = self.pods.layout().map(|on| oom::limit_hits(on, visit));
         let counted = counted.transpose().unwrap_or_else(|err| {
             warn!(err = &err as &dyn Error, "limits of cgroups not read");
             None
@@ -113,7 +116,7 @@ impl Cgroups {
         KillInput::CgroupPaths(paths.collect())
     }
 
-    /// By its handle, in constant time; if that is not possible, by a walk.
+    /// By handle in constant time, or by a walk if handles cannot be used.
     fn path_of(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let found = match &self.mount {
             None => return self.walk_for(id, now),
@@ -137,7 +140,7 @@ impl Cgroups {
         found.ok().flatten().map(str::to_owned)
     }
 
-    /// Of `victim` and everything above it but the top, which has no limit.
+    /// Of `victim` and its ancestors except the root, which has no limit.
     pub(super) fn limit_hits(&self, victim: &str) -> KillInput {
         let counted = self.pods.layout().map(|layout| {
             let above = cgroup::ancestors(victim).filter(|path| *path != "/");
@@ -167,22 +170,22 @@ impl Cgroups {
     }
 }
 
-/// Of pods: forks that were refused, limits and tasks.
+/// Refused forks, limits and tasks of pods.
 impl Cgroups {
-    /// The cgroup of the pods, those of pods and their containers, as kills name them.
-    fn of_pods(&self) -> KillInput {
-        let mut seen = Vec::new();
+    /// The cgroups of all pods, of each pod and of its containers, in the hierarchy of memory.
+    fn pod_cgroups(&self) -> KillInput {
+        let mut found = Vec::new();
         if let Some(layout) = self.pods.layout() {
             let pods = self.pods.path();
             let walked = walk::each_below(&layout.memory, pods, LEVELS - 1, |id, _, path| {
-                seen.push((id, path.to_owned()));
+                found.push((id, path.to_owned()));
                 true
             });
             if let Err(err) = walked {
                 debug!(err = &err as &dyn Error, "pods' cgroups not read");
             }
         }
-        KillInput::CgroupsSeen(seen)
+        KillInput::CgroupsSeen(found)
     }
 
     fn pids(&self) -> Option<&Hierarchy> {
@@ -203,7 +206,7 @@ impl Cgroups {
         });
         PodPidInput::Counted(match walked {
             Ok(()) => Some(counts),
-            // No pod has run yet: all that exist later are new.
+            // No pod has run yet, so all later cgroups are new.
             Err(err) if err.is_absent() => Some(Vec::new()),
             Err(err) => {
                 debug!(err = &err as &dyn Error, "pids.events not read");
@@ -212,7 +215,7 @@ impl Cgroups {
         })
     }
 
-    /// From `cgroup` up to that of all pods.
+    /// Of `cgroup` and its ancestors up to the pods cgroup.
     pub(super) fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
         let mut buf = Vec::new();
@@ -256,20 +259,20 @@ impl Cgroups {
 }
 
 impl App {
-    /// Passes every cgroup to the subjects that want to know them, at start.
+    /// Passes all cgroups to the subjects that need them, at start.
     pub(super) fn read_cgroups(&mut self, now: Now) {
         let read = self.cgroups.read_all();
         self.feed(Input::Kill(read), now);
         self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
     }
 
-    /// Cgroups below the pods' were created or removed, or met a limit.
+    /// Cgroups below the pods cgroup were created or removed, or reached a limit.
     pub(super) fn cgroups_changed(&mut self, now: Now) {
-        self.feed(Input::Kill(self.cgroups.of_pods()), now);
+        self.feed(Input::Kill(self.cgroups.pod_cgroups()), now);
         self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
     }
 
-    /// Logs the pods with most tasks if pids became short.
+    /// Logs the pods with most tasks if pids became scarce.
     pub(super) fn name_largest(&mut self, changes: &[PressureChange], now: Now) {
         let short = |change: &PressureChange| {
             matches!(change.resource, Resource::Pids | Resource::PodsPids)

@@ -1,9 +1,9 @@
-//! What is told to whoever asks over HTTP, and to the service manager.
+//! Answers requests for metrics, `status` and `explain`, and notifies the service manager.
 
 use tracing::debug;
 
 use super::App;
-use super::blocking::Memory;
+use super::blocking::Persistence;
 use super::metering::Metering;
 use super::parts::RunMode;
 use super::power::Power;
@@ -16,11 +16,11 @@ use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::serve::{Query, QueryKind};
 
-/// What stands beside the line.
+/// The parts from which `App` is built.
 pub(super) struct AppParts {
     pub(super) pods: PodsPath,
     pub(super) metering: Metering,
-    pub(super) memory: Memory,
+    pub(super) persistence: Persistence,
     pub(super) setters: Setters,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
@@ -28,10 +28,10 @@ pub(super) struct AppParts {
     pub(super) power: Power,
 }
 
-/// When the service manager wants to hear of us.
+/// Keep-alive messages to the watchdog of the service manager.
 pub(super) struct Heartbeat {
     pub(super) notify: Notify,
-    /// `None`: never.
+    /// `None`: there is no watchdog.
     due: Option<BootNanos>,
 }
 
@@ -45,7 +45,7 @@ impl Heartbeat {
         self.due
     }
 
-    /// Says that we turn, where that is due by `soon`.
+    /// Sends a keep-alive message if one is due by `soon`.
     pub(super) fn beat(&mut self, now: BootNanos, soon: BootNanos) {
         if self.due.is_some_and(|due| due <= soon) {
             self.notify.alive();
@@ -59,18 +59,18 @@ impl App {
         let text = match query.subject {
             QueryKind::Metrics => self.metrics(now),
             QueryKind::Status => {
-                self.settle(now);
+                self.update_ledger(now);
                 convert::status_value(&self.ledger.status(now)).to_string()
             }
             QueryKind::Explain => self.explained(now),
         };
         if query.answer.send(text).is_err() {
-            debug!("whoever asked is gone");
+            debug!("the client closed the connection before the answer");
         }
     }
 
     fn explained(&mut self, now: Now) -> String {
-        self.settle(now);
+        self.update_ledger(now);
         let blocked = self.metering.lanes().blocked();
         let present = CurrentState {
             node: &self.config.node_name,
@@ -87,8 +87,8 @@ impl App {
         self.journal.explain(&status, present).to_string()
     }
 
-    /// Tells the service manager once the agent does its work.
-    pub(super) fn tell_ready(&mut self) {
+    /// Notifies the service manager once the agent is ready.
+    pub(super) fn notify_ready(&mut self) {
         let reading = self.reloading.as_ref().is_some_and(Reloading::is_busy);
         if self.metering.is_ready() && !reading {
             self.heartbeat.notify.ready();

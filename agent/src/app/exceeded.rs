@@ -1,15 +1,15 @@
-//! When each condition was last exceeded, as it is kept from one start to the next: a restart changes
-//! nothing about when a condition ends.
+//! Saves when each condition was last exceeded, so that a restart does not change when it ends.
 //!
-//! While one is exceeded the file is some time ahead, so that it need not be written at every look. An
-//! agent that is killed in between may hold a condition that much longer than is due, and never shorter.
-//! On an orderly exit the file is exact.
+//! While a condition is exceeded, the saved time is in the future, so that not every sample requires a
+//! write. After a crash, a condition may therefore stay True longer by up to that lead, but never end
+//! early. An orderly exit saves exact times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::App;
 use super::blocking::Question;
+use super::companion::CompanionConditions;
 use super::parts::tier;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
@@ -27,62 +27,62 @@ use crate::subjects::kill_counters::PreviousAgent;
 use crate::subjects::{Input, KillCounterInput, KillSource, StallInput};
 use crate::units::CgroupId;
 
-/// What is written while a condition is exceeded is so far ahead; what is too far ahead is put right no
-/// more often than this.
-const AHEAD: Duration = Duration::from_secs(30);
+/// The lead of a saved time while a condition is exceeded. Also the minimum interval between writes
+/// that only correct a time that is too late.
+const LEAD: Duration = Duration::from_secs(30);
 
-/// What is written must last until somebody looks again, and a little longer.
-const LASTS: Duration = LONGEST.saturating_add(Duration::from_secs(2));
+/// A saved time must be in the future until after the next sample.
+const MIN_LEAD: Duration = LONGEST.saturating_add(Duration::from_secs(2));
 
-/// Of each condition of this mode, by type.
+/// When each condition of this mode was last exceeded, by type.
 type Times = BTreeMap<&'static str, Exceeded>;
 
-/// The moment that stands in the file; `None`: it is not exceeded.
-type Line = Option<BootNanos>;
+/// The time in the file; `None`: the condition is not exceeded.
+type SavedTime = Option<BootNanos>;
 
-/// How what is exceeded now is written.
+/// The time that is saved while a condition is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Precision {
-    Ahead,
+    /// [`LEAD`] from now.
+    WithLead,
     Exact,
 }
 
-/// What the state file holds of conditions, and what else it holds.
+/// The saved times of the conditions, and the rest of the state file.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    /// As last written. A type that is missing is not known: for it the Node is asked once.
-    lines: BTreeMap<String, Line>,
-    /// What the file has of this boot in any case. `None`: this boot cannot be distinguished from
-    /// others.
+pub(super) struct ExceededTimes {
+    /// As last written. A type that is missing is unknown: its condition is read from the Node once.
+    saved: BTreeMap<String, SavedTime>,
+    /// The fixed part of the file. `None`: this boot cannot be distinguished from others.
     base: Option<State>,
-    /// Everything else in the file. `None`: nothing can be written, or not yet.
+    /// Everything else in the file. `None`: the file cannot be written, or not yet.
     rest: Option<State>,
-    /// The file of the last start was read, or cannot be.
-    recalled: bool,
-    /// Every type is known, by ourselves or from the Node.
+    /// The file of the previous agent was read, or cannot be read.
+    loaded: bool,
+    /// Every type is known, from the file or from the Node.
     adopted: bool,
     precision: Precision,
     written_at: BootNanos,
-    /// Writes that have not been answered.
+    /// Writes in progress.
     writing: usize,
 }
 
-impl Default for Keeper {
+impl Default for ExceededTimes {
     fn default() -> Self {
         Self {
-            lines: BTreeMap::new(),
+            saved: BTreeMap::new(),
             base: None,
             rest: None,
-            recalled: false,
+            loaded: false,
             adopted: false,
-            precision: Precision::Ahead,
+            precision: Precision::WithLead,
             written_at: BootNanos(0),
             writing: 0,
         }
     }
 }
 
-/// What the state file has in any case: the boot, and for its readers the tier and the probes. `None`:
+/// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
 /// this boot cannot be distinguished from others.
 pub(super) fn base(config: &Config, source: KillSource, support: &Support) -> Option<State> {
     let root = HostRoot::new(&config.host_root);
@@ -103,8 +103,8 @@ pub(super) fn base(config: &Config, source: KillSource, support: &Support) -> Op
     })
 }
 
-impl Keeper {
-    /// `base` is what the file has in any case.
+impl ExceededTimes {
+    /// `base` is the fixed part of the file.
     pub(super) fn new(base: Option<State>) -> Self {
         Self {
             base,
@@ -116,7 +116,7 @@ impl Keeper {
         self.base.as_ref().map(|base| &base.boot) == Some(&state.boot)
     }
 
-    /// What the file says about kills.
+    /// What the previous agent recorded about kills.
     pub(super) fn previous_kills(&self, state: Option<&State>) -> PreviousAgent {
         match state {
             None => PreviousAgent::Unknown,
@@ -126,7 +126,7 @@ impl Keeper {
         }
     }
 
-    /// What the file has while kills have not been counted.
+    /// The content of the file until kills are counted.
     fn uncounted(&self) -> Option<State> {
         Some(State {
             uncounted: true,
@@ -134,19 +134,19 @@ impl Keeper {
         })
     }
 
-    /// What the last start of this boot wrote.
+    /// Continues from the file that the previous agent of this boot wrote.
     fn resume(&mut self, state: &State) {
-        self.lines.clone_from(&state.exceeded);
+        self.saved.clone_from(&state.exceeded);
         self.rest = Some(state.clone());
     }
 
-    /// Whether it is known by ourselves when a condition was last exceeded: what the Node says of it is
-    /// somebody else's then.
+    /// Whether it is known when a condition was last exceeded. If so, its status on the Node is not
+    /// used.
     pub(super) fn knows(&self, type_: &str) -> bool {
-        self.adopted || self.lines.contains_key(type_)
+        self.adopted || self.saved.contains_key(type_)
     }
 
-    /// It is being written, or will be.
+    /// Whether writes are in progress.
     pub(super) fn is_writing(&self) -> bool {
         self.writing > 0
     }
@@ -155,71 +155,70 @@ impl Keeper {
         self.writing = self.writing.saturating_sub(1);
     }
 
-    /// The new content of the file. A condition that is neither exceeded nor known has no line.
-    fn lines(&self, times: &Times, now: BootNanos) -> BTreeMap<String, Line> {
+    /// The new times of the file. A condition that is neither exceeded nor known is left out.
+    fn times_to_save(&self, times: &Times, now: BootNanos) -> BTreeMap<String, SavedTime> {
         let known = |(type_, exceeded): &(&&str, &Exceeded)| {
             self.knows(type_) || **exceeded != Exceeded::Never
         };
-        let line = |(type_, exceeded): (&&str, &Exceeded)| {
+        let entry = |(type_, exceeded): (&&str, &Exceeded)| {
             let at = match (*exceeded, self.precision) {
                 (Exceeded::Never, _) => None,
                 (Exceeded::At(at), Precision::Exact) => Some(at),
-                (Exceeded::At(at), Precision::Ahead) => Some(self.prolonged(type_, at, now)),
+                (Exceeded::At(at), Precision::WithLead) => Some(self.extended(type_, at, now)),
                 (Exceeded::Now, Precision::Exact) => Some(now),
-                (Exceeded::Now, Precision::Ahead) => Some(now.plus(AHEAD)),
+                (Exceeded::Now, Precision::WithLead) => Some(now.plus(LEAD)),
             };
             ((*type_).to_owned(), at)
         };
-        times.iter().filter(known).map(line).collect()
+        times.iter().filter(known).map(entry).collect()
     }
 
-    /// The line of a condition that was last exceeded at `at`. Exact, unless the file was written a
-    /// short time ago: each kill of a storm prolongs the condition, and must not be a write.
-    fn prolonged(&self, type_: &str, at: BootNanos, now: BootNanos) -> BootNanos {
-        match self.lines.get(type_).copied().flatten() {
-            Some(line) if !self.at_leisure(now) && at <= line => line,
-            Some(_) if !self.at_leisure(now) => at.plus(AHEAD),
+    /// The time to save for a condition that was last exceeded at `at`: exact, unless the file was
+    /// written recently. Each kill of a storm extends the condition, and must not cause a write.
+    fn extended(&self, type_: &str, at: BootNanos, now: BootNanos) -> BootNanos {
+        match self.saved.get(type_).copied().flatten() {
+            Some(saved) if !self.may_correct(now) && at <= saved => saved,
+            Some(_) if !self.may_correct(now) => at.plus(LEAD),
             Some(_) | None => at,
         }
     }
 
-    /// Whether the last write was long enough ago for one that is not urgent.
-    fn at_leisure(&self, now: BootNanos) -> bool {
-        self.written_at.plus(AHEAD) <= now
+    /// Whether the last write was long enough ago for a correction, which is not urgent.
+    fn may_correct(&self, now: BootNanos) -> bool {
+        self.written_at.plus(LEAD) <= now
     }
 
-    /// Whether the file is to be written: at once where a condition would end too early by it, else
-    /// at leisure.
+    /// Whether to write the file: at once if a saved time is too early, and later if one is too late.
     fn is_due(&self, times: &Times, now: BootNanos) -> bool {
-        let at_leisure = self.at_leisure(now);
+        let may_correct = self.may_correct(now);
         times.iter().any(|(type_, exceeded)| {
-            let Some(line) = self.lines.get(*type_).copied() else {
+            let Some(saved) = self.saved.get(*type_).copied() else {
                 return *exceeded != Exceeded::Never || self.adopted;
             };
             match *exceeded {
-                Exceeded::Now => line < Some(now.plus(LASTS)),
-                Exceeded::At(at) => line < Some(at) || (at_leisure && line != Some(at)),
-                Exceeded::Never => at_leisure && line.is_some(),
+                Exceeded::Now => saved < Some(now.plus(MIN_LEAD)),
+                Exceeded::At(at) => saved < Some(at) || (may_correct && saved != Some(at)),
+                Exceeded::Never => may_correct && saved.is_some(),
             }
         })
     }
 
-    /// The whole content of the file, with the rest as it is known now.
+    /// The request that writes the whole file, with `rest` as its other content.
     fn write(&mut self, rest: State, times: &Times, now: BootNanos) -> Question {
-        let lines = self.lines(times, now);
+        let saved = self.times_to_save(times, now);
         let state = State {
-            exceeded: lines.clone(),
+            exceeded: saved.clone(),
             ..rest
         };
-        self.lines = lines;
+        self.saved = saved;
         self.rest = Some(state.clone());
         self.written_at = now;
         self.writing = self.writing.saturating_add(1);
-        Question::Remember(Box::new(state))
+        Question::Save(Box::new(state))
     }
 
-    /// What to write, if that is due.
-    fn keep(&mut self, times: &Times, now: BootNanos) -> Option<Question> {
+    /// The request that writes the file, if a write is due.
+    fn save(&mut self, times: &Times, now: BootNanos) -> Option<Question> {
         if !self.is_due(times, now) {
             return None;
         }
@@ -229,12 +228,12 @@ impl Keeper {
 }
 
 impl App {
-    /// The state file was read. What it says of this boot holds as if there had been no restart. If
-    /// there is nothing of this boot, the file is begun anew, also where kills cannot be counted.
+    /// Restores the times of this boot from the state file, as if there had been no restart. If there
+    /// is no file of this boot, a new one is started, also if kills cannot be counted.
     ///
-    /// Only once: later the file is our own.
-    pub(super) fn recall_exceeded(&mut self, state: Option<&State>, now: Now) {
-        if std::mem::replace(&mut self.exceeded.recalled, true) {
+    /// Only the first call has an effect: later the file is written by this agent.
+    pub(super) fn load_exceeded(&mut self, state: Option<&State>, now: Now) {
+        if std::mem::replace(&mut self.exceeded.loaded, true) {
             return;
         }
         let Some(state) = state.filter(|state| self.exceeded.is_of_this_boot(state)) else {
@@ -244,17 +243,17 @@ impl App {
         self.exceeded.resume(state);
         for (type_, at) in &state.exceeded {
             if let Some(at) = *at {
-                self.hold_until_due(type_, at, now);
+                self.restore_exceeded(type_, at, now);
             }
         }
-        self.take_pressures();
+        self.update_pressures();
     }
 
-    /// A condition of this mode was last exceeded then. The file is ahead of an agent that was killed.
-    fn hold_until_due(&mut self, type_: &str, at: BootNanos, now: Now) {
-        let own = NodepulseCondition::parse(type_).filter(|_| self.own.is_some());
-        if own == Some(NodepulseCondition::FrequentOomKills) {
-            // It is over until the oldest of the kills is out of the window.
+    /// Restores a condition that was last exceeded at `at`, which may be in the future: see [`LEAD`].
+    fn restore_exceeded(&mut self, type_: &str, at: BootNanos, now: Now) {
+        let condition = NodepulseCondition::parse(type_).filter(|_| self.companion.is_some());
+        if condition == Some(NodepulseCondition::FrequentOomKills) {
+            // It is exceeded until the oldest of the kills is out of the window.
             let until = at.min(now.boot.plus(WITHIN));
             self.with_kills(now, |kills| kills.restore(until, now.boot));
             return;
@@ -262,12 +261,12 @@ impl App {
         let at = at.min(now.boot);
         let resource = match self.config.mode {
             Mode::Node => setters::resource(type_),
-            Mode::Companion => own.and_then(NodepulseCondition::resource),
+            Mode::Companion => condition.and_then(NodepulseCondition::resource),
         };
         if let Some(resource) = resource {
             self.evaluator.restore(resource, at, now.boot);
         }
-        if let Some(stall) = own.and_then(NodepulseCondition::stall) {
+        if let Some(stall) = condition.and_then(NodepulseCondition::stall) {
             self.feed(Input::Stall(StallInput::Restored { stall, at }), now);
         }
     }
@@ -282,39 +281,40 @@ impl App {
                     .collect()
             }
             Mode::Companion => {
-                let one = |own: NodepulseCondition| {
-                    let by_resource = own.resource().map(of);
-                    let by_stall = own
+                let latest = |condition: NodepulseCondition| {
+                    let by_resource = condition.resource().map(of);
+                    let by_stall = condition
                         .stall()
                         .map(|stall| self.subjects.stalls.exceeded(stall));
-                    let pods = (own == NodepulseCondition::PidsLow).then(|| of(Resource::PodsPids));
-                    let kills = (own == NodepulseCondition::FrequentOomKills)
-                        .then(|| self.own.as_ref().map(super::own::Own::exceeded))
+                    let pods =
+                        (condition == NodepulseCondition::PidsLow).then(|| of(Resource::PodsPids));
+                    let kills = (condition == NodepulseCondition::FrequentOomKills)
+                        .then(|| self.companion.as_ref().map(CompanionConditions::exceeded))
                         .flatten();
                     let all = [by_resource, by_stall, pods, kills].into_iter().flatten();
-                    (own.type_(), all.max().unwrap_or_default())
+                    (condition.type_(), all.max().unwrap_or_default())
                 };
-                NodepulseCondition::ALL.into_iter().map(one).collect()
+                NodepulseCondition::ALL.into_iter().map(latest).collect()
             }
         }
     }
 
-    /// Writes down when conditions were last exceeded, where the file no longer says so.
-    pub(super) fn keep_exceeded(&mut self, now: Now) {
+    /// Saves when conditions were last exceeded, if the file has to change.
+    pub(super) fn save_exceeded(&mut self, now: Now) {
         let times = self.exceeded();
-        if let Some(question) = self.exceeded.keep(&times, now.boot) {
+        if let Some(question) = self.exceeded.save(&times, now.boot) {
             self.blocking.ask(question);
         }
     }
 
-    /// What the Node says of conditions was taken over where nothing better was known. From here on it
-    /// is known by ourselves.
+    /// The conditions of the Node were adopted if nothing better was known. From now on, every time is
+    /// known.
     pub(super) fn adopted(&mut self, now: Now) {
         self.exceeded.adopted = true;
-        self.keep_exceeded(now);
+        self.save_exceeded(now);
     }
 
-    /// Writes how many kills of each cgroup are acknowledged, into the one file with everything else.
+    /// Saves how many kills of each cgroup are acknowledged.
     pub(super) fn save_kills(&mut self, kills: BTreeMap<CgroupId, u64>, now: BootNanos) {
         if let Some(base) = self.exceeded.base.clone() {
             self.write_state(State { kills, ..base }, now);
@@ -327,8 +327,8 @@ impl App {
         self.blocking.ask(question);
     }
 
-    /// On the way out the file is exact, whether the counters of kills are to be saved or not.
-    pub(super) fn keep_exactly(&mut self, now: Now) {
+    /// Saves exact times at exit, whether the counters of kills have to be saved or not.
+    pub(super) fn save_exact_times(&mut self, now: Now) {
         self.exceeded.precision = Precision::Exact;
         self.feed(Input::KillCounter(KillCounterInput::Stopped), now);
         if !self.subjects.kill_counters.is_saving()
@@ -353,93 +353,97 @@ mod tests {
         BTreeMap::from([(TYPE, exceeded)])
     }
 
-    /// Whether it is written, and what then stands in the file.
-    fn keep(keeper: &mut Keeper, exceeded: Exceeded, seconds: u64) -> (bool, Option<Line>) {
-        let asked = keeper.keep(&times(exceeded), at(seconds));
-        (asked.is_some(), keeper.lines.get(TYPE).copied())
+    /// Whether the file is written, and the time that it then contains.
+    fn save(
+        file: &mut ExceededTimes,
+        exceeded: Exceeded,
+        seconds: u64,
+    ) -> (bool, Option<SavedTime>) {
+        let request = file.save(&times(exceeded), at(seconds));
+        (request.is_some(), file.saved.get(TYPE).copied())
     }
 
-    fn keeper() -> Keeper {
-        Keeper {
+    fn writable() -> ExceededTimes {
+        ExceededTimes {
             rest: Some(State::default()),
-            ..Keeper::default()
+            ..ExceededTimes::default()
         }
     }
 
     #[test]
-    fn the_file_is_never_behind_and_written_a_few_times_a_minute_at_most() {
+    fn saved_times_are_never_too_early_and_cause_few_writes() {
         use Exceeded::{At, Never, Now};
-        let mut keeper = keeper();
+        let mut file = writable();
         let known = |seconds| Some(Some(at(seconds)));
-        //  at s, exceeded, written, then in the file
+        //  at s, exceeded, whether it is written, time in the file
         let script = [
-            (0, Never, false, None, "nothing to say"),
-            (100, Now, true, known(130), "at once, and ahead"),
+            (0, Never, false, None, "nothing to save"),
+            (100, Now, true, known(130), "at once, with the lead"),
             (105, Now, false, known(130), "covered"),
-            (117, Now, false, known(130), "until the next look too"),
-            (119, Now, true, known(149), "no longer"),
+            (117, Now, false, known(130), "until the next sample too"),
+            (119, Now, true, known(149), "the lead is used up"),
             (
                 124,
                 At(at(119)),
                 false,
                 known(149),
-                "too far ahead is no hurry",
+                "a correction is not urgent",
             ),
             (126, Now, false, known(149), "flapping costs nothing"),
-            (149, At(at(126)), true, known(126), "and now it is exact"),
-            (200, At(at(126)), false, known(126), "nothing new"),
+            (149, At(at(126)), true, known(126), "corrected"),
+            (200, At(at(126)), false, known(126), "unchanged"),
             (426, Never, true, Some(None), "it has ended"),
             (430, At(at(430)), true, known(430), "a kill"),
         ];
         for (seconds, exceeded, written, line, why) in script {
-            let found = keep(&mut keeper, exceeded, seconds);
+            let found = save(&mut file, exceeded, seconds);
             assert_eq!(found, (written, line), "at {seconds} s: {why}");
         }
-        keeper.precision = Precision::Exact;
-        let exact = keeper.lines(&times(Now), at(500));
+        file.precision = Precision::Exact;
+        let exact = file.times_to_save(&times(Now), at(500));
         assert_eq!(exact[TYPE], Some(at(500)));
     }
 
     #[test]
-    fn a_storm_of_kills_is_a_few_writes() {
-        let mut keeper = keeper();
+    fn a_storm_of_kills_causes_few_writes() {
+        let mut file = writable();
         let mut writes = Vec::new();
         for seconds in 100..200 {
-            let (written, line) = keep(&mut keeper, Exceeded::At(at(seconds)), seconds);
-            assert!(line >= Some(Some(at(seconds))), "never behind");
+            let (written, line) = save(&mut file, Exceeded::At(at(seconds)), seconds);
+            assert!(line >= Some(Some(at(seconds))), "never too early");
             if written {
                 writes.push(seconds);
             }
         }
         assert_eq!(writes, [100, 101, 132, 133, 164, 165, 196, 197]);
         assert_eq!(
-            keep(&mut keeper, Exceeded::At(at(199)), 227),
+            save(&mut file, Exceeded::At(at(199)), 227),
             (true, Some(Some(at(199)))),
-            "exact again when it is over"
+            "exact after the storm"
         );
     }
 
     #[test]
-    fn what_nobody_knows_is_not_written_until_the_node_was_asked() {
-        let mut keeper = keeper();
-        assert!(!keeper.knows(TYPE));
-        assert_eq!(keep(&mut keeper, Exceeded::Never, 1), (false, None));
-        keeper.adopted = true;
-        assert_eq!(keep(&mut keeper, Exceeded::Never, 2), (true, Some(None)));
+    fn an_unknown_time_is_not_saved_before_the_node_was_read() {
+        let mut file = writable();
+        assert!(!file.knows(TYPE));
+        assert_eq!(save(&mut file, Exceeded::Never, 1), (false, None));
+        file.adopted = true;
+        assert_eq!(save(&mut file, Exceeded::Never, 2), (true, Some(None)));
 
-        let mut next = self::keeper();
+        let mut next = writable();
         next.resume(&State {
-            exceeded: keeper.lines.clone(),
+            exceeded: file.saved.clone(),
             ..State::default()
         });
-        assert!(next.knows(TYPE), "never is known too");
-        assert!(!next.knows("PIDsLow"), "of another mode");
+        assert!(next.knows(TYPE), "`Never` is known too");
+        assert!(!next.knows("PIDsLow"), "a condition of another mode");
     }
 
     #[test]
-    fn without_the_rest_of_the_file_nothing_is_written_over_it() {
-        let mut keeper = Keeper::default();
-        assert!(keeper.keep(&times(Exceeded::Now), at(1)).is_none());
-        assert!(!keeper.is_writing());
+    fn the_file_is_not_overwritten_before_the_rest_of_it_is_known() {
+        let mut file = ExceededTimes::default();
+        assert!(file.save(&times(Exceeded::Now), at(1)).is_none());
+        assert!(!file.is_writing());
     }
 }

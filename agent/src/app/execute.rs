@@ -1,4 +1,4 @@
-//! Performs what follows from an input of a subject.
+//! Passes inputs to the subjects and performs the effects.
 
 use std::collections::VecDeque;
 
@@ -19,16 +19,16 @@ use crate::subjects::{
 
 mod decisions;
 
-/// What performing the effects of an input did to the facts.
+/// Whether the effects of an input changed the facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FactsAre {
-    /// At least one was set.
+enum FactState {
+    /// At least one fact was set.
     Changed,
-    /// None was.
+    /// No fact was set.
     Unchanged,
 }
 
-/// The disks of this configuration. `triggers` are the stalls for which one is set.
+/// The disks of this configuration. `triggers` are the stalls with a trigger.
 pub(super) fn disks(
     config: &Config,
     probes: &Probes,
@@ -43,7 +43,7 @@ pub(super) fn disks(
     DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now)
 }
 
-/// The stalls of this configuration. `triggers` are those for which one is set.
+/// The stalls of this configuration. `triggers` are those with a trigger.
 pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallWatch {
     let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
     let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
@@ -55,19 +55,19 @@ pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallWatch {
 }
 
 impl App {
-    /// Passes an input to its subject, and performs what follows until nothing is left. What follows
-    /// from an answer precedes what was to follow the question.
+    /// Passes an input to its subject, and performs all effects. The effects of an answer precede
+    /// the remaining effects of the input that asked.
     pub(super) fn feed(&mut self, input: Input, now: Now) {
         self.perform(input, now);
     }
 
-    fn perform(&mut self, input: Input, now: Now) -> FactsAre {
-        let mut facts = FactsAre::Unchanged;
+    fn perform(&mut self, input: Input, now: Now) -> FactState {
+        let mut facts = FactState::Unchanged;
         let input = self.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         while let Some(effect) = effects.pop_front() {
             if matches!(effect, Effect::Fact(_)) {
-                facts = FactsAre::Changed;
+                facts = FactState::Changed;
             }
             if let Some(answer) = self.execute(effect, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
@@ -78,7 +78,7 @@ impl App {
         facts
     }
 
-    /// Returns the input that follows at once, if any.
+    /// Returns the answer, if it is available at once.
     fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
         match effect {
             Effect::Query(query) => return self.query(query, now),
@@ -110,14 +110,14 @@ impl App {
                 if let Decision::Stall(StallDecision::Changed { change, .. }) = &decision {
                     self.journal.record_stall_change(change, now.wall);
                 }
-                self.metering.decided(&decision);
+                self.metering.record_decision(&decision);
                 decisions::log(decision);
             }
         }
         None
     }
 
-    /// Answers at once if that cannot wait for a disk.
+    /// Answers at once unless the query can wait for a disk or a server.
     fn query(&mut self, query: Query, now: Now) -> Option<Input> {
         let question = match query {
             Query::Disk(query) => Question::Disk(query),
@@ -151,13 +151,14 @@ impl App {
                 return None;
             }
             Query::KillCounters => Question::Kills,
-            Query::RecallKills => Question::Recall,
+            Query::RecallKills => Question::Load,
         };
         self.blocking.ask(question);
         None
     }
 
-    /// What the probe has of a disk is read when the answer is used: it can have changed since.
+    /// Adds the probe's state of each disk, read when the answer is used because it may have
+    /// changed since the query.
     fn with_probe_states(&self, mut input: Input) -> Input {
         match &mut input {
             Input::Disk(DiskInput::Sampled(disks)) => {
@@ -213,7 +214,7 @@ impl App {
 
     /// Reads the pressure files that are due by `soon`.
     pub(super) fn read_stalls(&mut self, soon: BootNanos, now: Now) {
-        if self.perform(Input::Stall(StallInput::Tick { soon }), now) == FactsAre::Changed {
+        if self.perform(Input::Stall(StallInput::Tick { soon }), now) == FactState::Changed {
             self.facts_changed(false, now);
         }
     }
@@ -227,7 +228,7 @@ impl App {
         self.feed(Input::Pid(configured), now);
     }
 
-    /// Tasks were counted and judged.
+    /// Tasks were counted and evaluated.
     pub(super) fn pids_sampled(&mut self, now: Now) {
         let sampled = PidInput::Sampled {
             tasks: self.observe.tasks(),

@@ -1,24 +1,24 @@
-//! What the status is computed from, read once at start.
+//! The facts that the status is computed from, read once at start.
 
 use std::collections::BTreeMap;
 
 use tracing::warn;
 
+use super::companion;
 use super::observe::Observe;
-use super::own;
 use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
 use crate::node_status::{Disks, Facts, Runtime, Shutdown};
 
-/// Reads what does not change while the machine is up. What cannot be read stays empty, is logged,
-/// and is left out of the status.
+/// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
+/// of the status.
 pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
     let root = observe.root();
     Facts {
         hostname: config.node_name.clone(),
         node_ips: config.node_ips.clone(),
         network: addresses::network(root).unwrap_or_else(|err| {
-            warn!(err = &err as &dyn std::error::Error, "no addresses");
+            warn!(err = &err as &dyn std::error::Error, "addresses not read");
             crate::reading::Network::default()
         }),
         machine: machine::read(root).unwrap_or_else(|err| {
@@ -36,11 +36,11 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
-        companion: own::facts(config, observe),
+        companion: companion::facts(config, observe),
     }
 }
 
-/// Takes over what a running agent can be told anew.
+/// Applies the settings that a reload can change.
 pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.node_ips.clone_from(&config.node_ips);
     facts.allocation = config.allocation.clone();

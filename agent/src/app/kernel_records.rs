@@ -1,4 +1,4 @@
-//! What each record from the kernel leads to.
+//! Handles records from the kernel.
 
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -10,12 +10,12 @@ use crate::subjects::disks::{DiskReport, Window};
 use crate::subjects::{DiskInput, Input, KillCounterInput, KillInput, PidInput};
 use crate::units::DeviceNumber;
 
-/// Most records that are taken together if there are kills among them.
-const TOGETHER: usize = 256;
+/// Maximum number of records in a batch that contains kills.
+const MAX_BATCH: usize = 256;
 
 impl App {
-    /// Takes a record, and after a kill all that are there already: what belongs together is reported
-    /// together, and nothing is waited for. Returns whether there were kills.
+    /// Handles a record, and after a kill all records that are already queued, so that related
+    /// kills are reported together. Returns whether there were kills.
     pub(super) fn kernel_records(
         &mut self,
         first: Received,
@@ -24,7 +24,7 @@ impl App {
     ) -> bool {
         let mut killed = false;
         let mut next = Some(first);
-        for _ in 0..TOGETHER {
+        for _ in 0..MAX_BATCH {
             let Some(received) = next else {
                 break;
             };
@@ -44,14 +44,11 @@ impl App {
     /// Returns whether it was a kill.
     fn kernel_record(&mut self, received: Received, now: Now) -> bool {
         let read = received.read;
-        self.metering.received(&received.record);
+        self.metering.record_received(&received.record);
         let record = match received.record {
             Ok(record) => record,
             Err(err) => {
-                warn!(
-                    err = &err as &dyn std::error::Error,
-                    "record not understood"
-                );
+                warn!(err = &err as &dyn std::error::Error, "malformed record");
                 self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
                 return false;
             }

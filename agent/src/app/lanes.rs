@@ -1,15 +1,15 @@
-//! The lanes of all purposes, and which of them are blocked.
+//! The lanes of all purposes.
 
 use crate::api::Client;
 use crate::lane::{Lane, Purpose};
 use crate::names::Names;
 
-/// One for each purpose.
+/// One lane for each purpose.
 #[derive(Debug, Clone)]
 pub(super) struct Lanes(Vec<Lane>);
 
 impl Lanes {
-    /// With the client's for credentials, and the resolver's for names.
+    /// Shares the client's lane for credentials and the resolver's for names.
     pub(super) fn new(client: Option<&Client>) -> Self {
         let of_client = client.and_then(Client::lane);
         let shared = [of_client, Some(Names::system().lane())];
@@ -30,7 +30,7 @@ impl Lanes {
         &self.0
     }
 
-    /// The purposes whose call has not returned in time.
+    /// The purposes with a call that exceeded its limit and has not returned.
     pub(super) fn blocked(&self) -> Vec<&'static str> {
         let blocked = self.0.iter().filter(|lane| lane.is_blocked());
         blocked.map(|lane| lane.purpose().as_str()).collect()

@@ -1,7 +1,7 @@
-//! Tells the metrics what happens, and looks up the rest when somebody asks.
+//! Updates the metrics.
 //!
-//! What the kernel or another task counts is read at that moment only, so a node that nobody
-//! scrapes pays for none of it.
+//! Counters of the kernel and of other tasks are read only for a scrape, so a node that is not
+//! scraped does not pay for them.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,34 +32,36 @@ use crate::subjects::{Decision, KillSource};
 
 mod scrape;
 
-/// Pods with kills that are told apart. Those of others are in the sum by scope only.
+/// Maximum number of pods with a series of their OOM kills. Kills of further pods are counted by
+/// scope only.
 const MAX_PODS: usize = 256;
 
-/// What there is to serve, and where some of the numbers are.
+/// The ports to serve, and the sources of some metrics.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) sites: Vec<Site>,
-    /// What a simulated kernel has counted.
+    /// The counters of a simulated kernel.
     pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
     pub(super) client: Option<Client>,
-    /// On which the file system is asked.
+    /// The threads of blocking calls.
     pub(super) lanes: Lanes,
-    /// Whether pods are named.
+    /// Whether series name pods.
     pub(super) per_pod: PerPodMetrics,
 }
 
-/// What to do about a port that cannot be had.
-const CURE: &str = "name another address with serve.address (--serve-address), or off";
+/// Advice if a port cannot be opened.
+const ADVICE: &str = "set serve.address (--serve-address) to another address, or to off";
 
-/// Opens the ports that are to be had. Only after it is known that no kubelet has them.
+/// Opens the configured ports. Called after the check that no kubelet uses them.
 pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
-    const KUBELET: &str = "end what answers there, such as a kubelet, or set serve.address: off";
+    const KUBELET: &str =
+        "stop the process that uses it, such as a kubelet, or set serve.address: off";
 
     let Some(address) = config.serve else {
         return Vec::new();
     };
     let mut sites = Vec::new();
-    sites.extend(Site::open(address, Pages::All, CURE));
+    sites.extend(Site::open(address, Pages::All, ADVICE));
     if reports && config.mode == Mode::Node {
         sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET));
     }
@@ -67,9 +69,9 @@ pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
 }
 
 impl App {
-    /// The metrics, with what nobody tells looked up.
+    /// All metrics as text, including those that are read on demand.
     pub(super) fn metrics(&mut self, now: Now) -> String {
-        self.settle(now);
+        self.update_ledger(now);
         if let Some(reporting) = &self.reporting {
             self.metering.events(&reporting.events());
         }
@@ -84,28 +86,29 @@ impl App {
     }
 }
 
-/// The metrics, and who asks for them.
+/// The metrics, and the server of their clients.
 pub(super) struct Metering {
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
     queries: mpsc::Receiver<Query>,
     server: Server,
-    /// Everything was evaluated once.
+    /// All signals were evaluated once.
     evaluated: bool,
     figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
-    /// Namespace and name of the pods that have a number of their own.
+    /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
     lanes: Lanes,
 }
 
 impl Metering {
-    /// Serves from now on; what is asked for meanwhile waits for the loop.
+    /// Starts the server; queries wait until the loop takes them.
     pub(super) fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
-        let (readiness, seen) = watch::channel(Readiness::NotReady("nothing is evaluated yet"));
+        let (readiness, receiver) =
+            watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
         let lanes = sources.lanes.all().into();
-        let (server, queries) = Server::start(sources.sites, seen, lanes);
+        let (server, queries) = Server::start(sources.sites, receiver, lanes);
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), tier(kills, support));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
@@ -134,29 +137,30 @@ impl Metering {
         &self.lanes
     }
 
-    /// Everything was looked at once. That is all there is to do where nothing is reported.
+    /// All signals were evaluated once. Without an API server the agent is ready then.
     pub(super) fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
         self.readiness.send_replace(if reports {
-            Readiness::NotReady("the node's status is not at the API server yet")
+            Readiness::NotReady("the node's status has not reached the API server yet")
         } else {
             Readiness::Ready
         });
     }
 
-    /// Somebody wants to know something; never, where nothing is served.
+    /// The next query of a client; pending forever if no port is open.
     ///
     /// # Errors
     ///
-    /// If what serves has ended.
-    pub(super) async fn asked(&mut self) -> Result<Query, AppError> {
+    /// If the server has ended.
+    pub(super) async fn next_query(&mut self) -> Result<Query, AppError> {
         tokio::select! {
             Some(query) = self.queries.recv() => Ok(query),
             () = self.server.ended() => Err(AppError::EndedEarly("server")),
         }
     }
 
-    pub(super) fn woke(&self, input: &Input) {
+    /// Counts a wake-up of the loop by its cause.
+    pub(super) fn record_wakeup(&self, input: &Input) {
         let source = match input {
             Input::Kernel(_) => "kernel",
             Input::Host(_) => "host",
@@ -173,7 +177,8 @@ impl Metering {
         self.metrics.process.wakeups.of([source]).inc();
     }
 
-    pub(super) fn received(&self, event: &Result<Record, DecodeError>) {
+    /// Counts a record of the kernel by its kind.
+    pub(super) fn record_received(&self, event: &Result<Record, DecodeError>) {
         let kind = match event {
             Ok(Record::OomKill(_) | Record::LoggedKill(_)) => "oom_kill",
             Ok(Record::LogEnded) => "log_ended",
@@ -190,8 +195,8 @@ impl Metering {
         self.metrics.kernel.events_received.of([kind]).inc();
     }
 
-    /// An OOM kill, and whose memory ran out.
-    fn killed(&self, scope: &OomScope<Limiting>) {
+    /// Counts an OOM kill by the owner of the limit that was reached.
+    fn record_kill(&self, scope: &OomScope<Limiting>) {
         let scope = match scope {
             OomScope::Unknown => "unknown",
             OomScope::Global => "global",
@@ -205,22 +210,22 @@ impl Metering {
         self.metrics.node.oom_kills.of([scope]).inc();
     }
 
-    /// What was decided, if there is a metric of it.
-    pub(super) fn decided(&mut self, decision: &Decision) {
+    /// Counts a decision that has a metric.
+    pub(super) fn record_decision(&mut self, decision: &Decision) {
         match decision {
-            Decision::KillFound(finding) => self.killed(&finding.scope),
+            Decision::KillFound(finding) => self.record_kill(&finding.scope),
             Decision::PodKilled {
                 namespace,
                 name,
                 kills,
-            } => self.pod_killed(namespace, name, *kills),
-            Decision::PodRemoved { namespace, name } => self.pod_gone(namespace, name),
+            } => self.record_pod_kills(namespace, name, *kills),
+            Decision::PodRemoved { namespace, name } => self.remove_pod(namespace, name),
             _ => {}
         }
     }
 
-    /// Processes of a pod that is there were killed.
-    fn pod_killed(&mut self, namespace: &str, pod: &str, kills: u64) {
+    /// Processes of an existing pod were OOM-killed.
+    fn record_pod_kills(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
         }
@@ -235,7 +240,7 @@ impl Metering {
         }
     }
 
-    /// Whether pods are named from now on. If not, those that were are removed.
+    /// Turns the series of pods on or off; off removes the existing ones.
     pub(super) fn set_per_pod(&mut self, per_pod: PerPodMetrics) {
         self.per_pod = per_pod;
         if per_pod == PerPodMetrics::Off {
@@ -245,19 +250,20 @@ impl Metering {
         }
     }
 
-    /// A pod is gone, and what was counted of it goes too.
-    fn pod_gone(&mut self, namespace: &str, pod: &str) {
+    /// Removes the series of a deleted pod.
+    fn remove_pod(&mut self, namespace: &str, pod: &str) {
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.remove(&labels) {
             self.metrics.node.pod_oom_kills.remove(labels);
         }
     }
 
-    pub(super) fn looked(&self, looks: &[Sample], policy: &Policy) {
+    /// Sets the gauges of the sampled signals and of their thresholds.
+    pub(super) fn record_samples(&self, samples: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
-        for look in looks {
-            let signal = look.signal();
-            let Sample::Read(reading) = look else {
+        for sample in samples {
+            let signal = sample.signal();
+            let Sample::Read(reading) = sample else {
                 node.signal_value.remove([signal.as_str()]);
                 continue;
             };
@@ -274,10 +280,10 @@ impl Metering {
         }
     }
 
-    /// The conditions are these by now, and those of `transitions` have another status.
+    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`.
     pub(super) fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
         if !self.evaluated {
-            return; // What is found at first is no transition.
+            return; // The initial statuses are not transitions.
         }
         let node = &self.metrics.node;
         for condition in conditions {
@@ -287,7 +293,7 @@ impl Metering {
                 let is = i64::from(each == condition.status);
                 node.condition_status.of(labels).set(is);
             }
-            // Also without any: a counter that is there from the start shows its first increase.
+            // Created at 0 too: the first increase of a counter shows only if the counter existed.
             let count = node.condition_transitions.of([type_.clone()]);
             if transitions.contains(type_) {
                 count.inc();
@@ -295,8 +301,8 @@ impl Metering {
         }
     }
 
-    /// A request came to something.
-    pub(super) fn reported(&self, report: &Report) {
+    /// Counts the outcome of requests to the API server.
+    pub(super) fn record_report(&self, report: &Report) {
         let api = &self.metrics.api;
         match report {
             Report::Synced {
@@ -357,14 +363,14 @@ impl Metering {
         self.metrics.api.event_to_ack.observe(took);
     }
 
-    /// What a simulated kernel has counted; `None` with a real one.
+    /// The counters of a simulated kernel; `None` with a real one.
     pub(super) fn simulated(&self) -> Option<ProbeCounters> {
         self.figures
             .as_ref()
             .map(|figures| figures.borrow().clone())
     }
 
-    /// What became of Events.
+    /// Sets the counters of Events by outcome.
     pub(super) fn events(&self, counts: &EventCounts) {
         let api = &self.metrics.api;
         let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
@@ -383,22 +389,22 @@ impl Metering {
         }
     }
 
-    /// Whether the agent does its work.
+    /// Whether the agent is ready.
     pub(super) fn is_ready(&self) -> bool {
         *self.readiness.borrow() == Readiness::Ready
     }
 
-    /// The configuration was read again.
-    pub(super) fn reloaded(&self, result: &'static str) {
+    /// Counts a reload of the configuration by its result.
+    pub(super) fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// Serves at `address` from now on, and at no other port. `false` where that port cannot be had;
-    /// then nothing changes.
+    /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and
+    /// changes nothing.
     pub(super) fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
         let site = match address {
             None => None,
-            Some(address) => match Site::open(address, Pages::All, CURE) {
+            Some(address) => match Site::open(address, Pages::All, ADVICE) {
                 None => return false,
                 site => site,
             },
@@ -410,11 +416,11 @@ impl Metering {
         true
     }
 
-    /// Everything as it is at this moment.
+    /// All metrics, with current values.
     fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
-        self.own(now);
+        self.process(now);
         self.metrics.text(disks)
     }
 }

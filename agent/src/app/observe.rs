@@ -1,5 +1,5 @@
-//! The slower line: looks at files. What can be read without waiting for a disk is read here; the
-//! rest is asked of [`super::blocking`].
+//! Reads signals from files: here those that cannot wait for a disk, the others in
+//! [`super::blocking`].
 
 use tracing::{debug, warn};
 
@@ -12,11 +12,11 @@ use crate::node_status::Facts;
 use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
-/// Holds the paths and the buffer, so that a look allocates nothing.
+/// Keeps paths and buffer, to avoid allocations per sample.
 pub(super) struct Observe {
     root: HostRoot,
     node: Option<RootMemory>,
-    /// Of the cgroup that it is for.
+    /// With the path of its cgroup.
     pods: Option<(String, CgroupMemory)>,
     pods_cgroup: PodsPath,
     pids: pids::PidFiles,
@@ -24,7 +24,7 @@ pub(super) struct Observe {
     buf: Vec<u8>,
 }
 
-/// Where the cgroups are. Made once at start: whoever asks is to be told the same.
+/// The paths of the cgroups. Created once at start, so that all parts of the agent use the same.
 #[must_use]
 pub fn pods_path(config: &Config) -> PodsPath {
     let layout = Layout::detect(&HostRoot::new(&config.host_root)).inspect_err(|err| {
@@ -59,35 +59,35 @@ impl Observe {
         &self.root
     }
 
-    /// Looks at memory and pids. About 10 µs.
+    /// Samples memory and pids. Takes about 10 µs.
     pub(super) fn hot(&mut self) -> Vec<Sample> {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
         let pods = pods.map_or(Ok(None), |(_, pods)| pods.read(&mut self.buf));
-        self.last_pids = seen(
+        self.last_pids = logged(
             Signal::PidAvailable,
             self.pids.read(&mut self.buf).map(Some),
         );
         vec![
-            look(Signal::MemoryAvailable, node),
-            look_at_pods(Signal::AllocatableMemoryAvailable, pods),
-            look(
+            sample(Signal::MemoryAvailable, node),
+            pods_sample(Signal::AllocatableMemoryAvailable, pods),
+            sample(
                 Signal::PidAvailable,
                 self.last_pids.map(pids::Pids::reading),
             ),
-            look_at_pods(Signal::AllocatablePidAvailable, self.pods_pids()),
+            pods_sample(Signal::AllocatablePidAvailable, self.pods_pids()),
         ]
     }
 
-    /// The cgroup of all pods, as far as that is known.
+    /// The presumed cgroup of all pods.
     pub(super) fn pods_cgroup(&self) -> &str {
         self.pods_cgroup.path()
     }
 
     fn find_pods(&mut self) {
         let path = self.pods_cgroup.path();
-        if self.pods.as_ref().is_none_or(|(of, _)| of != path) {
+        if self.pods.as_ref().is_none_or(|(cgroup, _)| cgroup != path) {
             let memory = self.pods_cgroup.layout().map(|layout| &layout.memory);
             let pods = memory.map(|memory| CgroupMemory::new(memory, path));
             self.pods = pods.map(|pods| (path.to_owned(), pods));
@@ -106,20 +106,20 @@ impl Observe {
     /// `memory.available` now.
     pub(super) fn memory(&mut self) -> Option<Reading> {
         let read = self.node.as_ref()?.read(&mut self.buf).map(Some);
-        seen(Signal::MemoryAvailable, read)
+        logged(Signal::MemoryAvailable, read)
     }
 
-    /// Tasks at the last look.
+    /// Tasks in the last sample.
     pub(super) fn tasks(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.tasks)
     }
 
-    /// Pids that this machine can hold, at the last look.
+    /// Maximum number of pids of this machine, in the last sample.
     pub(super) fn pid_capacity(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.max)
     }
 
-    /// Looks again at what changes rarely: interfaces and routes. Names are not asked for again.
+    /// Reads interfaces and routes again, which rarely change. Names are not resolved again.
     pub(super) fn refresh(&self, facts: &mut Facts) {
         match addresses::network(&self.root) {
             Ok(network) => {
@@ -134,29 +134,29 @@ impl Observe {
     }
 }
 
-fn look(signal: Signal, reading: Option<Reading>) -> Sample {
+fn sample(signal: Signal, reading: Option<Reading>) -> Sample {
     reading.map_or(Sample::Missing(signal), Sample::Read)
 }
 
-/// Of the pods cgroup: without a limit, or before there are pods, there is nothing to observe.
-fn look_at_pods(signal: Signal, read: Result<Option<Reading>, HostError>) -> Sample {
+/// Of the pods cgroup; absent without a limit and before the first pod.
+fn pods_sample(signal: Signal, read: Result<Option<Reading>, HostError>) -> Sample {
     match read {
         Ok(Some(reading)) => Sample::Read(reading),
         Ok(None) => Sample::Absent(signal),
         Err(err) if err.is_absent() => Sample::Absent(signal),
-        Err(err) => look(signal, seen(signal, Err(err))),
+        Err(err) => sample(signal, logged(signal, Err(err))),
     }
 }
 
-/// What was read; an error is a missing observation.
-fn seen<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
+/// The reading; an error is logged and returned as `None`.
+fn logged<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
     read.unwrap_or_else(|err| {
-        // A pods cgroup that is not there is the usual case on a node without pods.
+        // A node without pods usually has no pods cgroup.
         if !err.is_absent() {
             debug!(
                 signal = signal.as_str(),
                 err = &err as &dyn std::error::Error,
-                "not read"
+                "signal not read"
             );
         }
         None

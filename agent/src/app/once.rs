@@ -1,4 +1,4 @@
-//! One sync, and the end: `run --once`.
+//! `run --once`: writes the status once and exits.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::clock::BootNanos;
 use crate::config::Mode;
 use crate::reporting::Report;
 
-/// Longest that it may take. Most of it is for an API server that comes back.
+/// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What is still to be done.
+/// The writes that are to be done.
 #[derive(Debug)]
 pub(super) struct Once {
     deadline: BootNanos,
@@ -38,7 +38,7 @@ impl Step {
 }
 
 impl Once {
-    /// The Lease is a node's own only in node mode.
+    /// The Lease is renewed only in node mode.
     pub(super) fn new(mode: Mode, now: BootNanos) -> Self {
         Self {
             deadline: now.plus(LIMIT),
@@ -47,7 +47,7 @@ impl Once {
                 Mode::Node => Step::ToDo,
                 Mode::Companion => Step::Done,
             },
-            // Told of before the status, and only where there is something to write.
+            // Reported before the status, and only if there are taints to write.
             taints: Step::Done,
         }
     }
@@ -56,11 +56,11 @@ impl Once {
         self.deadline
     }
 
-    /// Takes note of what a request came to.
-    pub(super) fn took(&mut self, report: &Report) {
+    /// Records the result of a request.
+    pub(super) fn record(&mut self, report: &Report) {
         match report {
             Report::Synced { outcome, .. } => self.status = Step::of(outcome),
-            // Before there is a Node there is no Lease; the next cycle comes with it.
+            // There is no Lease before the Node exists; the next cycle creates it.
             Report::Lease(Ok(Cycle::NoNode))
             | Report::OtherHolder(_)
             | Report::Registered { .. }
@@ -75,7 +75,7 @@ impl Once {
         }
     }
 
-    /// Whether it is over, and what was not done.
+    /// `None` while writes are pending; the error names the write that failed or timed out.
     pub(super) fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
         match (self.status, self.lease) {
             (Step::Failed, _) => Some(Err("status")),
@@ -90,8 +90,8 @@ impl Once {
 }
 
 impl App {
-    /// What `--once` came to; `None` while there is more to do.
-    pub(super) fn once_over(&self) -> Option<Result<(), AppError>> {
+    /// The result of `--once`; `None` while writes are pending.
+    pub(super) fn once_outcome(&self) -> Option<Result<(), AppError>> {
         let once = self.once.as_ref()?;
         if self.reporting.is_none() {
             return Some(Ok(()));

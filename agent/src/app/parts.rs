@@ -1,4 +1,4 @@
-//! All that the agent gets from outside, and why it can stop by itself.
+//! The external parts that the agent is built from, and the errors that end it.
 
 use std::fs::File;
 use std::io;
@@ -26,45 +26,45 @@ use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
 use crate::subjects::KillSource;
 
-/// Decoded events: the ring readers to the loop. Holds about one drain of a full ring. When it is
-/// full the readers stop, the rings fill, and the probes count the loss: there is one place where
-/// events are lost, and it is measured.
+/// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
+/// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
+/// events are lost in one place only, where they are counted.
 const EVENTS: usize = 1024;
 
-/// All that the agent gets from outside.
+/// The external parts that the agent is built from.
 #[derive(Debug)]
 pub struct AgentParts {
-    /// What to do.
+    /// The configuration.
     pub config: Config,
-    /// Where the cgroups are: [`super::pods_path`].
+    /// The path of the pods cgroup: [`super::pods_path`].
     pub pods: PodsPath,
-    /// Which clock to go by.
+    /// The source of time.
     pub clock: Clock,
     /// Where kernel events come from.
     pub kernel: KernelSource,
-    /// The kernel's log, opened where no program reports kills and it may be read.
+    /// The kernel log, if no program reports kills and the log can be opened.
     pub kmsg: Option<File>,
     /// The API server; `None` evaluates and logs, and opens no connection.
     pub client: Option<Client>,
-    /// What the status of a Node is made of: [`setters_of`] the mode, and what else there is to say.
+    /// The setters of the status: [`setters_of`] the mode, and further ones.
     pub setters: Setters,
-    /// What tells of tasks that wait: [`super::triggers`].
+    /// The PSI triggers: [`super::triggers`].
     pub triggers: Vec<Trigger>,
     /// Spreads periodic requests in time.
     pub jitter: Jitter,
-    /// Where metrics and health are served; `None`: at the ports that the configuration names.
+    /// Where metrics and health are served; `None`: at the configured addresses.
     pub sites: Option<Vec<Site>>,
-    /// What the kernel has counted, where somebody else speaks for it.
+    /// The counters of simulated probes; `None` if the records come from the running kernel.
     pub figures: Option<watch::Receiver<ProbeCounters>>,
-    /// Where more is told to whoever may open it.
+    /// The control socket, for `status` and `explain`.
     pub control: Option<Socket>,
-    /// How the configuration is read again; `None`: it is not.
+    /// How the configuration is reloaded; `None`: it is not.
     pub reloads: Option<Reloads>,
-    /// Whoever started us.
+    /// The connection to the service manager.
     pub notify: Notify,
-    /// For how long.
+    /// For how long the agent runs.
     pub run_mode: RunMode,
-    /// What logind says; `None`: shutdowns of the machine are not announced.
+    /// The messages of logind; `None`: shutdowns of the machine are not announced.
     pub logind: Option<mpsc::Receiver<PowerMessage>>,
 }
 
@@ -73,11 +73,11 @@ pub struct AgentParts {
 pub enum RunMode {
     /// Until it is asked to stop.
     UntilStopped,
-    /// Until it has said once how the node is.
+    /// Until it has written the status once.
     Once,
 }
 
-/// What the agent itself says of a Node in this mode.
+/// The setters of the agent's status in this mode.
 #[must_use]
 pub const fn setters_of(mode: Mode) -> Setters {
     match mode {
@@ -89,15 +89,15 @@ pub const fn setters_of(mode: Mode) -> Setters {
 /// Where kernel events come from.
 #[derive(Debug)]
 pub enum KernelSource {
-    /// The running kernel, by our programs.
+    /// The running kernel, by the attached programs.
     Attached(Box<LoadedKernel>),
-    /// Whoever holds the other end: records of a simulation.
+    /// The records of a simulation.
     Fed(mpsc::Receiver<Received>),
-    /// Nowhere: files only, for the reason that stands in each probe's state.
+    /// No kernel events, only files. The state of each probe contains the reason.
     None(Support),
 }
 
-/// The tier that the source of kills and the programs that run add up to.
+/// The tier that results from the source of kills and the attached programs.
 pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
     match (source, support.tier()) {
         (KillSource::Log, "files") => "kmsg",
@@ -105,8 +105,16 @@ pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
     }
 }
 
+const fn source_name(source: KillSource) -> &'static str {
+    match source {
+        KillSource::Program => "Program",
+        KillSource::Log => "Log",
+        KillSource::Counters => "Counters",
+    }
+}
+
 impl KernelSource {
-    /// What every probe came to.
+    /// The state of every probe.
     #[must_use]
     pub fn support(&self) -> Support {
         match self {
@@ -120,34 +128,34 @@ impl KernelSource {
 /// Why the agent stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The alarm cannot be set.
-    #[error("cannot wait for a moment on the boot clock")]
+    /// The alarm cannot be set or read.
+    #[error("cannot wait for a deadline on the boot clock")]
     Alarm(#[source] io::Error),
     /// A ring cannot be read any more.
     #[error("cannot read the {ring} ring of the probes")]
     Ring {
-        /// Which.
+        /// The name of the ring.
         ring: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
     /// A kubelet's port is taken.
     #[error(
-        "something listens on port {}, as a kubelet does, and node mode must not run beside one; \
-         stop it, or say --take-over", list(.0)
+        "something listens on port {}, as a kubelet does, and node mode must not run alongside one; \
+         stop it, or set --take-over", list(.0)
     )]
     Ports(Vec<u16>),
-    /// Somebody else keeps our Node alive.
+    /// Another process renews the lease of this Node.
     #[error(
-        "the lease of this node is renewed by {0}, and node mode must not run beside a kubelet; \
-         stop it, or say --take-over"
+        "the lease of this node is renewed by {0}, and node mode must not run alongside a kubelet; \
+         stop it, or set --take-over"
     )]
     OtherHolder(Holder),
-    /// What `--once` is for was not done.
-    #[error("the {0} could not be written to the API server; the log says why")]
+    /// A write of `--once` failed.
+    #[error("the {0} could not be written to the API server; see the log for the reason")]
     NotWritten(&'static str),
-    /// A task of ours is gone.
+    /// A task of the agent ended.
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),
 }
@@ -160,7 +168,8 @@ fn list(ports: &[u16]) -> String {
 /// The kubelet's `healthzPort` and `port`.
 const KUBELET_PORTS: [u16; 2] = [10248, 10250];
 
-/// Node mode never fights a kubelet: one that listens here is found before anything is sent.
+/// Node mode must not compete with a kubelet: a kubelet's port in use is an error before the first
+/// request is sent.
 pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
     if config.mode != Mode::Node || config.take_over {
         return Ok(());
@@ -175,24 +184,24 @@ pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
     }
 }
 
-/// What the loop holds beside its state.
+/// What the loop needs in addition to its state.
 pub(super) struct LoopInputs {
     pub(super) kernel: Option<Kernel>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
-    /// What we are told of when it begins.
+    /// The stalls that PSI triggers report.
     pub(super) stalls: Vec<Stall>,
     pub(super) readers: tokio::task::JoinSet<(&'static str, io::Result<()>)>,
-    /// To the readers: true lets them end once their rings are empty.
-    pub(super) leaving: watch::Sender<bool>,
-    /// `None` where somebody else speaks for the kernel.
+    /// If set to true, the readers end once their rings are empty.
+    pub(super) stop: watch::Sender<bool>,
+    /// `None` in a simulation.
     pub(super) _watchers: Option<Watchers>,
-    /// Without a ring: kept, so that the loop waits for a record that never comes.
+    /// Kept if there is no ring, so that the channel stays open.
     pub(super) _records: Option<mpsc::Sender<Received>>,
 }
 
 pub(super) fn inputs(
-    line: KernelSource,
+    source: KernelSource,
     log: Option<File>,
     triggers: Vec<Trigger>,
     pods: &PodsPath,
@@ -201,17 +210,17 @@ pub(super) fn inputs(
     let (send, events) = mpsc::channel(EVENTS);
     let stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
-    let (leaving, told) = watch::channel(false);
-    let support = line.support();
+    let (stop, stop_requested) = watch::channel(false);
+    let support = source.support();
     let kills = match &log {
         _ if support.kills().is_some() => KillSource::Program,
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };
-    info!(tier = tier(kills, &support), source = ?kills, "OOM kill source selected");
+    info!(tier = tier(kills, &support), source = %source_name(kills), "OOM kill source selected");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
     let mut stalls = stalls;
-    let events = match line {
+    let events = match source {
         KernelSource::Attached(loaded) => {
             let LoadedKernel {
                 kernel: attached,
@@ -223,18 +232,18 @@ pub(super) fn inputs(
             kernel = Some(attached);
             #[cfg(feature = "ebpf-log")]
             if let Some(logged) = logged {
-                let mut told = told.clone();
+                let mut stop_requested = stop_requested.clone();
                 readers.spawn(async move {
                     tokio::select! {
                         ended = crate::kernel::log::read(logged) => ("log", ended),
-                        _ = told.wait_for(|leaving| *leaving) => ("log", Ok(())),
+                        _ = stop_requested.wait_for(|requested| *requested) => ("log", Ok(())),
                     }
                 });
             }
             watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
-            let crit = ring::read(crit, clock, send.clone(), told.clone());
+            let crit = ring::read(crit, clock, send.clone(), stop_requested.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
-            let bulk = ring::read(bulk, clock, send, told);
+            let bulk = ring::read(bulk, clock, send, stop_requested);
             readers.spawn(async move { ("BULK", bulk.await) });
             events
         }
@@ -254,14 +263,14 @@ pub(super) fn inputs(
         kills,
         stalls,
         readers,
-        leaving,
+        stop,
         _watchers: watchers,
         _records: records,
     };
     (events, inputs)
 }
 
-/// A reader that ends takes our eyes with it.
+/// Without a reader no kernel event is received: its end is an error.
 pub(super) fn ring_ended(
     ended: Result<(&'static str, io::Result<()>), tokio::task::JoinError>,
 ) -> AppError {
@@ -269,10 +278,7 @@ pub(super) fn ring_ended(
         Ok((ring, Err(source))) => AppError::Ring { ring, source },
         Ok((ring, Ok(()))) => AppError::EndedEarly(ring),
         Err(err) => {
-            error!(
-                err = &err as &dyn std::error::Error,
-                "a ring reader is gone"
-            );
+            error!(err = &err as &dyn std::error::Error, "a ring reader failed");
             AppError::EndedEarly("ring")
         }
     }

@@ -1,4 +1,4 @@
-//! What the API server reports about pods: the watch, and reads of their containers.
+//! Pods at the API server: the watch, and reads of their containers.
 
 use std::error::Error;
 
@@ -16,10 +16,10 @@ use crate::subjects::Input;
 use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use crate::tasks::Tasks;
 
-/// Changes of pods, from the watch to the loop. While it is full the watch waits.
+/// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
 const CHANGES: usize = 64;
 
-/// Who records Events on the Node, by the configuration.
+/// Whether and as which component the agent records Events on the Node.
 pub(super) fn node_events(config: &Config) -> NodeEvents {
     match config.mode {
         _ if !config.oom_node_events => NodeEvents::Off,
@@ -33,7 +33,7 @@ pub(super) struct PodUpdates {
     client: Option<Client>,
     changes: mpsc::Receiver<PodChange>,
     reads: mpsc::Receiver<IncidentInput>,
-    /// For the tasks that read, of which there are never more than have room.
+    /// For the reading tasks, at most [`MAX_READS`] at a time.
     send_read: mpsc::Sender<IncidentInput>,
 }
 
@@ -56,7 +56,7 @@ impl PodUpdates {
         }
     }
 
-    /// The next update; never, without an API server.
+    /// The next update; pending forever without an API server.
     pub(super) async fn next(&mut self) -> IncidentInput {
         tokio::select! {
             Some(change) = self.changes.recv() => IncidentInput::PodChanged(change),
@@ -97,7 +97,7 @@ fn containers_read(found: Result<Containers, ApiError>) -> ContainersRead {
 }
 
 impl App {
-    /// Takes an update, and all that are there already.
+    /// Handles an update, and all that are already queued.
     pub(super) fn pods_updated(&mut self, first: IncidentInput, now: Now) {
         let mut next = Some(first);
         while let Some(update) = next {
@@ -108,7 +108,7 @@ impl App {
         self.feed(Input::Incident(IncidentInput::Due), now);
     }
 
-    /// From here on incidents become Events, if there is an API server.
+    /// Incidents become Events from now on, if there is an API server.
     pub(super) fn reporting_started(&mut self, now: Now) {
         if self.reporting.is_some() {
             self.feed(Input::Incident(IncidentInput::ReportingStarted), now);

@@ -1,4 +1,4 @@
-//! The machine goes down: said before it does.
+//! Announces a shutdown of the machine before it takes place.
 
 use tokio::sync::mpsc;
 use tracing::info;
@@ -11,39 +11,43 @@ use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 use crate::reporting::{Reporting, Why};
 
-/// What logind says.
+/// The connection to logind.
 pub(super) struct Power {
-    words: Option<mpsc::Receiver<PowerMessage>>,
-    /// Held until what is to be said is said.
+    messages: Option<mpsc::Receiver<PowerMessage>>,
+    /// Delays the shutdown until the status has been written.
     lock: Option<Lock>,
 }
 
 impl Power {
-    /// Listens to `words`, if there are any.
-    pub(super) const fn listening_to(words: Option<mpsc::Receiver<PowerMessage>>) -> Self {
-        Self { words, lock: None }
+    /// `None`: there is no logind.
+    pub(super) const fn new(messages: Option<mpsc::Receiver<PowerMessage>>) -> Self {
+        Self {
+            messages,
+            lock: None,
+        }
     }
 
-    /// The next word; never, where there is no logind.
-    pub(super) async fn word(&mut self) -> PowerMessage {
-        let word = match &mut self.words {
-            Some(words) => words.recv().await,
+    /// The next message. Stays pending if there is no logind.
+    pub(super) async fn message(&mut self) -> PowerMessage {
+        let message = match &mut self.messages {
+            Some(messages) => messages.recv().await,
             None => std::future::pending().await,
         };
-        if let Some(word) = word {
-            return word;
+        if let Some(message) = message {
+            return message;
         }
-        self.words = None;
+        self.messages = None;
         std::future::pending().await
     }
 }
 
 impl App {
-    /// Says at once that the node goes down, or that it does not after all. The budget of edges is
-    /// for conditions that come and go; this is about the last one.
-    pub(super) fn power(&mut self, word: PowerMessage, now: Now) {
-        let (shutdown, message) = match word {
+    /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate limit
+    /// of status writes for changed conditions does not apply.
+    pub(super) fn power(&mut self, message: PowerMessage, now: Now) {
+        let (shutdown, text) = match message {
             PowerMessage::ShuttingDown(lock) => {
+                info!("logind announced a shutdown");
                 self.power.lock = lock;
                 (
                     Shutdown::Announced,
@@ -51,6 +55,7 @@ impl App {
                 )
             }
             PowerMessage::Cancelled => {
+                info!("logind cancelled the shutdown");
                 self.power.lock = None;
                 (
                     Shutdown::NotAnnounced,
@@ -58,13 +63,12 @@ impl App {
                 )
             }
         };
-        info!(?shutdown, "logind");
         self.facts.shutdown = shutdown;
         self.record_all(vec![Draft {
             object: Involved::Node,
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),
-            message: message.to_owned(),
+            message: text.to_owned(),
             of: 1,
             times: 1,
             kills: ReportedKills::default(),
@@ -74,11 +78,11 @@ impl App {
         self.sync(Why::Edge, now);
     }
 
-    /// Lets the machine go down once nothing more is to be said, or cannot be.
-    pub(super) fn let_go(&mut self) {
+    /// Lets the machine shut down once no status write is in progress.
+    pub(super) fn release_shutdown_lock(&mut self) {
         let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
         if !syncing && self.power.lock.take().is_some() {
-            info!("shutdown goes on");
+            info!("released the shutdown inhibitor lock");
         }
     }
 }

@@ -12,11 +12,11 @@ use crate::os::psi::{Trigger, open};
 use crate::pressure::stall::StallSample;
 use crate::reading::{Stall, StallOf};
 
-/// Sets the triggers that this configuration asks for, each refusal told once. Before privileges
-/// are dropped: what a trigger may do is decided here.
+/// Sets the triggers of this configuration, and logs each failure. Must be called before privileges
+/// are dropped: the kernel checks them when a trigger is set.
 #[must_use]
 pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
-    // One that is set stays where it is, and the pods may turn out to be in the other cgroup.
+    // A trigger cannot be moved, and the pods may turn out to be in the other cgroup.
     let is_clear = pods.possible().len() == 1 || pods.existing().len() < 2;
     let files = files(config, pods).into_iter();
     let files = files.filter(|(stall, _)| is_clear || stall.of == StallOf::Node);
@@ -35,7 +35,7 @@ pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
     files.filter_map(set).collect()
 }
 
-/// The pressure files of this node, as far as there can be any.
+/// The pressure files of this node that can exist.
 #[must_use]
 pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
     let files = Files::new(config, pods.clone()).by_stall;
@@ -43,11 +43,11 @@ pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
     all.collect()
 }
 
-/// Where the pressure files are.
+/// The paths of the pressure files.
 struct Files {
     pods: PodsPath,
-    /// The cgroup that those of the pods are for.
-    of: String,
+    /// The cgroup of the pods' files.
+    pods_cgroup: String,
     by_stall: BTreeMap<Stall, HostFile>,
 }
 
@@ -57,7 +57,7 @@ impl Files {
         let node = Stall::ALL.into_iter();
         let node = node.filter(|stall| stall.of == StallOf::Node);
         let mut files = Self {
-            of: String::new(),
+            pods_cgroup: String::new(),
             by_stall: node
                 .map(|stall| (stall, psi::node_file(&root, stall.kind)))
                 .collect(),
@@ -67,13 +67,13 @@ impl Files {
         files
     }
 
-    /// Where the pods' cgroup is another one than before, so are its files.
+    /// Updates the paths of the pods' files if their cgroup has changed.
     fn follow(&mut self) {
         let path = self.pods.path();
-        if path == self.of {
+        if path == self.pods_cgroup {
             return;
         }
-        // Also where the controllers are in version 1: tasks are in both hierarchies.
+        // Used with controllers in version 1 too: tasks are in both hierarchies.
         let Some(mount) = self.pods.layout().and_then(|on| on.unified.clone()) else {
             return;
         };
@@ -83,11 +83,11 @@ impl Files {
         let of_pods = of_pods.filter(|stall| stall.of == StallOf::Pods);
         self.by_stall
             .extend(of_pods.map(|stall| (stall, psi::cgroup_file(&dir, stall.kind))));
-        path.clone_into(&mut self.of);
+        path.clone_into(&mut self.pods_cgroup);
     }
 
-    /// `None`: there can be none.
-    fn of(&mut self, stall: Stall) -> Option<&HostFile> {
+    /// `None` if there can be no such file.
+    fn file(&mut self, stall: Stall) -> Option<&HostFile> {
         self.follow();
         self.by_stall.get(&stall)
     }
@@ -107,9 +107,9 @@ impl PressureFiles {
         }
     }
 
-    /// `some` of one file, now. About 5 µs. `None`: there is none, or it was not read.
+    /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
     pub(super) fn sample(&mut self, stall: Stall) -> Option<StallSample> {
-        let file = self.files.of(stall)?;
+        let file = self.files.file(stall)?;
         let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
             debug!(err = &err as &dyn std::error::Error, "pressure not read");
             None
@@ -133,7 +133,7 @@ mod tests {
 
     const CGROUPS: &str = "sys/fs/cgroup";
 
-    /// A node with these cgroups of pods, none of which has a process.
+    /// A node with these cgroups of pods, which contain no process.
     fn node(pods: &[&str]) -> (Scratch, Config) {
         let dir = Scratch::new();
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
@@ -161,11 +161,11 @@ mod tests {
             (&["kubepods.slice"], 4),
             (&["kubepods.slice", "kubepods"], 2),
         ];
-        for (there, expected) in rows {
-            let (_dir, config) = node(there);
+        for (cgroups, expected) in rows {
+            let (_dir, config) = node(cgroups);
             let set = triggers(&config, &pods_path(&config));
             let set: Vec<Stall> = set.iter().map(Trigger::stall).collect();
-            assert_eq!(set.len(), expected, "{there:?}: {set:?}");
+            assert_eq!(set.len(), expected, "{cgroups:?}: {set:?}");
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
         let (dir, config) = node(&["kubepods.slice", "kubepods"]);
         let mut files = Files::new(&config, pods_path(&config));
         let stall = Stall::new(StallOf::Pods, StallKind::Io);
-        let mut path = || files.of(stall).unwrap().path().to_owned();
+        let mut path = || files.file(stall).unwrap().path().to_owned();
         let cgroups = dir.path().join(CGROUPS);
         assert_eq!(path(), cgroups.join("kubepods.slice/io.pressure"));
         dir.write(

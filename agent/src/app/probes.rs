@@ -1,10 +1,10 @@
-//! The probes that run: what they report, their maps, and what they have counted.
+//! The attached probes: what they report, their maps and their counters.
 
 use std::error::Error;
 use std::time::Duration;
 
 use agent_common::settings::{DISK_FAILING, DISK_WELL};
-use agent_common::{DiskEntry, PidSettings};
+use agent_common::{DiskEntry, DropReason, PidSettings};
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
@@ -23,7 +23,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Logs which probes run.
+    /// Logs which probes are attached.
     pub(super) fn start(kernel: Option<Kernel>, support: &Support) -> Self {
         log_support(support);
         Self {
@@ -34,17 +34,17 @@ impl Probes {
     }
 
     /// Whether the kernel announces crossings of the pid threshold.
-    pub(super) fn tells_pids(&self) -> bool {
+    pub(super) fn announces_pids(&self) -> bool {
         self.support.attached(Probe::PidFork)
     }
 
-    /// What need not be looked at for fear that it falls. Limits of pods are small: at the rate at
-    /// which threads can be made a calm node would be looked at all the time, so they are judged
-    /// whenever something else is looked at.
+    /// Signals that do not determine when the next sample is due: `pid.available` if a probe
+    /// announces it, and pids of pods. Limits of pods are small and threads are created fast, so an
+    /// idle node would be sampled all the time; they are evaluated with every other sample.
     pub(super) fn announced(&self) -> Vec<Signal> {
-        let told = self.tells_pids().then_some(Signal::PidAvailable);
+        let pids = self.announces_pids().then_some(Signal::PidAvailable);
         let mut announced = vec![Signal::AllocatablePidAvailable];
-        announced.extend(told);
+        announced.extend(pids);
         announced
     }
 
@@ -57,7 +57,7 @@ impl Probes {
         }
     }
 
-    /// What the completion probe has of a disk; `None`: not read, or there are no programs.
+    /// The completion probe's state of a disk; `None` if it cannot be read or no program is loaded.
     pub(super) fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
         let entry = self.kernel.as_ref()?.disk(device)?;
         Some(match entry.state {
@@ -67,7 +67,7 @@ impl Probes {
         })
     }
 
-    /// Writes to a map of the programs, if there are programs, and answers the subject.
+    /// Writes to a map of the programs, if any are loaded, and answers the subject.
     pub(super) fn write(&mut self, update: MapUpdate) -> Option<Input> {
         let kernel = self.kernel.as_mut();
         let (map, written) = match update {
@@ -97,7 +97,7 @@ impl Probes {
         None
     }
 
-    /// Those of the disks that the kernel did not refuse.
+    /// Returns the disks that the kernel accepted.
     fn watch(&mut self, disks: Vec<WatchedDisk>) -> Vec<WatchedDisk> {
         let Some(kernel) = &mut self.kernel else {
             return disks;
@@ -113,7 +113,7 @@ impl Probes {
         disks.into_iter().filter(accepted).collect()
     }
 
-    /// What the kernel has counted, with one or two system calls for each number.
+    /// The probes' counters, read with one or two system calls each.
     pub(super) fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
@@ -126,8 +126,8 @@ impl Probes {
         }
     }
 
-    /// Logs losses of records that the probes could not write, and gives whether there are more of
-    /// them. `simulated`: what a simulated kernel has counted.
+    /// Logs records that the probes could not write; returns whether their number has increased.
+    /// `simulated`: the counters of a simulated kernel.
     pub(super) fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
         let losses = match (simulated, counted) {
@@ -138,7 +138,9 @@ impl Probes {
         let lost = losses.iter().map(|(_, count)| count).sum();
         let more = lost > self.lost;
         if more {
-            warn!(?losses, "records lost");
+            let text = |(reason, count): &(DropReason, u64)| format!("{}={count}", reason.as_str());
+            let losses: Vec<String> = losses.iter().map(text).collect();
+            warn!(losses = losses.join(" "), "records lost");
         }
         self.lost = lost;
         more
@@ -165,11 +167,13 @@ fn log_support(support: &Support) {
         let (name, hook) = (probe.program(), probe.hook());
         match state {
             ProbeState::Attached => info!(probe = name, %hook, "attached"),
-            ProbeState::NotNeeded => debug!(probe = name, %hook, "not needed: a better one runs"),
+            ProbeState::NotNeeded => {
+                debug!(probe = name, %hook, "not needed: a better probe is attached");
+            }
             ProbeState::Missing(why) if lacking.contains(&(*probe, why)) => {
                 warn!(probe = name, %why, "not attached; files are read instead");
             }
-            // One line for the pair, and none where there are no kills to tell more of.
+            // Logged once for the pair, and only if OOM kills are reported.
             ProbeState::Missing(why)
                 if *probe == Probe::ScopeEnter && support.kills().is_some() =>
             {

@@ -1,4 +1,4 @@
-//! The configuration, read again while we run.
+//! Reloads the configuration while the agent runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
 use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
 
-/// Ports below this need a right that is gone by now.
+/// Ports below this require a capability that the agent has dropped by now.
 const PRIVILEGED: u16 = 1024;
 
-/// Reads all layers of the configuration. Can wait for a disk.
+/// Reads all layers of the configuration. Can block on a disk.
 #[derive(Clone)]
 pub struct ReadConfig(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
 impl ReadConfig {
-    /// By this; an error is one line.
+    /// `read` returns an error as one line.
     #[must_use]
     pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
@@ -38,16 +38,17 @@ impl fmt::Debug for ReadConfig {
     }
 }
 
-/// Changes what is logged, and how.
+/// Changes the level and the format of the log.
 pub type SetLogging = Box<dyn Fn(LogLevel, LogFormat) + Send>;
 
-/// Where the wish to read the configuration again comes from, and what is needed for that.
+/// The source of reload requests, and the functions that carry them out.
 pub struct Reloads {
-    /// A signal, or a file that changed. Holds one: a word that waits stands for all that follow it.
+    /// Receives a request after a signal or a change of the file. The capacity is one, since one pending
+    /// request covers all later ones.
     pub asked: mpsc::Receiver<()>,
-    /// How it is read.
+    /// Reads the configuration.
     pub read: ReadConfig,
-    /// How logging follows.
+    /// Applies the log settings.
     pub logging: SetLogging,
 }
 
@@ -57,13 +58,13 @@ impl fmt::Debug for Reloads {
     }
 }
 
-/// What the loop knows of it.
+/// The state of reloads.
 pub(super) struct Reloading {
     asked: mpsc::Receiver<()>,
     logging: SetLogging,
-    /// It is being read.
+    /// A read is in progress.
     busy: bool,
-    /// Asked for again meanwhile.
+    /// Another reload was requested during the read.
     again: bool,
 }
 
@@ -84,7 +85,7 @@ impl Reloading {
     }
 }
 
-/// Somebody wants the configuration read again; never, where nobody can.
+/// Returns when a reload is requested. Stays pending if reloads are not possible.
 pub(super) async fn asked(reloading: Option<&mut Reloading>) {
     let asked = match reloading {
         Some(reloading) => reloading.asked.recv().await,
@@ -96,7 +97,7 @@ pub(super) async fn asked(reloading: Option<&mut Reloading>) {
 }
 
 impl App {
-    /// Has the configuration read, once more where that is under way.
+    /// Starts to read the configuration, or schedules a second read if one is in progress.
     pub(super) fn reload(&mut self) {
         let Some(reloading) = &mut self.reloading else {
             return;
@@ -110,16 +111,19 @@ impl App {
         self.blocking.ask(Question::Configuration);
     }
 
-    /// The configuration was read, or why not.
+    /// Applies a configuration that was read, or logs why it is refused.
     pub(super) fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
         let result = match read {
             Err(why) => {
-                error!(why, "configuration refused; the last good one stays");
+                error!(
+                    why,
+                    "configuration refused; the last valid one remains in effect"
+                );
                 "refused"
             }
             Ok(new) => {
                 let changes = self.adopt(*new, now);
-                tell(&changes);
+                log_changes(&changes);
                 if !changes.pending_restart.is_empty() {
                     "needs_restart"
                 } else if changes.applied.is_empty() {
@@ -129,18 +133,18 @@ impl App {
                 }
             }
         };
-        self.metering.reloaded(result);
+        self.metering.record_reload(result);
         let again = self.reloading.as_mut().is_some_and(|reloading| {
             reloading.busy = false;
             std::mem::take(&mut reloading.again)
         });
-        self.tell_ready();
+        self.notify_ready();
         if again {
             self.reload();
         }
     }
 
-    /// Takes over what can be, everywhere that it matters.
+    /// Applies the keys that can change without a restart.
     fn adopt(&mut self, new: Config, now: Now) -> ConfigChanges {
         let served = self.config.serve;
         let mut changes = self.config.apply(new);
@@ -149,8 +153,8 @@ impl App {
         }
         let config = &self.config;
         self.evaluator.set_policy(config.policy.clone());
-        if let Some(own) = &mut self.own {
-            own.set_transition_period(config.policy.transition_period);
+        if let Some(companion) = &mut self.companion {
+            companion.set_transition_period(config.policy.transition_period);
         }
         super::facts::configure(&mut self.facts, config);
         let node_events = IncidentInput::Configured(node_events(config));
@@ -160,7 +164,7 @@ impl App {
         if let Some(reloading) = &self.reloading {
             (reloading.logging)(config.log_level, config.log_format);
         }
-        if config.serve != served && !self.serve_elsewhere() {
+        if config.serve != served && !self.change_serve_address() {
             self.config.serve = served;
             changes.applied.retain(|key| *key != "serve.address");
             changes.pending_restart.push("serve.address");
@@ -171,14 +175,14 @@ impl App {
         let disks = DiskInput::Configured(self.config.disk_io.clone());
         self.feed(Input::Disk(disks), now);
         self.configure_pids(now);
-        // By the new thresholds, at once.
+        // Apply the new thresholds at once.
         self.sample(now, None);
         self.ask_storage();
         changes
     }
 
-    /// `false` where the new port cannot be had.
-    fn serve_elsewhere(&mut self) -> bool {
+    /// `false` if the new address cannot be bound.
+    fn change_serve_address(&mut self) -> bool {
         let address = self.config.serve;
         let privileged = |port| 0 < port && port < PRIVILEGED;
         if address.is_some_and(|address| privileged(address.port())) {
@@ -188,13 +192,13 @@ impl App {
     }
 }
 
-fn tell(changes: &ConfigChanges) {
+fn log_changes(changes: &ConfigChanges) {
     let ConfigChanges {
-        applied: taken,
-        pending_restart: waiting,
+        applied,
+        pending_restart,
     } = changes;
-    info!(changed = ?taken, "configuration read again");
-    if !waiting.is_empty() {
-        warn!(keys = ?waiting, "needs restart");
+    info!(changed = %applied.join(", "), "configuration read again");
+    if !pending_restart.is_empty() {
+        warn!(keys = pending_restart.join(","), "needs restart");
     }
 }

@@ -1,9 +1,9 @@
-//! One look without a daemon: files are read once, nothing is attached, sent or kept.
+//! The status without a daemon: reads files once; attaches, sends and saves nothing.
 
 use tokio::task::JoinSet;
 
 use super::App;
-use super::blocking::Memory;
+use super::blocking::Persistence;
 use super::control::AppParts;
 use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
@@ -18,10 +18,10 @@ use crate::node_status::NodeStatus;
 use crate::notify::Notify;
 use crate::subjects::KillSource;
 
-/// The status that an agent of this configuration would begin with. Must be called in a runtime.
+/// The first status that an agent with this configuration would compute. Must be called in a runtime.
 ///
-/// Takes as long as the disk under the root directory, at most five seconds; as long again where
-/// DNS is asked for the node's addresses.
+/// Waits for the disk under the root directory for up to five seconds, and for as long again if the
+/// node's addresses are resolved with DNS.
 pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
     let support = Support::none(&Missing::TurnedOff);
     let sources = Sources {
@@ -31,26 +31,26 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         lanes: Lanes::new(None),
         per_pod: config.per_pod_metrics,
     };
-    let beside = AppParts {
+    let app_parts = AppParts {
         pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
-        memory: Memory::None,
+        persistence: Persistence::None,
         setters: setters_of(config.mode),
         reloads: None,
         notify: Notify::default(),
         run_mode: RunMode::Once,
-        power: Power::listening_to(None),
+        power: Power::new(None),
     };
-    let mut doors = LoopInputs {
+    let mut inputs = LoopInputs {
         kernel: None,
         support,
         kills: KillSource::Counters,
         stalls: Vec::new(),
         readers: JoinSet::new(),
-        leaving: tokio::sync::watch::Sender::new(false),
+        stop: tokio::sync::watch::Sender::new(false),
         _watchers: None,
         _records: None,
     };
-    let app = App::new(config, None, clock, beside, &mut doors).await;
+    let app = App::new(config, None, clock, app_parts, &mut inputs).await;
     app.ledger.status(clock.now())
 }

@@ -1,4 +1,4 @@
-//! What is known of the root directory's file system, and of the volumes below it.
+//! The root directory's file system, and the volumes below it.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::clock::Now;
 use crate::pressure::deadline;
 use crate::subjects::{DiskInput, Input};
 
-/// The kubelet's grace for a node that comes up, during which it looks often whether it is ready.
-pub(super) const SETTLES: Duration = Duration::from_mins(2);
+/// For this time after its start the kubelet checks often whether the node is ready.
+pub(super) const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
 impl App {
     pub(super) fn ask_storage(&mut self) {
@@ -21,7 +21,7 @@ impl App {
 
     pub(super) fn storage_answered(&mut self, found: Storage, now: Now) {
         let Storage {
-            looks,
+            samples,
             capacity,
             volumes,
         } = found;
@@ -33,18 +33,18 @@ impl App {
         if volumes.is_some() {
             self.facts.volumes = volumes;
         }
-        self.looked(&looks, now);
-        let changes = self.evaluator.evaluate(&looks, now.boot);
-        self.storage.next(&looks, &self.evaluator, now.boot);
+        self.record_samples(&samples, now);
+        let changes = self.evaluator.evaluate(&samples, now.boot);
+        self.storage.next(&samples, &self.evaluator, now.boot);
         self.changed(&changes, None, now);
         self.ready_soon(known, now);
-        // On the same helper thread, which is awake.
+        // In the same wake-up.
         let soon = now.boot.plus(crate::reporting::ALIGN);
         self.feed(Input::Disk(DiskInput::StorageSampled { soon }), now);
     }
 
-    /// A node whose storage is not known is not ready. At the start that is looked at often, and
-    /// told as soon as it has changed; later there is time until the next tick.
+    /// A node is not ready until its storage is known. After the start the storage is sampled
+    /// often, and the change is reported at once; later both wait for the next tick.
     fn ready_soon(&mut self, known: bool, now: Now) {
         match (known, self.facts.ephemeral_storage) {
             (false, Some(_)) => {

@@ -1,8 +1,8 @@
-//! What is due: the alarm's moment, and what is done when it has come.
+//! The alarm: when it fires next, and the work that is due then.
 
 use tracing::info;
 
-use super::{App, Once, Own};
+use super::{App, CompanionConditions, Once};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Mode;
 use crate::pressure::change::PressureChange;
@@ -11,27 +11,29 @@ use crate::reporting::{self, Reporting, Why};
 use crate::subjects::{DiskInput, IncidentInput, Input, KillCounterInput};
 
 impl App {
-    /// The next moment at which there is something to do.
+    /// The time of the next work.
     pub(super) fn due(&self) -> BootNanos {
         let falls = self.evaluator.next_fall();
         let reports = self.reporting.as_ref().map(Reporting::due);
-        let own = [
+        let deadlines = [
             falls,
             self.subjects.due(),
-            self.own.as_ref().and_then(Own::fall_at),
+            self.companion
+                .as_ref()
+                .and_then(CompanionConditions::fall_at),
             reports,
             self.heartbeat.due(),
             self.once.as_ref().map(Once::deadline),
         ];
         let storage = (!self.storage_asked).then(|| self.storage.due());
-        let all = own.into_iter().chain([storage]).flatten();
+        let all = deadlines.into_iter().chain([storage]).flatten();
         all.fold(self.hot.due(), BootNanos::min)
     }
 
     pub(super) fn tick(&mut self, now: Now) {
         let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
         let must = past(self.evaluator.next_fall()) || past(self.subjects.pids.due());
-        // What is due within a moment is done in the same wake-up as what is due now.
+        // Work that is due shortly is done in the same wake-up.
         let soon = now.boot.plus(reporting::ALIGN);
         if must || self.hot.due() <= soon {
             self.sample(now, None);
@@ -43,10 +45,10 @@ impl App {
         self.read_stalls(soon, now);
         self.feed(Input::Incident(IncidentInput::Due), now);
         self.kills_settled(now);
-        self.look_at_kills(now);
-        self.keep_exceeded(now);
+        self.check_kill_source(now);
+        self.save_exceeded(now);
         self.heartbeat.beat(now.boot, soon);
-        self.tell_ready();
+        self.notify_ready();
         let Some(reporting) = &mut self.reporting else {
             return;
         };
@@ -64,14 +66,14 @@ impl App {
         }
     }
 
-    /// Looks at everything that can be read without waiting for a disk. `stamp` is that of the
-    /// record on pids that was the reason.
+    /// Samples the signals that can be read without waiting for a disk. `stamp` is that of the pid
+    /// record that caused the sample, if any.
     pub(super) fn sample(&mut self, now: Now, stamp: Option<Stamp>) {
-        let looks = self.observe.hot();
-        self.name_pods();
-        self.looked(&looks, now);
-        let changes = self.evaluator.evaluate(&looks, now.boot);
-        self.hot.next(&looks, &self.evaluator, now.boot);
+        let samples = self.observe.hot();
+        self.update_pods_cgroup();
+        self.record_samples(&samples, now);
+        let changes = self.evaluator.evaluate(&samples, now.boot);
+        self.hot.next(&samples, &self.evaluator, now.boot);
         self.pids_sampled(now);
         self.name_largest(&changes, now);
         self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp)), now);
@@ -79,16 +81,16 @@ impl App {
         self.sampled(now);
     }
 
-    /// Says what changed, to the log and to the API server; `cause` is what the kernel saw of it.
+    /// Logs changes and reports them to the API server; `cause` is the kernel record behind them.
     pub(super) fn changed(
         &mut self,
         changes: &[PressureChange],
         cause: Option<(Resource, Stamp)>,
         now: Now,
     ) {
-        let edge = self.take_pressures() || !changes.is_empty();
-        // Before it is said that one is exceeded, so that no restart can forget it.
-        self.keep_exceeded(now);
+        let edge = self.update_pressures() || !changes.is_empty();
+        // Saved before it is reported, so that a restart cannot lose it.
+        self.save_exceeded(now);
         for change in changes {
             info!(
                 resource = change.resource.as_str(),

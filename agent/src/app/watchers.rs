@@ -1,8 +1,8 @@
-//! What tells of the node beside the probes' rings: each a task that waits for the kernel, decodes,
+//! Sources of records other than the probes' rings: each a task that waits for the kernel, decodes,
 //! and sends the same [`Received`] as a ring does.
 //!
-//! Unlike a ring, a watcher that cannot start or that ends is a warning and a slower line, never the
-//! end of the agent.
+//! If a watcher cannot start or ends, the agent logs a warning and uses a slower source. If a ring
+//! fails, the agent exits.
 
 use std::fs::File;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::os::psi::Trigger;
 use crate::os::{kmsg, psi, uevent};
 use crate::record::{Received, Record};
 
-/// Where forks that a limit refused are counted: see [`crate::host::cgroup::pids::refused`].
+/// The counters of forks that a limit refused: see [`crate::host::cgroup::pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
 /// Runs until dropped.
@@ -30,9 +30,9 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Starts those that this node and this kernel need. Must be called in a runtime.
+    /// Starts the watchers that this node and kernel need. Must be called in a runtime.
     ///
-    /// `log` is the kernel's, opened where no program reports kills.
+    /// `log` is the kernel's log, opened if no program reports kills.
     pub(super) fn start(
         pods: &PodsPath,
         log: Option<File>,
@@ -43,7 +43,7 @@ impl Watchers {
         let mut watchers = Self {
             tasks: JoinSet::new(),
         };
-        // Without a layout the slower line has said why.
+        // `pods_path` has logged why there is no layout.
         if let Some(layout) = pods.layout() {
             let trees = pods.possible().iter();
             let trees = trees.flat_map(|cgroup| pod_cgroups(layout, cgroup));
@@ -51,13 +51,13 @@ impl Watchers {
             watchers.spawn("cgroups", read);
         }
         match uevent::open() {
-            Ok(heard) => {
-                let read = uevent::read(heard, clock, records.clone());
+            Ok(socket) => {
+                let read = uevent::read(socket, clock, records.clone());
                 watchers.spawn("disks", read);
             }
             Err(err) => warn!(
                 err = &err as &dyn std::error::Error,
-                "disks that come or go are seen within five minutes; allow netlink sockets \
+                "disk changes are detected within five minutes only; allow netlink sockets \
                  (AF_NETLINK) to this process"
             ),
         }
@@ -70,20 +70,20 @@ impl Watchers {
         watchers
     }
 
-    /// `what` reads for as long as the agent runs.
+    /// Runs `watch` until the agent ends.
     fn spawn(
         &mut self,
         name: &'static str,
-        what: impl Future<Output = io::Result<()>> + Send + 'static,
+        watch: impl Future<Output = io::Result<()>> + Send + 'static,
     ) {
         self.tasks.spawn(async move {
-            match what.await {
-                Ok(()) => warn!(watcher = name, "ended"),
+            match watch.await {
+                Ok(()) => warn!(watcher = name, "watcher ended"),
                 Err(err) => {
                     warn!(
                         watcher = name,
                         err = &err as &dyn std::error::Error,
-                        "not running"
+                        "watcher failed"
                     );
                 }
             }
@@ -91,7 +91,7 @@ impl Watchers {
     }
 }
 
-/// Kills by the kernel's log, and that there is an end of them.
+/// Reads kills from the kernel's log, and sends [`Record::LogEnded`] when it ends.
 async fn kills_logged(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
     let ended = kmsg::read(log, clock, records.clone()).await;
     let last = Received {
@@ -104,8 +104,8 @@ async fn kills_logged(log: File, clock: Clock, records: mpsc::Sender<Received>) 
     ended
 }
 
-/// The pods' cgroups: in the hierarchy that kills name, and in the one that counts pids. Version 2
-/// has one for both.
+/// The pods' cgroups in the hierarchy that kills refer to, and in the one that counts pids. In
+/// version 2 these are the same.
 fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
     let tree = |hierarchy: &Hierarchy, files| WatchedTree {
         top: hierarchy.dir(cgroup),

@@ -3,7 +3,7 @@
 //!
 //! kernfs notifies of created and removed directories, and of changes of `pids.events` through
 //! `kernfs_notify`; version 1 since Linux 6.11 does not notify of the latter (tested on 6.18).
-//! Removing a directory does not remove its watch; [`Watches::renew`] does.
+//! Removing a directory does not remove its watch; the next read does.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;

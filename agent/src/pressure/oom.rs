@@ -149,9 +149,9 @@ pub struct Evidence {
 /// What has to be read before a kill can be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingEvidence {
-    /// [`Evidence::counters`].
+    /// [`field@Evidence::counters`].
     LimitCounters,
-    /// [`Evidence::left`].
+    /// [`field@Evidence::left`].
     RemainingMemory,
 }
 

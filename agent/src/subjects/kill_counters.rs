@@ -1,4 +1,4 @@
-//! The kernel's counters of OOM kills, compared with what was reported: see [`ledger`].
+//! The kernel's counters of OOM kills, compared with what was reported: see `ledger.rs`.
 //!
 //! The difference is reported by number, since the victims are unknown and are not made up: kills
 //! while the agent was down, kills that a full ring, a rate limit or an outage took, and all kills if

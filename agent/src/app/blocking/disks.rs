@@ -10,13 +10,13 @@ use crate::reading::Disk;
 use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{DiskInput, DiskQuery};
 
-/// Reads the answer. What the probe has of a disk is not known on this thread.
+/// Reads the answer. The probe's state of a disk is not available on this thread.
 pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
     match query {
         DiskQuery::List => DiskInput::Listed(list(root)),
         DiskQuery::Find(change) => {
             let found = logged(block::disk(root, change.name.clone())).flatten();
-            // The name can be another disk's by now.
+            // The name may belong to another disk by now.
             let disk = found.filter(|disk| disk.device == change.device);
             DiskInput::Found { change, disk }
         }
@@ -49,7 +49,7 @@ pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
     }
 }
 
-/// All disks; `None`: not read.
+/// All disks; `None` if they could not be read.
 pub(in crate::app) fn list(root: &HostRoot) -> Option<Vec<Disk>> {
     logged(block::disks(root))
 }

@@ -1,4 +1,4 @@
-//! Space and inodes of the file system that holds the root directory.
+//! Space and inodes of the root directory's file system.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{Answer, Question, STORAGE, Storage};
 use crate::host::{HostError, statfs};
 use crate::pressure::sample::Sample;
 
-/// Space and inodes there, beside the volumes that were found.
+/// Reads space and inodes; `volumes` become part of the answer.
 pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
     let usage = match existing(directory).and_then(|directory| statfs::read(&directory)) {
         Ok(usage) => usage,
@@ -18,21 +18,21 @@ pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer 
             return Answer::missing(&Question::Storage);
         }
     };
-    let seen: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
-    let look = |signal| {
-        let reading = seen.iter().find(|reading| reading.signal == signal);
+    let readings: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
+    let sample = |signal| {
+        let reading = readings.iter().find(|reading| reading.signal == signal);
         // A file system may have no inodes to count.
         reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
     };
     Answer::Storage(Storage {
-        looks: STORAGE.map(look).to_vec(),
+        samples: STORAGE.map(sample).to_vec(),
         capacity: Some(usage.capacity),
         volumes,
     })
 }
 
-/// The directory, or the nearest one above it that exists: its file system is where the directory
-/// would be made. One that is there and cannot be asked is no reason to ask about another.
+/// The directory, or its nearest existing ancestor, on whose file system the directory would be
+/// created. If a directory exists but cannot be read, no ancestor is tried.
 fn existing(directory: &Path) -> Result<PathBuf, HostError> {
     for dir in directory.ancestors() {
         match dir.metadata() {

@@ -16,7 +16,7 @@ pub(super) fn log(decision: Decision) {
             let over = side == Side::Over;
             debug!(ids, tasks, over, "pid level crossed");
         }
-        Decision::Disk(decision) => disk(decision),
+        Decision::Disk(decision) => log_disk(decision),
         Decision::Stall(StallDecision::Reported(stall)) => {
             debug!(
                 of = stall.of.as_str(),
@@ -34,10 +34,13 @@ pub(super) fn log(decision: Decision) {
             "stall pressure changed"
         ),
         Decision::KillFound(finding) => log_kill(&finding),
-        // They have metrics.
+        // Only counted in metrics.
         Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
         Decision::ContainersForbidden => {
-            warn!("Events name containers by their ids; allow this identity to get pods");
+            warn!(
+                "Events contain container ids instead of names; grant this identity the verb get on \
+                 pods"
+            );
         }
         Decision::ForksRefused {
             cgroup,
@@ -52,23 +55,23 @@ pub(super) fn log(decision: Decision) {
         Decision::KillsReportedByNumber { cgroup, kills } => {
             info!(
                 cgroup,
-                kills, "OOM kills without a record, reported by number"
+                kills, "OOM kills without a record, reported as a count"
             );
         }
         Decision::KillLogEnded => warn!(
-            "the kernel's log has ended; OOM kills are reported by the counters of the cgroups from \
-             now on, without their victims"
+            "kernel log ended; from now on OOM kills are counted by the cgroups' counters, without \
+             their victims"
         ),
         Decision::KillCountersFailed => {
             warn!("the cgroups' counters of OOM kills cannot be read");
         }
         Decision::StateOfOtherBoot => {
-            info!("the state file is of another boot, and is not used");
+            info!("state file ignored: it was written in another boot");
         }
     }
 }
 
-fn disk(decision: DiskDecision) {
+fn log_disk(decision: DiskDecision) {
     match decision {
         DiskDecision::Announced(change) => {
             let action = match change.action {
@@ -78,13 +81,13 @@ fn disk(decision: DiskDecision) {
             };
             info!(disk = %escape(&change.name), device = %change.device, action, "disk announced");
         }
-        DiskDecision::Reported { device, report } => reported(device, report),
+        DiskDecision::Reported { device, report } => log_disk_report(device, report),
         DiskDecision::Watched(disk) => {
             let slow_us = disk.slow.as_micros();
             info!(disk = %escape(&disk.name), slow_us, "disk watched");
         }
         DiskDecision::TooMany { name } => {
-            warn!(disk = %escape(&name), "too many disks; this one is not watched");
+            warn!(disk = %escape(&name), "too many disks; disk not watched");
         }
         DiskDecision::StatisticsOff { name } => warn!(
             disk = %escape(&name),
@@ -100,7 +103,7 @@ fn disk(decision: DiskDecision) {
                 UnwatchReason::Removed => "removed",
                 UnwatchReason::StatisticsOff => "I/O statistics are off",
             };
-            info!(%device, disk = %escape(&name), reason, "disk not watched any more");
+            info!(%device, disk = %escape(&name), reason, "disk no longer watched");
         }
         DiskDecision::HealthChanged {
             device,
@@ -113,7 +116,7 @@ fn disk(decision: DiskDecision) {
                 Health::Stalled => "stalled",
                 Health::Failing => "failing",
             };
-            info!(%device, disk = %escape(&name), health, "health of a disk changed");
+            info!(%device, disk = %escape(&name), health, "disk health changed");
         }
     }
 }
@@ -131,7 +134,7 @@ fn log_kill(finding: &Finding) {
     );
 }
 
-fn reported(device: DeviceNumber, report: DiskReport) {
+fn log_disk_report(device: DeviceNumber, report: DiskReport) {
     let in_window = |window: Window, health| {
         let Window { total, slow, max } = window;
         info!(%device, health, total, slow, max_ms = max.as_millis(), "disk reported");

@@ -1,4 +1,4 @@
-//! What the kernel, the client and the process count, read when somebody asks for the metrics.
+//! Counters of the kernel, the API client and the process, read for a scrape.
 
 use agent_common::DropReason;
 use tracing::debug;
@@ -43,7 +43,7 @@ impl Metering {
         }
     }
 
-    pub(super) fn own(&self, now: Now) {
+    pub(super) fn process(&self, now: Now) {
         for lane in self.lanes.all() {
             let blocked = self
                 .metrics
@@ -52,22 +52,25 @@ impl Metering {
                 .of([lane.purpose().as_str()]);
             blocked.set(i64::from(lane.is_blocked()));
         }
-        let own = match self_process::read() {
-            Ok(own) => own,
+        let usage = match self_process::read() {
+            Ok(usage) => usage,
             Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "own process not read");
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "resource usage of this process not read"
+                );
                 return;
             }
         };
         let process = &self.metrics.process;
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        process.cpu.set_total(own.cpu.as_secs_f64());
-        process.resident_memory.set(number(own.resident));
-        process.virtual_memory.set(number(own.virtual_memory));
-        let open = u64::try_from(own.open_fds).unwrap_or(u64::MAX);
+        process.cpu.set_total(usage.cpu.as_secs_f64());
+        process.resident_memory.set(number(usage.resident));
+        process.virtual_memory.set(number(usage.virtual_memory));
+        let open = u64::try_from(usage.open_fds).unwrap_or(u64::MAX);
         process.open_fds.set(number(open));
-        process.max_fds.set(own.max_fds.map_or(0, number));
-        let started = now.wall_at(BootNanos(0).plus(own.started));
+        process.max_fds.set(usage.max_fds.map_or(0, number));
+        let started = now.wall_at(BootNanos(0).plus(usage.started));
         let since_epoch = started.duration_since(std::time::UNIX_EPOCH);
         process
             .start_time

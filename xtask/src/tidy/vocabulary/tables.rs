@@ -149,6 +149,11 @@ const fn allow(
 /// `path` is a file, or a folder with a slash at its end.
 pub const ALLOWED: &[Allowed] = &[
     allow(
+        "agent/src/app/metering.rs",
+        &["held"],
+        "a label value, which is an interface",
+    ),
+    allow(
         "xtask/src/tidy/vocabulary.rs",
         &[
             "anew",
@@ -179,9 +184,4 @@ pub const NOT_CHECKED: &[&str] = &[
 ];
 
 /// Paths that still contain rejected words. Remove an entry once its files are rewritten.
-pub const NOT_CONVERTED: &[&str] = &[
-    "agent-ebpf/src/block_io.rs",
-    "agent-ebpf/src/oom.rs",
-    "agent/src/app.rs",
-    "agent/src/app/",
-];
+pub const NOT_CONVERTED: &[&str] = &["agent-ebpf/src/block_io.rs", "agent-ebpf/src/oom.rs"];

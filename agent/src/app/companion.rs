@@ -1,4 +1,5 @@
-//! What conditions of our own go by beside the evaluator, and whether they have news.
+//! The facts of companion mode that the evaluator does not compute, and the publication of changed
+//! facts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,19 +18,22 @@ use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
 use crate::subjects::{Input, KillCounterInput, StallInput};
 
-type Lost = BTreeMap<Resource, Vec<Signal>>;
+type LostSources = BTreeMap<Resource, Vec<Signal>>;
 
-/// One line for each resource whose condition is Unknown from here on, or no longer.
-fn tell_lost(before: &Lost, now: &Lost) {
-    let names = |signals: &[Signal]| -> Vec<_> { signals.iter().map(|s| s.as_str()).collect() };
+/// Logs one line for each resource whose condition becomes Unknown, or is known again.
+fn log_lost_sources(before: &LostSources, now: &LostSources) {
+    let names = |signals: &[Signal]| {
+        let names: Vec<_> = signals.iter().map(|signal| signal.as_str()).collect();
+        names.join(", ")
+    };
     for (resource, signals) in now {
         if before.get(resource) != Some(signals) {
             let (resource, signals) = (resource.as_str(), names(signals));
-            warn!(resource, ?signals, "source lost; the condition is Unknown");
+            warn!(resource, %signals, "source lost; the condition is Unknown");
         }
     }
     for resource in before.keys().filter(|resource| !now.contains_key(resource)) {
-        info!(resource = resource.as_str(), "source is there again");
+        info!(resource = resource.as_str(), "source is available again");
     }
 }
 
@@ -40,12 +44,12 @@ pub(super) fn log_failed(failed: &[(&'static str, SetterError)]) {
     }
 }
 
-/// Of companion mode.
-pub(super) struct Own {
+/// The inputs of companion mode's conditions that the evaluator does not compute.
+pub(super) struct CompanionConditions {
     kills: KillWindow,
 }
 
-/// What is configured of the facts.
+/// The facts that come from the configuration.
 pub(super) fn facts(config: &Config, observe: &Observe) -> CompanionFacts {
     CompanionFacts {
         checks: config.conditions.clone(),
@@ -55,8 +59,8 @@ pub(super) fn facts(config: &Config, observe: &Observe) -> CompanionFacts {
     }
 }
 
-impl Own {
-    /// `None` in node mode, which has the kubelet's conditions.
+impl CompanionConditions {
+    /// `None` in node mode, which reports the kubelet's conditions.
     pub(super) fn new(config: &Config) -> Option<Self> {
         let period = config.policy.transition_period;
         (config.mode == Mode::Companion).then(|| Self {
@@ -64,34 +68,34 @@ impl Own {
         })
     }
 
-    /// From here on.
+    /// Applies from now on.
     pub(super) const fn set_transition_period(&mut self, period: Duration) {
         self.kills.set_transition_period(period);
     }
 
-    /// When frequent kills were last over.
+    /// When frequent kills last exceeded the threshold.
     pub(super) fn exceeded(&self) -> Exceeded {
         self.kills.exceeded()
     }
 
-    /// When something may end by itself.
+    /// The next moment at which a condition may become False without an event.
     pub(super) fn fall_at(&self) -> Option<BootNanos> {
         self.kills.fall_at()
     }
 }
 
 impl App {
-    /// The facts have moved. `edge`: and with them a condition of node mode.
+    /// Publishes changed facts. `edge`: a condition of node mode may have changed too.
     pub(super) fn facts_changed(&mut self, edge: bool, now: Now) {
-        self.settle(now);
+        self.update_ledger(now);
         let edge = edge && self.config.mode == Mode::Node;
         if let Some(reporting) = self.reporting.as_mut().filter(|_| edge) {
             reporting.edge(now.boot);
         }
     }
 
-    /// Has the ledger follow the facts, and its readers follow the ledger.
-    pub(super) fn settle(&mut self, now: Now) {
+    /// Updates the ledger from the facts, and metrics and reporting from the ledger.
+    pub(super) fn update_ledger(&mut self, now: Now) {
         let update = self.ledger.update(&self.facts, now);
         let computed = self.ledger.computed();
         if update.conditions {
@@ -104,14 +108,14 @@ impl App {
         if reporting.publish(computed) {
             log_failed(self.ledger.failed());
         }
-        // In node mode, only what the evaluator reports is worth a request of its own.
+        // In node mode, only changes that the evaluator reports cause an extra request.
         if update.conditions && self.config.mode == Mode::Companion {
             reporting.edge(now.boot);
         }
     }
 
-    /// The cgroup of the pods may have come after us.
-    pub(super) fn name_pods(&mut self) {
+    /// Finds the pods cgroup if it was created after the start of the agent.
+    pub(super) fn update_pods_cgroup(&mut self) {
         let (known, now) = (
             &mut self.facts.companion.pods_cgroup,
             self.observe.pods_cgroup(),
@@ -122,17 +126,17 @@ impl App {
         }
     }
 
-    /// So many processes of pods were killed.
+    /// Records that `count` processes of pods were killed.
     pub(super) fn pods_killed(&mut self, count: u64, at: BootNanos, now: Now) {
         self.with_kills(now, |kills| kills.record_kills(at, count, now.boot));
     }
 
-    /// Lets go of what has been held for long enough, and of everything where nothing tells of kills
-    /// any more.
-    pub(super) fn look_at_kills(&mut self, now: Now) {
-        let blind = self.subjects.kill_counters.is_unavailable();
+    /// Updates `FrequentOOMKills`: it ends after the transition period, and is Unknown once no source of
+    /// kills is available.
+    pub(super) fn check_kill_source(&mut self, now: Now) {
+        let unavailable = self.subjects.kill_counters.is_unavailable();
         self.with_kills(now, |kills| {
-            if blind {
+            if unavailable {
                 kills.source_failed(now.boot);
             } else {
                 kills.source_read(now.boot);
@@ -141,18 +145,19 @@ impl App {
         });
     }
 
-    /// From here on the cgroups' counters tell of kills.
+    /// The kernel log has ended: from now on the cgroups' counters are the source of kills.
     pub(super) fn log_ended(&mut self, now: Now) {
         self.feed(Input::KillCounter(KillCounterInput::LogEnded), now);
-        self.look_at_kills(now);
+        self.check_kill_source(now);
     }
 
+    /// Applies `change` to the recent kills, and publishes the result.
     pub(super) fn with_kills(&mut self, now: Now, change: impl FnOnce(&mut KillWindow)) {
-        let Some(own) = &mut self.own else {
+        let Some(companion) = &mut self.companion else {
             return;
         };
-        change(&mut own.kills);
-        let (from, to) = (self.facts.companion.kills, own.kills.pressure());
+        change(&mut companion.kills);
+        let (from, to) = (self.facts.companion.kills, companion.kills.pressure());
         if from == to {
             return;
         }
@@ -163,9 +168,9 @@ impl App {
         }
     }
 
-    /// What the Node has as True, and nobody remembers, is held for a whole transition period from when
-    /// we first saw it well.
-    pub(super) fn hold_own(&mut self, stored: &StoredNode, now: Now) {
+    /// A condition that is True on the Node but not in the state file stays True for a whole transition
+    /// period after the first sample below the threshold.
+    pub(super) fn seed_companion_conditions(&mut self, stored: &StoredNode, now: Now) {
         let was_true = stored
             .conditions
             .iter()
@@ -176,30 +181,31 @@ impl App {
                 Some(NodepulseCondition::FrequentOomKills) => {
                     self.with_kills(now, |kills| kills.seed(now.boot));
                 }
-                Some(own) => {
-                    if let Some(resource) = own.resource() {
+                Some(condition) => {
+                    if let Some(resource) = condition.resource() {
                         self.evaluator.seed(resource, now.boot);
                     }
-                    if let Some(stall) = own.stall() {
+                    if let Some(stall) = condition.stall() {
                         self.feed(Input::Stall(StallInput::Stored(stall)), now);
                     }
                 }
                 None => {}
             }
         }
-        self.take_pressures();
+        self.update_pressures();
     }
 
-    /// Takes over what the evaluator has found. `true` where a source was lost, or is there again.
-    pub(super) fn take_pressures(&mut self) -> bool {
+    /// Copies the results of the evaluator to the facts. `true` if a source was lost or is available
+    /// again.
+    pub(super) fn update_pressures(&mut self) -> bool {
         self.facts.pressures = self.evaluator.pressures();
         self.facts.companion.causes = self.evaluator.causes();
         let lost = self.evaluator.lost();
-        let news = self.facts.lost != lost;
-        if news {
-            tell_lost(&self.facts.lost, &lost);
+        let changed = self.facts.lost != lost;
+        if changed {
+            log_lost_sources(&self.facts.lost, &lost);
             self.facts.lost = lost;
         }
-        news
+        changed
     }
 }
