@@ -74,7 +74,7 @@ async fn it_is_live_without_the_api_server_and_ready_once_its_status_is_stored()
     let waiting = node.get("/readyz").await;
     assert_eq!(waiting.code, Some(503));
     assert!(
-        waiting.body.contains("not at the API server"),
+        waiting.body.contains("not reached the API server"),
         "{waiting:?}"
     );
 

@@ -199,6 +199,6 @@ fn log_changes(changes: &ConfigChanges) {
     } = changes;
     info!(changed = %applied.join(", "), "configuration read again");
     if !pending_restart.is_empty() {
-        warn!(keys = pending_restart.join(","), "needs restart");
+        warn!(keys = %pending_restart.join(","), "needs restart");
     }
 }
