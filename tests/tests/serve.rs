@@ -16,6 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
+/// Time limit of a connection.
+const LIFE_LIMIT: Duration = Duration::from_secs(15);
 /// Time limit for a client to send its request.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 /// Connections at a time that have an answer of the loop, or wait for it.
@@ -124,6 +126,20 @@ async fn a_client_that_does_not_read_is_disconnected_and_delays_no_other() {
     lazy.remove(0).read_to_end(&mut kept).await.unwrap();
     assert!(Exposition::parse(body(&cut)).is_err(), "closed in between");
     Exposition::parse(body(&kept)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_at_its_time_limit() {
+    let node = Node::named("worker-1").start(&in_memory());
+    pass(Duration::from_secs(1)).await;
+    // The response is larger than the pipe, and the client does not read.
+    let mut visit = node.visit().await;
+    let request = request("GET", "/metrics");
+    visit.write_all(request.as_bytes()).await.unwrap();
+    pass(LIFE_LIMIT + Duration::from_secs(1)).await;
+    let mut cut = Vec::new();
+    visit.read_to_end(&mut cut).await.unwrap();
+    assert!(Exposition::parse(body(&cut)).is_err(), "closed in between");
 }
 
 /// Of an answer as it came.
