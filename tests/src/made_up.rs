@@ -1,4 +1,4 @@
-//! A Node and Pods of the usual size, to measure the cost of storing them.
+//! A Node and Pods of the usual size, and a Lease, as an API server stores them.
 
 use serde_json::{Value, json};
 
@@ -93,6 +93,30 @@ pub fn pod(node: &str, number: u32) -> Value {
             "phase": "Running",
             "podIP": format!("10.244.{}.{}", number / 250, number % 250 + 2),
             "containerStatuses": statuses.collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// The Lease of `worker-1` that `manager` renewed at `time`, as a server stores it.
+#[must_use]
+pub fn lease(manager: &str, time: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "worker-1",
+            "namespace": "kube-node-lease",
+            "managedFields": [{
+                "manager": manager,
+                "operation": "Update",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:renewTime": {}}},
+            }],
+        },
+        "spec": {
+            "holderIdentity": "worker-1",
+            "leaseDurationSeconds": 40,
+            "renewTime": time,
         },
     })
 }

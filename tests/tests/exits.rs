@@ -11,11 +11,11 @@ use nodepulse::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::made_up::lease;
 use nodepulse_tests::node::{Kill, Limit, Node, Running, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 use nodepulse_tests::pod_kills::kills_in;
 use nodepulse_tests::view::View;
-use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
 const UID: &str = "00000000-0000-4000-8000-00000000000a";
@@ -147,25 +147,8 @@ async fn the_agent_stops_in_order_if_a_task_panics() {
 #[tokio::test(start_paused = true)]
 async fn the_agent_stops_in_order_if_another_process_renews_the_lease() {
     let stage = Stage::new();
-    stage.api.put_object(json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": "worker-1",
-            "namespace": "kube-node-lease",
-            "managedFields": [{
-                "manager": "kubelet",
-                "operation": "Update",
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:spec": {"f:renewTime": {}}},
-            }],
-        },
-        "spec": {
-            "holderIdentity": "worker-1",
-            "leaseDurationSeconds": 40,
-            "renewTime": "2026-01-01T00:00:00.000000Z",
-        },
-    }));
+    let lease = lease("kubelet", "2026-01-01T00:00:00.000000Z");
+    stage.api.put_object(lease);
     let node = stage.node().start(&stage.api);
     let ended = node.ended().await;
     assert!(matches!(ended, Err(AppError::OtherHolder(_))), "{ended:?}");

@@ -7,37 +7,14 @@ use nodepulse::app::AppError;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::made_up::lease;
 use nodepulse_tests::node::{Node, in_memory, pass};
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
-use serde_json::json;
 use tempfile::tempdir;
 
 /// When simulated servers are started.
 const START: &str = "2026-01-01T00:00:00.000000Z";
-
-/// A lease that `manager` renewed at `time`, as a server keeps it.
-fn lease(manager: &str, time: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": "worker-1",
-            "namespace": "kube-node-lease",
-            "managedFields": [{
-                "manager": manager,
-                "operation": "Update",
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:spec": {"f:renewTime": {}}},
-            }],
-        },
-        "spec": {
-            "holderIdentity": "worker-1",
-            "leaseDurationSeconds": 40,
-            "renewTime": time,
-        },
-    })
-}
 
 /// What was asked for other than by reading.
 fn writes(api: &ApiServer) -> Vec<String> {
