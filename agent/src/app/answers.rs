@@ -5,7 +5,7 @@ use super::blocking::Answer;
 use crate::clock::Now;
 use crate::config::Mode;
 use crate::kube_event::Draft;
-use crate::node_status::{Status, StoredNode, setters};
+use crate::node_status::{StoredNode, setters};
 use crate::pressure::sample::Sample;
 use crate::reporting::{Report, Reporting, Why};
 use crate::subjects::{Input, KillCounterInput};
@@ -79,15 +79,11 @@ impl App {
         }
     }
 
-    /// A condition that is True on the Node but not in the state file stays True for a whole
-    /// transition period after the first sample below the threshold.
+    /// Seeds the conditions of node mode: see [`ExceededTimes::adopted_from`].
+    ///
+    /// [`ExceededTimes::adopted_from`]: super::exceeded::ExceededTimes::adopted_from
     fn seed_conditions(&mut self, stored: &StoredNode, now: Now) {
-        let was_true = stored
-            .conditions
-            .iter()
-            .filter(|c| c.status == Status::True && !self.exceeded.knows(&c.type_));
-        let was_true: Vec<_> = was_true.collect();
-        for condition in was_true {
+        for condition in self.exceeded.adopted_from(stored) {
             if let Some(resource) = setters::resource(&condition.type_) {
                 self.evaluator.seed(resource, now.boot);
             }
@@ -95,11 +91,9 @@ impl App {
         self.update_pressures();
     }
 
-    pub(super) fn record_all(&mut self, events: Vec<Draft>) {
+    pub(super) fn record(&mut self, event: Draft) {
         if let Some(reporting) = &mut self.reporting {
-            for event in events {
-                reporting.record(event);
-            }
+            reporting.record(event);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::setters::SetterError;
-use crate::node_status::{CompanionFacts, Status, StoredNode};
+use crate::node_status::{CompanionFacts, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
 use crate::reading::{Resource, Signal};
@@ -168,15 +168,11 @@ impl App {
         }
     }
 
-    /// A condition that is True on the Node but not in the state file stays True for a whole transition
-    /// period after the first sample below the threshold.
+    /// Seeds nodepulse's conditions: see [`ExceededTimes::adopted_from`].
+    ///
+    /// [`ExceededTimes::adopted_from`]: super::exceeded::ExceededTimes::adopted_from
     pub(super) fn seed_companion_conditions(&mut self, stored: &StoredNode, now: Now) {
-        let was_true = stored
-            .conditions
-            .iter()
-            .filter(|c| c.status == Status::True && !self.exceeded.knows(&c.type_));
-        let was_true: Vec<_> = was_true.collect();
-        for condition in was_true {
+        for condition in self.exceeded.adopted_from(stored) {
             match NodepulseCondition::parse(&condition.type_) {
                 Some(NodepulseCondition::FrequentOomKills) => {
                     self.with_kills(now, |kills| kills.seed(now.boot));

@@ -17,7 +17,7 @@ use crate::escape::escape;
 use crate::host::HostRoot;
 use crate::kernel::{ProbeState, Support};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::setters;
+use crate::node_status::{Condition, Status, StoredNode, setters};
 use crate::pressure::Exceeded;
 use crate::pressure::deadline::LONGEST;
 use crate::pressure::kills::WITHIN;
@@ -140,9 +140,18 @@ impl ExceededTimes {
         self.rest = Some(state.clone());
     }
 
+    /// The conditions that are True on the Node, and of which the state file has no time. Each stays
+    /// True for a whole transition period after the first sample below the threshold.
+    pub(super) fn adopted_from<'a>(&self, stored: &'a StoredNode) -> Vec<&'a Condition> {
+        let is_adopted = |condition: &&Condition| {
+            condition.status == Status::True && !self.knows(&condition.type_)
+        };
+        stored.conditions.iter().filter(is_adopted).collect()
+    }
+
     /// Whether it is known when a condition was last exceeded. If so, its status on the Node is not
     /// used.
-    pub(super) fn knows(&self, type_: &str) -> bool {
+    fn knows(&self, type_: &str) -> bool {
         self.adopted || self.saved.contains_key(type_)
     }
 

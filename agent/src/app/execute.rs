@@ -93,7 +93,7 @@ impl App {
                 stamp,
             }) => self.judge_disks(known.as_ref(), unwatched, stamp, now),
             Effect::Input(input) => return Some(*input),
-            Effect::Event(draft) => self.record_all(vec![draft]),
+            Effect::Event(draft) => self.record(draft),
             Effect::ForcePressure {
                 resource,
                 why,

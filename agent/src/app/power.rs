@@ -64,7 +64,7 @@ impl App {
             }
         };
         self.facts.shutdown = shutdown;
-        self.record_all(vec![Draft {
+        self.record(Draft {
             object: Involved::Node,
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),
@@ -74,7 +74,7 @@ impl App {
             kills: ReportedKills::default(),
             at: now.wall,
             stamp: None,
-        }]);
+        });
         self.sync(Why::Edge, now);
     }
 
