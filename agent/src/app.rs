@@ -15,11 +15,19 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock};
 use crate::config::Config;
 use crate::explain::Journal;
+use crate::lane::Lanes;
 use crate::logind::PowerMessage;
+use crate::names::Names;
 use crate::node_status::Facts;
 use crate::node_status::ledger::Ledger;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
+use crate::queries::blocking::{self, Answer, Blocking, Persistence, Question};
+use crate::queries::cgroups::Cgroups;
+use crate::queries::pod_updates::PodUpdates;
+use crate::queries::pressure_files::PressureFiles;
+use crate::queries::probes::Probes;
+use crate::queries::signals::Observe;
 use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
@@ -28,50 +36,37 @@ use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput
 use crate::tasks::Tasks;
 
 mod answers;
-mod blocking;
-mod cgroups;
 mod companion;
 mod control;
 mod exceeded;
 mod execute;
 mod facts;
 mod kernel_records;
-mod lanes;
 mod leaving;
 mod metering;
-mod observe;
 mod once;
 mod parts;
-mod pod_updates;
 mod power;
-mod pressure_files;
-mod probes;
 mod reload;
 mod spot;
 mod storage;
 mod tick;
 mod watchers;
 
-pub use observe::pods_path;
+pub use crate::queries::pressure_files::{files as stall_files, triggers};
+pub use crate::queries::read_config::ReadConfig;
+pub use crate::queries::signals::pods_path;
 pub use parts::{AgentParts, AppError, KernelSource, RunMode, setters_of};
-pub use pressure_files::{files as stall_files, triggers};
-pub use reload::{ReadConfig, Reloads, SetLogging};
+pub use reload::{Reloads, SetLogging};
 pub use spot::status_now;
 
-use blocking::{Answer, Blocking, Persistence, Question};
-use cgroups::Cgroups;
 use companion::CompanionConditions;
 use control::{AppParts, Heartbeat};
 use exceeded::ExceededTimes;
-use lanes::Lanes;
 use metering::{Metering, Sources};
-use observe::Observe;
 use once::Once;
 use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
-use pod_updates::PodUpdates;
 use power::Power;
-use pressure_files::PressureFiles;
-use probes::Probes;
 use reload::{Reloading, asked};
 
 /// Signals that can be read without waiting for a disk.
@@ -132,7 +127,7 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
         sites,
         figures: parts.figures,
         client: parts.client.clone(),
-        lanes: Lanes::new(parts.client.as_ref()),
+        lanes: lanes(parts.client.as_ref()),
         per_pod: parts.config.per_pod_metrics,
     };
     let dry_run = parts.client.as_ref().is_some_and(Client::is_dry_run);
@@ -159,6 +154,17 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
     let result = app.run(events, inputs, &mut alarm, shutdown).await;
     info!("stopped");
     result
+}
+
+/// The lanes of all purposes. Shares the client's for credentials and the resolver's for names.
+fn lanes(client: Option<&Client>) -> Lanes {
+    let names = Names::system().lane();
+    let shared: Vec<_> = client
+        .and_then(Client::lane)
+        .into_iter()
+        .chain([names])
+        .collect();
+    Lanes::new(&shared)
 }
 
 /// The state of the agent, with its connections to the other tasks.
@@ -220,6 +226,8 @@ impl App {
         let mut tasks = Tasks::default();
         let lanes = (metering.lanes(), &mut tasks);
         let blocking = Blocking::new(&config, pods.clone(), persistence, read, lanes);
+        let of_pods = access.as_ref();
+        let of_pods = of_pods.map(|access| (access.client.clone(), access.jitter.clone()));
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
@@ -234,7 +242,7 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::STARTUP_GRACE),
             pressure_files: PressureFiles::new(&config, pods.clone()),
-            pod_updates: PodUpdates::new(&config, access.as_ref(), &mut tasks),
+            pod_updates: PodUpdates::new(&config, of_pods, &mut tasks),
             companion: CompanionConditions::new(&config),
             config,
             clock,

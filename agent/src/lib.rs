@@ -55,6 +55,9 @@ pub mod api;
 
 pub mod reporting;
 
+// The edge that answers the queries of the subjects.
+mod queries;
+
 // Edges that answer requests.
 pub mod explain;
 

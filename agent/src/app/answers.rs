@@ -1,14 +1,14 @@
 //! Answers of the blocking threads, reports of the API tasks, and requests to the latter.
 
 use super::App;
-use super::blocking::Answer;
 use crate::clock::Now;
 use crate::config::Mode;
 use crate::kube_event::Draft;
 use crate::node_status::{StoredNode, setters};
 use crate::pressure::sample::Sample;
+use crate::queries::blocking::Answer;
 use crate::reporting::{Report, Reporting, Why};
-use crate::subjects::{Input, KillCounterInput};
+use crate::subjects::{IncidentInput, Input, KillCounterInput};
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
@@ -101,6 +101,23 @@ impl App {
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
             reporting.sync(why);
+        }
+    }
+
+    /// Handles an update, and all that are already queued.
+    pub(super) fn pods_updated(&mut self, first: IncidentInput, now: Now) {
+        let mut next = Some(first);
+        while let Some(update) = next {
+            self.feed(Input::Incident(update), now);
+            next = self.pod_updates.try_next();
+        }
+        self.feed(Input::Incident(IncidentInput::Due), now);
+    }
+
+    /// Incidents become Events from now on, if there is an API server.
+    pub(super) fn reporting_started(&mut self, now: Now) {
+        if self.reporting.is_some() {
+            self.feed(Input::Incident(IncidentInput::ReportingStarted), now);
         }
     }
 }

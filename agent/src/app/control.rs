@@ -3,7 +3,6 @@
 use tracing::debug;
 
 use super::App;
-use super::blocking::Persistence;
 use super::metering::Metering;
 use super::parts::RunMode;
 use super::power::Power;
@@ -14,6 +13,7 @@ use crate::explain::CurrentState;
 use crate::host::cgroup::pods::PodsPath;
 use crate::node_status::setters::Setters;
 use crate::notify::Notify;
+use crate::queries::blocking::Persistence;
 use crate::serve::{Query, QueryKind};
 
 /// The parts from which `App` is built.

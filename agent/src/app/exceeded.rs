@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::App;
-use super::blocking::Question;
 use super::companion::CompanionConditions;
 use super::parts::tier;
 use crate::clock::{BootNanos, Now};
@@ -21,6 +20,7 @@ use crate::node_status::{Condition, Status, StoredNode, setters};
 use crate::pressure::Exceeded;
 use crate::pressure::deadline::LONGEST;
 use crate::pressure::kills::WITHIN;
+use crate::queries::blocking::Question;
 use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::kill_counters::PreviousAgent;

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, watch};
 
-use super::lanes::Lanes;
 use super::parts::tier;
 use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
@@ -20,6 +19,7 @@ use crate::config::{Config, Mode, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
+use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;

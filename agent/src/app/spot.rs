@@ -3,11 +3,8 @@
 use tokio::task::JoinSet;
 
 use super::App;
-use super::blocking::Persistence;
 use super::control::AppParts;
-use super::lanes::Lanes;
 use super::metering::{Metering, Sources};
-use super::observe::pods_path;
 use super::parts::{LoopInputs, RunMode, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
@@ -16,6 +13,8 @@ use crate::kernel::Support;
 use crate::kernel::support::Missing;
 use crate::node_status::NodeStatus;
 use crate::notify::Notify;
+use crate::queries::blocking::Persistence;
+use crate::queries::signals::pods_path;
 use crate::subjects::KillSource;
 
 /// The first status that an agent with this configuration would compute. Must be called in a runtime.
@@ -28,7 +27,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         sites: Vec::new(),
         figures: None,
         client: None,
-        lanes: Lanes::new(None),
+        lanes: super::lanes(None),
         per_pod: config.per_pod_metrics,
     };
     let app_parts = AppParts {

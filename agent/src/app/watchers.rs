@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::cgroups::LEVELS;
 use crate::clock::Clock;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Layout};
 use crate::os::cgroup_watch::{self, WatchedTree};
 use crate::os::psi::Trigger;
 use crate::os::{kmsg, psi, uevent};
+use crate::queries::cgroups::LEVELS;
 use crate::record::{Received, Record};
 
 /// The counters of forks that a limit refused: see [`crate::host::cgroup::pids::refused`].

@@ -76,6 +76,7 @@ const ROOMS: &[Room] = &[
             "node_status",
             "os",
             "pressure",
+            "queries",
             "subjects",
         ]),
         &["kube"],
@@ -107,13 +108,41 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "api",
-        Rooms::Not(&["app", "cli", "host", "kernel", "os", "pressure", "subjects"]),
+        Rooms::Not(&[
+            "app", "cli", "host", "kernel", "os", "pressure", "queries", "subjects",
+        ]),
         &["aya"],
     ),
     room(
         "reporting",
-        Rooms::Not(&["app", "cli", "kernel", "os", "pressure", "subjects"]),
+        Rooms::Not(&[
+            "app", "cli", "kernel", "os", "pressure", "queries", "subjects",
+        ]),
         &["aya"],
+    ),
+    room(
+        "queries",
+        Rooms::Only(&[
+            "api",
+            "clock",
+            "config",
+            "escape",
+            "host",
+            "kernel",
+            "kube_event",
+            "lane",
+            "names",
+            "node_status",
+            "os",
+            "pods",
+            "pressure",
+            "reading",
+            "state",
+            "subjects",
+            "tasks",
+            "units",
+        ]),
+        &["aya", "kube"],
     ),
     // Pure.
     room(
@@ -164,7 +193,9 @@ const ROOMS: &[Room] = &[
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",
-        Rooms::Not(&["api", "app", "cli", "host", "kernel", "os", "subjects"]),
+        Rooms::Not(&[
+            "api", "app", "cli", "host", "kernel", "os", "queries", "subjects",
+        ]),
         &["aya", "kube"],
     ),
     room(

@@ -13,7 +13,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
 /// Keeps paths and buffer, to avoid allocations per sample.
-pub(super) struct Observe {
+pub struct Observe {
     root: HostRoot,
     node: Option<RootMemory>,
     /// With the path of its cgroup.
@@ -37,7 +37,7 @@ pub fn pods_path(config: &Config) -> PodsPath {
 }
 
 impl Observe {
-    pub(super) fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
+    pub fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let mut buf = Vec::new();
         let total = meminfo::MeminfoFile::new(&root)
@@ -55,12 +55,12 @@ impl Observe {
         }
     }
 
-    pub(super) fn root(&self) -> &HostRoot {
+    pub fn root(&self) -> &HostRoot {
         &self.root
     }
 
     /// Samples memory and pids. Takes about 10 µs.
-    pub(super) fn hot(&mut self) -> Vec<Sample> {
+    pub fn hot(&mut self) -> Vec<Sample> {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
@@ -81,7 +81,7 @@ impl Observe {
     }
 
     /// The presumed cgroup of all pods.
-    pub(super) fn pods_cgroup(&self) -> &str {
+    pub fn pods_cgroup(&self) -> &str {
         self.pods_cgroup.path()
     }
 
@@ -104,23 +104,23 @@ impl Observe {
     }
 
     /// `memory.available` now.
-    pub(super) fn memory(&mut self) -> Option<Reading> {
+    pub fn memory(&mut self) -> Option<Reading> {
         let read = self.node.as_ref()?.read(&mut self.buf).map(Some);
         logged(Signal::MemoryAvailable, read)
     }
 
     /// Tasks in the last sample.
-    pub(super) fn tasks(&self) -> Option<u64> {
+    pub fn tasks(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.tasks)
     }
 
     /// Maximum number of pids of this machine, in the last sample.
-    pub(super) fn pid_capacity(&self) -> Option<u64> {
+    pub fn pid_capacity(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.max)
     }
 
     /// Reads interfaces and routes again, which rarely change. Names are not resolved again.
-    pub(super) fn refresh(&self, facts: &mut Facts) {
+    pub fn refresh(&self, facts: &mut Facts) {
         match addresses::network(&self.root) {
             Ok(network) => {
                 let resolved = std::mem::take(&mut facts.network.resolved);

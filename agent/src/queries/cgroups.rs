@@ -6,27 +6,21 @@ use std::io;
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
-use super::App;
 use super::pod_updates::node_events;
-use crate::clock::{BootNanos, Now};
+use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::host::cgroup::paths::CgroupPaths;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::pods::{CgroupKind, classify};
-use crate::pressure::Pressure;
-use crate::pressure::change::PressureChange;
-use crate::reading::Resource;
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
-use crate::subjects::{
-    Announced, Input, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
-};
+use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
 use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
-pub(super) const LEVELS: usize = 4;
+pub const LEVELS: usize = 4;
 
 /// Page size if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
@@ -39,7 +33,7 @@ fn page_size() -> u64 {
 }
 
 /// The cgroups of this node.
-pub(super) struct Cgroups {
+pub struct Cgroups {
     pods: PodsPath,
     /// `None` if handles cannot be used.
     mount: Option<CgroupMount>,
@@ -47,7 +41,7 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    pub(super) fn new(pods: PodsPath) -> Self {
+    pub fn new(pods: PodsPath) -> Self {
         let mount = pods.layout().and_then(|layout| {
             CgroupMount::open(&layout.memory.mount)
                 .inspect_err(|err| {
@@ -67,12 +61,12 @@ impl Cgroups {
     }
 
     /// Path of the cgroup of all pods.
-    pub(super) fn pods(&self) -> String {
+    pub fn pods(&self) -> String {
         self.pods.path().to_owned()
     }
 
     /// The properties of this node that the subjects need.
-    pub(super) fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
+    pub fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
         let layout = self.pods.layout();
         let counting = layout.map(|layout| match layout.memory.version {
             Version::V1 => Counting::Flat,
@@ -95,7 +89,7 @@ impl Cgroups {
     }
 
     /// Walks all cgroups, at start.
-    fn read_all(&self) -> KillInput {
+    pub fn read_all(&self) -> KillInput {
         let mut pods = Vec::new();
         let visit = |id, path: &str| {
             if classify(path, self.pods.path()) != CgroupKind::Other {
@@ -111,7 +105,7 @@ impl Cgroups {
         KillInput::CgroupsRead { pods, limit_hits }
     }
 
-    pub(super) fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
+    pub fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
         let paths = ids.iter().map(|id| self.path_of(*id, now));
         KillInput::CgroupPaths(paths.collect())
     }
@@ -141,7 +135,7 @@ impl Cgroups {
     }
 
     /// Of `victim` and its ancestors except the root, which has no limit.
-    pub(super) fn limit_hits(&self, victim: &str) -> KillInput {
+    pub fn limit_hits(&self, victim: &str) -> KillInput {
         let counted = self.pods.layout().map(|layout| {
             let above = cgroup::ancestors(victim).filter(|path| *path != "/");
             let hits = |path: &str| oom::limit_hits_of_path(&layout.memory, path).ok().flatten();
@@ -150,13 +144,13 @@ impl Cgroups {
         KillInput::LimitHits(counted)
     }
 
-    pub(super) fn live_limit_hits(&self) -> KillInput {
+    pub fn live_limit_hits(&self) -> KillInput {
         let counted = |on: &Layout| oom::limit_hits(on, |_, _| ()).unwrap_or_default();
         let live = self.pods.layout().map(counted).unwrap_or_default();
         KillInput::LiveLimitHits(live.into_keys().collect())
     }
 
-    pub(super) fn pods_counter(&self) -> PodsCounter {
+    pub fn pods_counter(&self) -> PodsCounter {
         let Some(layout) = self.pods.layout() else {
             return PodsCounter::NoPods;
         };
@@ -173,7 +167,7 @@ impl Cgroups {
 /// Refused forks, limits and tasks of pods.
 impl Cgroups {
     /// The cgroups of all pods, of each pod and of its containers, in the hierarchy of memory.
-    fn pod_cgroups(&self) -> KillInput {
+    pub fn pod_cgroups(&self) -> KillInput {
         let mut found = Vec::new();
         if let Some(layout) = self.pods.layout() {
             let pods = self.pods.path();
@@ -193,7 +187,7 @@ impl Cgroups {
     }
 
     /// Reads one counter of every pod and container: about 15 µs each.
-    pub(super) fn refused_forks(&self) -> PodPidInput {
+    pub fn refused_forks(&self) -> PodPidInput {
         let Some(hierarchy) = self.pids() else {
             return PodPidInput::Counted(None);
         };
@@ -216,7 +210,7 @@ impl Cgroups {
     }
 
     /// Of `cgroup` and its ancestors up to the pods cgroup.
-    pub(super) fn pid_limits(&self, cgroup: &str) -> PodPidInput {
+    pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
         let mut buf = Vec::new();
         let limits = self.pids().map(|hierarchy| {
@@ -237,7 +231,7 @@ impl Cgroups {
         }
     }
 
-    pub(super) fn pod_tasks(&self) -> PodPidInput {
+    pub fn pod_tasks(&self) -> PodPidInput {
         let (mut tasks, mut buf) = (Vec::new(), Vec::new());
         let Some(hierarchy) = self.pids() else {
             return PodPidInput::TasksCounted(tasks);
@@ -255,31 +249,5 @@ impl Cgroups {
             debug!(err = &err as &dyn Error, "pods' tasks not counted");
         }
         PodPidInput::TasksCounted(tasks)
-    }
-}
-
-impl App {
-    /// Passes all cgroups to the subjects that need them, at start.
-    pub(super) fn read_cgroups(&mut self, now: Now) {
-        let read = self.cgroups.read_all();
-        self.feed(Input::Kill(read), now);
-        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
-    }
-
-    /// Cgroups below the pods cgroup were created or removed, or reached a limit.
-    pub(super) fn cgroups_changed(&mut self, now: Now) {
-        self.feed(Input::Kill(self.cgroups.pod_cgroups()), now);
-        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
-    }
-
-    /// Logs the pods with most tasks if pids became scarce.
-    pub(super) fn name_largest(&mut self, changes: &[PressureChange], now: Now) {
-        let short = |change: &PressureChange| {
-            matches!(change.resource, Resource::Pids | Resource::PodsPids)
-                && matches!(change.to, Pressure::UnderPressure { .. })
-        };
-        if changes.iter().any(short) {
-            self.feed(Input::PodPid(PodPidInput::PidsShort), now);
-        }
     }
 }

@@ -94,13 +94,13 @@ impl Files {
 }
 
 /// Reads the pressure files.
-pub(super) struct PressureFiles {
+pub struct PressureFiles {
     files: Files,
     buf: Vec<u8>,
 }
 
 impl PressureFiles {
-    pub(super) fn new(config: &Config, pods: PodsPath) -> Self {
+    pub fn new(config: &Config, pods: PodsPath) -> Self {
         Self {
             files: Files::new(config, pods),
             buf: Vec::new(),
@@ -108,7 +108,7 @@ impl PressureFiles {
     }
 
     /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
-    pub(super) fn sample(&mut self, stall: Stall) -> Option<StallSample> {
+    pub fn sample(&mut self, stall: Stall) -> Option<StallSample> {
         let file = self.files.file(stall)?;
         let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
             debug!(err = &err as &dyn std::error::Error, "pressure not read");
@@ -125,8 +125,8 @@ impl PressureFiles {
 mod tests {
     use std::io::ErrorKind;
 
+    use super::super::signals::pods_path;
     use super::*;
-    use crate::app::pods_path;
     use crate::config::Overrides;
     use crate::host::scratch::Scratch;
     use crate::reading::StallKind;
