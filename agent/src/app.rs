@@ -31,9 +31,10 @@ use crate::queries::signals::Observe;
 use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
-use crate::serve::{Listener, Pages, Query, Site};
+use crate::serve::{Listener, Pages, Query, QueryKind, Site};
 use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
+use crate::telemetry::metering::{self, Metering, Sources};
 
 mod answers;
 mod companion;
@@ -43,7 +44,6 @@ mod execute;
 mod facts;
 mod kernel_records;
 mod leaving;
-mod metering;
 mod once;
 mod parts;
 mod power;
@@ -63,7 +63,6 @@ pub use spot::status_now;
 use companion::CompanionConditions;
 use control::{AppParts, Heartbeat};
 use exceeded::ExceededTimes;
-use metering::{Metering, Sources};
 use once::Once;
 use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
 use power::Power;
@@ -98,6 +97,25 @@ enum Input {
     Power(PowerMessage),
     /// A deadline was reached.
     Tick,
+}
+
+impl Input {
+    /// The label of this kind in metrics.
+    const fn cause(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => "kernel",
+            Self::Host(_) => "host",
+            Self::Api(_) => "api",
+            Self::Pods(_) => "pods",
+            Self::Query(query) => match query.subject {
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
+            },
+            Self::Reload => "reload",
+            Self::Power(_) => "logind",
+            Self::Tick => "alarm",
+        }
+    }
 }
 
 /// Runs until `shutdown` completes or an unrecoverable error occurs.
@@ -358,7 +376,9 @@ impl App {
                     Input::Tick
                 }
                 // Before kernel events: one scrape ends before the next can be requested.
-                query = self.metering.next_query() => Input::Query(query?),
+                query = self.metering.next_query() => {
+                    Input::Query(query.ok_or(AppError::EndedEarly("server"))?)
+                },
                 () = asked(self.reloading.as_mut()) => Input::Reload,
                 message = self.power.message() => Input::Power(message),
                 received = events.recv() => {
@@ -366,7 +386,7 @@ impl App {
                 }
             };
             let now = self.clock.now();
-            self.metering.record_wakeup(&input);
+            self.metering.record_wakeup(input.cause());
             match input {
                 Input::Kernel(received) => {
                     if self.kernel_records(received, events, now) {

@@ -58,6 +58,9 @@ pub mod reporting;
 // The edge that answers the queries of the subjects.
 mod queries;
 
+// The edge that reports to operators.
+mod telemetry;
+
 // Edges that answer requests.
 pub mod explain;
 

@@ -3,7 +3,6 @@
 use tracing::debug;
 
 use super::App;
-use super::metering::Metering;
 use super::parts::RunMode;
 use super::power::Power;
 use super::reload::{Reloading, Reloads};
@@ -15,6 +14,7 @@ use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::queries::blocking::Persistence;
 use crate::serve::{Query, QueryKind};
+use crate::telemetry::metering::Metering;
 
 /// The parts from which `App` is built.
 pub(super) struct AppParts {
@@ -85,6 +85,22 @@ impl App {
         };
         let status = self.ledger.status(now);
         self.journal.explain(&status, present).to_string()
+    }
+
+    /// All metrics as text, including those that are read on demand.
+    pub(super) fn metrics(&mut self, now: Now) -> String {
+        self.update_ledger(now);
+        if let Some(reporting) = &self.reporting {
+            self.metering.events(&reporting.events());
+        }
+        let figures = self.metering.simulated();
+        let figures = figures.unwrap_or_else(|| self.probes.figures(self.subjects.disks.devices()));
+        let disks: Vec<(&str, &[u64])> = figures
+            .disks
+            .iter()
+            .filter_map(|(device, slots)| Some((self.subjects.disks.name(*device)?, &slots[..])))
+            .collect();
+        self.metering.text(&figures, &disks, now)
     }
 
     /// Notifies the service manager once the agent is ready.

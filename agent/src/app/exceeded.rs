@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::App;
 use super::companion::CompanionConditions;
-use super::parts::tier;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::escape::escape;
@@ -97,7 +96,7 @@ pub(super) fn base(config: &Config, source: KillSource, support: &Support) -> Op
     });
     Some(State {
         boot: escape(boot),
-        tier: tier(source, support).to_owned(),
+        tier: source.tier(support.tier()).to_owned(),
         probes: probes.collect(),
         ..State::default()
     })

@@ -18,8 +18,7 @@ use crate::subjects::{
     KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallWatch,
     Unwatched,
 };
-
-mod decisions;
+use crate::telemetry::decisions;
 
 /// Whether the effects of an input changed the facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

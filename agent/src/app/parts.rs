@@ -97,22 +97,6 @@ pub enum KernelSource {
     None(Support),
 }
 
-/// The tier that results from the source of kills and the attached programs.
-pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
-    match (source, support.tier()) {
-        (KillSource::Log, "files") => "kmsg",
-        (_, tier) => tier,
-    }
-}
-
-const fn source_name(source: KillSource) -> &'static str {
-    match source {
-        KillSource::Program => "Program",
-        KillSource::Log => "Log",
-        KillSource::Counters => "Counters",
-    }
-}
-
 impl KernelSource {
     /// The state of every probe.
     #[must_use]
@@ -217,7 +201,7 @@ pub(super) fn inputs(
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };
-    info!(tier = tier(kills, &support), source = %source_name(kills), "OOM kill source selected");
+    info!(tier = kills.tier(support.tier()), source = %kills.as_str(), "OOM kill source selected");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
     let mut stalls = stalls;
     let events = match source {

@@ -4,7 +4,6 @@ use tokio::task::JoinSet;
 
 use super::App;
 use super::control::AppParts;
-use super::metering::{Metering, Sources};
 use super::parts::{LoopInputs, RunMode, setters_of};
 use super::power::Power;
 use crate::clock::Clock;
@@ -16,6 +15,7 @@ use crate::notify::Notify;
 use crate::queries::blocking::Persistence;
 use crate::queries::signals::pods_path;
 use crate::subjects::KillSource;
+use crate::telemetry::metering::{Metering, Sources};
 
 /// The first status that an agent with this configuration would compute. Must be called in a runtime.
 ///
