@@ -17,9 +17,11 @@ use crate::config::Config;
 use crate::explain::Journal;
 use crate::lane::Lanes;
 use crate::logind::PowerMessage;
+use crate::logind::power::Power;
 use crate::names::Names;
 use crate::node_status::Facts;
 use crate::node_status::ledger::Ledger;
+use crate::notify::heartbeat::Heartbeat;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::queries::blocking::{self, Answer, Blocking, Persistence, Question};
@@ -30,6 +32,7 @@ use crate::queries::probes::Probes;
 use crate::queries::signals::Observe;
 use crate::reading::Signal;
 use crate::record::Received;
+use crate::reporting::once::Once;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, QueryKind, Site};
 use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
@@ -44,14 +47,11 @@ mod execute;
 mod facts;
 mod kernel_records;
 mod leaving;
-mod once;
 mod parts;
-mod power;
 mod reload;
 mod spot;
 mod storage;
 mod tick;
-mod watchers;
 
 pub use crate::queries::pressure_files::{files as stall_files, triggers};
 pub use crate::queries::read_config::ReadConfig;
@@ -61,11 +61,9 @@ pub use reload::{Reloads, SetLogging};
 pub use spot::status_now;
 
 use companion::CompanionConditions;
-use control::{AppParts, Heartbeat};
+use control::AppParts;
 use exceeded::ExceededTimes;
-use once::Once;
 use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
-use power::Power;
 use reload::{Reloading, asked};
 
 /// Signals that can be read without waiting for a disk.

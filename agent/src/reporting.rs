@@ -29,6 +29,7 @@ use crate::tasks::Tasks;
 
 mod companion;
 mod node_writer;
+pub mod once;
 mod start;
 mod writer;
 

@@ -4,12 +4,12 @@ use tracing::debug;
 
 use super::App;
 use super::parts::RunMode;
-use super::power::Power;
 use super::reload::{Reloading, Reloads};
 use crate::api::convert;
-use crate::clock::{BootNanos, Now};
+use crate::clock::Now;
 use crate::explain::CurrentState;
 use crate::host::cgroup::pods::PodsPath;
+use crate::logind::power::Power;
 use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::queries::blocking::Persistence;
@@ -26,32 +26,6 @@ pub(super) struct AppParts {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) power: Power,
-}
-
-/// Keep-alive messages to the watchdog of the service manager.
-pub(super) struct Heartbeat {
-    pub(super) notify: Notify,
-    /// `None`: there is no watchdog.
-    due: Option<BootNanos>,
-}
-
-impl Heartbeat {
-    pub(super) fn new(notify: Notify, now: BootNanos) -> Self {
-        let due = notify.watchdog().map(|every| now.plus(every));
-        Self { notify, due }
-    }
-
-    pub(super) fn due(&self) -> Option<BootNanos> {
-        self.due
-    }
-
-    /// Sends a keep-alive message if one is due by `soon`.
-    pub(super) fn beat(&mut self, now: BootNanos, soon: BootNanos) {
-        if self.due.is_some_and(|due| due <= soon) {
-            self.notify.alive();
-            self.due = self.notify.watchdog().map(|every| now.plus(every));
-        }
-    }
 }
 
 impl App {

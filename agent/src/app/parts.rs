@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, error, info};
 
 use super::reload::Reloads;
-use super::watchers::Watchers;
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
@@ -21,6 +20,8 @@ use crate::logind::PowerMessage;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
+use crate::os::watchers::Watchers;
+use crate::queries::cgroups::watched_trees;
 use crate::reading::Stall;
 use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
@@ -192,7 +193,7 @@ pub(super) fn inputs(
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, LoopInputs) {
     let (send, events) = mpsc::channel(EVENTS);
-    let stalls = triggers.iter().map(Trigger::stall).collect();
+    let mut stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
     let (stop, stop_requested) = watch::channel(false);
     let support = source.support();
@@ -203,7 +204,6 @@ pub(super) fn inputs(
     };
     info!(tier = kills.tier(support.tier()), source = %kills.as_str(), "OOM kill source selected");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
-    let mut stalls = stalls;
     let events = match source {
         KernelSource::Attached(loaded) => {
             let LoadedKernel {
@@ -224,7 +224,13 @@ pub(super) fn inputs(
                     }
                 });
             }
-            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(
+                watched_trees(pods),
+                log,
+                triggers,
+                clock,
+                &send,
+            ));
             let crit = ring::read(crit, clock, send.clone(), stop_requested.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send, stop_requested);
@@ -236,7 +242,13 @@ pub(super) fn inputs(
             fed
         }
         KernelSource::None(_) => {
-            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(
+                watched_trees(pods),
+                log,
+                triggers,
+                clock,
+                &send,
+            ));
             records = Some(send);
             events
         }

@@ -13,6 +13,7 @@ use crate::host::cgroup::paths::CgroupPaths;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
+use crate::os::cgroup_watch::WatchedTree;
 use crate::pods::{CgroupKind, classify};
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
@@ -20,7 +21,10 @@ use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSe
 use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
-pub const LEVELS: usize = 4;
+const LEVELS: usize = 4;
+
+/// The counters of forks that a limit refused: see [`pids::refused`].
+const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
 /// Page size if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
@@ -30,6 +34,34 @@ fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
         .unwrap_or(USUAL_PAGE)
+}
+
+/// The trees whose changes the agent watches: all cgroups that may be that of the pods.
+pub fn watched_trees(pods: &PodsPath) -> Vec<WatchedTree> {
+    // `pods_path` has logged why there is no layout.
+    let Some(layout) = pods.layout() else {
+        return Vec::new();
+    };
+    let trees = pods.possible().iter();
+    trees
+        .flat_map(|cgroup| pod_cgroups(layout, cgroup))
+        .collect()
+}
+
+/// The pods' cgroups in the hierarchy that kills refer to, and in the one that counts pids. In
+/// version 2 these are the same.
+fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
+    let tree = |hierarchy: &Hierarchy, files| WatchedTree {
+        top: hierarchy.dir(cgroup),
+        depth: LEVELS,
+        files,
+    };
+    let counting = layout.pids.iter();
+    let mut trees: Vec<WatchedTree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
+    if layout.pids.as_ref() != Some(&layout.memory) {
+        trees.push(tree(&layout.memory, &[]));
+    }
+    trees
 }
 
 /// The cgroups of this node.

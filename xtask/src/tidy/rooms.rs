@@ -261,7 +261,7 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["lane", "metrics", "units"]),
         &["aya", "kube"],
     ),
-    room("notify", Rooms::Only(&[]), &["aya", "kube", "tokio"]),
+    room("notify", Rooms::Only(&["clock"]), &["aya", "kube", "tokio"]),
 ];
 
 /// What whole crates must not name. The prefix that is most to the point comes first.

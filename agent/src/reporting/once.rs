@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use super::{App, AppError};
+use super::Report;
 use crate::api::lease::Cycle;
 use crate::api::taints::TaintOutcome;
 use crate::clock::BootNanos;
 use crate::config::Mode;
-use crate::reporting::Report;
 
 /// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The writes that are to be done.
 #[derive(Debug)]
-pub(super) struct Once {
+pub struct Once {
     deadline: BootNanos,
     status: Step,
     lease: Step,
@@ -39,7 +38,8 @@ impl Step {
 
 impl Once {
     /// The Lease is renewed only in node mode.
-    pub(super) fn new(mode: Mode, now: BootNanos) -> Self {
+    #[must_use]
+    pub fn new(mode: Mode, now: BootNanos) -> Self {
         Self {
             deadline: now.plus(LIMIT),
             status: Step::ToDo,
@@ -52,12 +52,14 @@ impl Once {
         }
     }
 
-    pub(super) fn deadline(&self) -> BootNanos {
+    /// When the run ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> BootNanos {
         self.deadline
     }
 
     /// Records the result of a request.
-    pub(super) fn record(&mut self, report: &Report) {
+    pub fn record(&mut self, report: &Report) {
         match report {
             Report::Synced { outcome, .. } => self.status = Step::of(outcome),
             // There is no Lease before the Node exists; the next cycle creates it.
@@ -76,7 +78,8 @@ impl Once {
     }
 
     /// `None` while writes are pending; the error names the write that failed or timed out.
-    pub(super) fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
+    #[must_use]
+    pub fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
         match (self.status, self.lease) {
             (Step::Failed, _) => Some(Err("status")),
             (Step::Done, Step::Failed) => Some(Err("lease")),
@@ -86,17 +89,5 @@ impl Once {
             (Step::Done, Step::ToDo) if self.deadline <= now => Some(Err("lease")),
             (Step::ToDo, _) | (Step::Done, Step::ToDo) => None,
         }
-    }
-}
-
-impl App {
-    /// The result of `--once`; `None` while writes are pending.
-    pub(super) fn once_outcome(&self) -> Option<Result<(), AppError>> {
-        let once = self.once.as_ref()?;
-        if self.reporting.is_none() {
-            return Some(Ok(()));
-        }
-        let outcome = once.outcome(self.clock.now().boot)?;
-        Some(outcome.map_err(AppError::NotWritten))
     }
 }
