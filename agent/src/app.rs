@@ -40,6 +40,7 @@ use crate::tasks::Tasks;
 use crate::telemetry::metering::{self, Metering, Sources};
 
 mod answers;
+mod builder;
 mod companion;
 mod control;
 mod exceeded;
@@ -53,12 +54,10 @@ mod spot;
 mod storage;
 mod tick;
 
-pub use crate::queries::pressure_files::{files as stall_files, triggers};
 pub use crate::queries::read_config::ReadConfig;
-pub use crate::queries::signals::pods_path;
-pub use parts::{AgentParts, AppError, KernelSource, RunMode, setters_of};
+pub use builder::{Agent, RunMode};
+pub use parts::{AppError, KernelSource};
 pub use reload::{Reloads, SetLogging};
-pub use spot::status_now;
 
 use companion::CompanionConditions;
 use control::AppParts;
@@ -116,21 +115,20 @@ impl Input {
     }
 }
 
-/// Runs until `shutdown` completes or an unrecoverable error occurs.
-///
-/// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two seconds,
-/// and the programs are detached.
-///
-/// # Errors
-///
-/// See [`AppError`].
-pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+/// See [`Agent::run`].
+async fn run(parts: Agent, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
     if parts.client.is_some() {
         no_kubelet(&parts.config)?;
     }
     let clock = parts.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut inputs) = inputs(parts.kernel, parts.kmsg, parts.triggers, &parts.pods, clock);
+    let (events, mut inputs) = inputs(
+        parts.kernel,
+        parts.kernel_log,
+        parts.triggers,
+        &parts.pods,
+        clock,
+    );
     let mut sites = match parts.sites {
         Some(sites) => sites,
         None => metering::open(&parts.config, parts.client.is_some()),
@@ -141,7 +139,7 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
     }));
     let sources = Sources {
         sites,
-        figures: parts.figures,
+        figures: parts.counters,
         client: parts.client.clone(),
         lanes: lanes(parts.client.as_ref()),
         per_pod: parts.config.per_pod_metrics,

@@ -3,7 +3,7 @@
 use tracing::debug;
 
 use super::App;
-use super::parts::RunMode;
+use super::builder::RunMode;
 use super::reload::{Reloading, Reloads};
 use crate::api::convert;
 use crate::clock::Now;
