@@ -305,4 +305,22 @@ mod tests {
         assert!(!lane.is_blocked());
         assert_eq!(lane.run(LIMIT, || 4).await, Ok(4));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shared_lane_is_that_of_its_purpose() {
+        let shared = Lane::new(Purpose::Names);
+        let lanes = Lanes::new(std::slice::from_ref(&shared));
+        assert_eq!(lanes.all().len(), Purpose::ALL.len());
+        let (end, call) = hanging();
+        late(&shared, call).await;
+        assert_eq!(lanes.blocked(), ["names"]);
+        for purpose in Purpose::ALL {
+            assert_eq!(lanes.of(purpose).purpose(), purpose);
+            let is_shared = purpose == Purpose::Names;
+            assert_eq!(lanes.of(purpose).is_blocked(), is_shared, "{purpose:?}");
+        }
+        drop(end);
+        shared.free().await;
+        assert!(lanes.blocked().is_empty());
+    }
 }

@@ -7,6 +7,8 @@
 
 pub mod blocking;
 pub mod cgroups;
+#[cfg(test)]
+mod fixture;
 pub mod pod_updates;
 pub mod pressure_files;
 pub mod probes;

@@ -45,3 +45,46 @@ impl Power {
         self.lock.take().is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_end_when_logind_does() {
+        let pending = Duration::from_secs(60);
+        let (send, messages) = mpsc::channel(1);
+        let mut power = Power::new(Some(messages));
+        send.send(PowerMessage::Cancelled).await.unwrap();
+        drop(send);
+        let message = timeout(pending, power.message()).await;
+        assert!(matches!(message, Ok(PowerMessage::Cancelled)));
+        // Also if the future is dropped and created again, as in the main loop.
+        for _ in 0..2 {
+            assert!(timeout(pending, power.message()).await.is_err());
+        }
+    }
+
+    #[test]
+    fn the_last_lock_is_released_once() {
+        let lock = || {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let descriptor = std::os::fd::OwnedFd::from(file);
+            Lock {
+                _descriptor: descriptor,
+            }
+        };
+        let mut power = Power::new(None);
+        assert!(!power.release());
+        power.keep(Some(lock()));
+        assert!(power.release());
+        assert!(!power.release());
+        power.keep(Some(lock()));
+        power.keep(None);
+        assert!(!power.release(), "the shutdown was cancelled");
+    }
+}

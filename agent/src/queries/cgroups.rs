@@ -283,3 +283,153 @@ impl Cgroups {
         PodPidInput::TasksCounted(tasks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{CGROUPS, node};
+    use super::super::signals::pods_path;
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const POD: &str = "/kubepods/burstable/pod-0";
+    const CONTAINER: &str = "/kubepods/burstable/pod-0/main";
+    const UID: &str = "pod4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
+
+    /// The cgroups of one pod; `POD` stands for a name with a valid UID.
+    fn cgroups(files: &[(&str, &str)]) -> (Scratch, Cgroups) {
+        let files: Vec<(String, &str)> = files
+            .iter()
+            .map(|(name, text)| (format!("@{}", named(name).trim_start_matches('/')), *text))
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, *text)).collect();
+        let (dir, config) = node(&files);
+        (dir, Cgroups::new(pods_path(&config)))
+    }
+
+    fn named(path: &str) -> String {
+        path.replace("pod-0", UID)
+    }
+
+    #[test]
+    fn limit_hits_are_those_of_the_cgroup_and_of_each_above_it() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/kubepods/memory.events.local", "max 3\noom 1\n"),
+            (
+                &format!("{CONTAINER}/memory.events.local"),
+                "max 9\noom 7\n",
+            ),
+        ]);
+        let KillInput::LimitHits(Some(hits)) = cgroups.limit_hits(&named(CONTAINER)) else {
+            panic!("no answer");
+        };
+        let hits: Vec<_> = hits
+            .into_iter()
+            .map(|hit| hit.map(|(_, count)| count))
+            .collect();
+        assert_eq!(
+            hits,
+            [Some(7), None, None, Some(1)],
+            "from the container up"
+        );
+    }
+
+    #[test]
+    fn pid_limits_are_those_below_the_cgroup_of_the_pods() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/pids.current", "900\n"),
+            ("/pids.max", "1000\n"),
+            ("/kubepods/pids.current", "300\n"),
+            ("/kubepods/pids.max", "500\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+            ("/kubepods/burstable/pids.max", "max\n"),
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "64\n"),
+        ]);
+        let PodPidInput::PidLimits { pods, limits } = cgroups.pid_limits(&named(CONTAINER)) else {
+            panic!("no answer");
+        };
+        assert_eq!(pods, "/kubepods");
+        let limit = |cgroup: &str, current, max| PidLimit {
+            cgroup: named(cgroup),
+            current,
+            max,
+        };
+        assert_eq!(limits, [limit(POD, 64, 64), limit("/kubepods", 300, 500)]);
+    }
+
+    #[test]
+    fn tasks_are_counted_for_each_pod() {
+        let (_dir, cgroups) = cgroups(&[
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "max\n"),
+            (&format!("{CONTAINER}/pids.current"), "60\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+        ]);
+        let PodPidInput::TasksCounted(tasks) = cgroups.pod_tasks() else {
+            panic!("no answer");
+        };
+        assert_eq!(tasks, [(UID.trim_start_matches("pod").to_owned(), 64)]);
+    }
+
+    #[test]
+    fn refused_forks_are_counted_even_before_the_first_pod() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a [(&'a str, u64)]>);
+        let rows: [Row; 2] = [
+            (&[("/cgroup.procs", "")], Some(&[])),
+            (
+                &[
+                    ("/kubepods/burstable/pod-0/pids.events", "max 5\n"),
+                    ("/kubepods/burstable/pod-0/main/pids.events", "max 4\n"),
+                ],
+                Some(&[(POD, 5), (CONTAINER, 4)]),
+            ),
+        ];
+        for (files, expected) in rows {
+            let (_dir, cgroups) = cgroups(files);
+            let PodPidInput::Counted(counted) = cgroups.refused_forks() else {
+                panic!("no answer");
+            };
+            let counted = counted.map(|counts| {
+                let counts = counts.into_iter();
+                counts.map(|(_, path, count)| (path, count)).collect()
+            });
+            let expected = expected.map(|counts| -> Vec<_> {
+                let counts = counts.iter();
+                counts.map(|(path, count)| (named(path), *count)).collect()
+            });
+            assert_eq!(counted, expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_counter_of_all_pods_is_read_or_there_are_no_pods() {
+        let counted = |kills| PodsCounter::Counted(Some(kills));
+        let rows = [
+            (None, PodsCounter::NoPods),
+            (Some("max 0\noom 4\noom_kill 3\n"), counted(3)),
+            (Some("oom_kill many\n"), PodsCounter::Failed),
+        ];
+        for (text, expected) in rows {
+            let files = ["/kubepods/memory.events", "/kubepods/memory.events.local"];
+            let files = files.map(|file| text.map(|text| (file, text)));
+            let files: Vec<_> = files.into_iter().flatten().collect();
+            let (_dir, cgroups) = cgroups(&files);
+            assert_eq!(cgroups.pods_counter(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_cgroup_that_may_be_that_of_the_pods_is_watched() {
+        for (events, expected) in [
+            ("populated 1\n", &["kubepods"][..]),
+            ("populated 0\n", &["kubepods.slice", "kubepods"]),
+        ] {
+            let (dir, config) = node(&[("@kubepods/cgroup.events", events)]);
+            let trees = watched_trees(&pods_path(&config));
+            let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
+            let cgroups = dir.path().join(CGROUPS);
+            let expected: Vec<_> = expected.iter().map(|name| cgroups.join(name)).collect();
+            assert_eq!(tops, expected, "{events}");
+        }
+    }
+}

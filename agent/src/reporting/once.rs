@@ -91,3 +91,91 @@ impl Once {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::api::ApiError;
+    use crate::api::lease::Renewed;
+    use crate::reporting::{Wait, Why};
+
+    fn failed() -> ApiError {
+        let why = "a test".to_owned();
+        ApiError::InCluster { why }
+    }
+
+    fn status(written: bool) -> Report {
+        Report::Synced {
+            why: Why::Tick,
+            stamps: BTreeMap::new(),
+            outcome: if written { Ok(None) } else { Err(failed()) },
+            node: Vec::new(),
+            next: Wait::Short,
+        }
+    }
+
+    fn lease(written: bool) -> Report {
+        let (sent, acked) = (BootNanos(1), BootNanos(2));
+        let renewed = Ok(Cycle::Renewed(Renewed { sent, acked }));
+        Report::Lease(if written { renewed } else { Err(failed()) })
+    }
+
+    fn taints(written: bool) -> Report {
+        Report::Tainted(TaintOutcome {
+            written,
+            failed: (!written).then(failed),
+        })
+    }
+
+    #[test]
+    fn the_run_ends_when_everything_is_written_or_one_write_failed_or_timed_out() {
+        use Mode::{Companion, Node};
+
+        let in_time = Duration::ZERO;
+        let no_node = || Report::Lease(Ok(Cycle::NoNode));
+        let rows = [
+            (Node, vec![], in_time, None),
+            (Node, vec![], LIMIT, Some(Err("status"))),
+            (Node, vec![status(true)], in_time, None),
+            (Node, vec![status(true)], LIMIT, Some(Err("lease"))),
+            (Node, vec![status(true), no_node()], in_time, None),
+            (Node, vec![lease(true)], in_time, None),
+            (Node, vec![lease(true)], LIMIT, Some(Err("status"))),
+            (Node, vec![status(true), lease(true)], in_time, Some(Ok(()))),
+            (Node, vec![status(true), lease(true)], LIMIT, Some(Ok(()))),
+            (Node, vec![status(false)], in_time, Some(Err("status"))),
+            (
+                Node,
+                vec![status(true), lease(false)],
+                in_time,
+                Some(Err("lease")),
+            ),
+            (Companion, vec![], in_time, None),
+            (Companion, vec![status(true)], in_time, Some(Ok(()))),
+            (
+                Companion,
+                vec![taints(false), status(true)],
+                in_time,
+                Some(Err("taints")),
+            ),
+            (
+                Companion,
+                vec![taints(false), taints(true), status(true)],
+                in_time,
+                Some(Ok(())),
+            ),
+            (Companion, vec![taints(true)], in_time, None),
+        ];
+        let start = BootNanos(7);
+        for (mode, reports, after, expected) in rows {
+            let mut once = Once::new(mode, start);
+            for report in &reports {
+                once.record(report);
+            }
+            let outcome = once.outcome(start.plus(after));
+            assert_eq!(outcome, expected, "{mode:?} {after:?} {reports:?}");
+        }
+    }
+}
