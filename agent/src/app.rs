@@ -33,7 +33,7 @@ use crate::queries::signals::Observe;
 use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::once::Once;
-use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
+use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, QueryKind, Site};
 use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
@@ -159,12 +159,10 @@ async fn run(parts: Agent, shutdown: impl Future<Output = ()>) -> Result<(), App
         run_mode: parts.run_mode,
         power: Power::new(parts.logind),
     };
-    let mut jitter = parts.jitter;
-    let access = parts.client.map(|client| {
-        client.spread_by(jitter.fork());
-        ApiAccess { client, jitter }
-    });
-    let app = App::new(parts.config, access, clock, app_parts, &mut inputs).await;
+    if let Some(client) = &parts.client {
+        client.spread_by(parts.jitter);
+    }
+    let app = App::new(parts.config, parts.client, clock, app_parts, &mut inputs).await;
     let result = app.run(events, inputs, &mut alarm, shutdown).await;
     info!("stopped");
     result
@@ -218,7 +216,7 @@ struct App {
 impl App {
     async fn new(
         config: Config,
-        access: Option<ApiAccess>,
+        client: Option<Client>,
         clock: Clock,
         app_parts: AppParts,
         inputs: &mut LoopInputs,
@@ -240,8 +238,6 @@ impl App {
         let mut tasks = Tasks::default();
         let lanes = (metering.lanes(), &mut tasks);
         let blocking = Blocking::new(&config, pods.clone(), persistence, read, lanes);
-        let of_pods = access.as_ref();
-        let of_pods = of_pods.map(|access| (access.client.clone(), access.jitter.clone()));
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
@@ -256,7 +252,7 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::STARTUP_GRACE),
             pressure_files: PressureFiles::new(&config, pods.clone()),
-            pod_updates: PodUpdates::new(&config, of_pods, &mut tasks),
+            pod_updates: PodUpdates::new(&config, client.clone(), &mut tasks),
             companion: CompanionConditions::new(&config),
             config,
             clock,
@@ -285,11 +281,11 @@ impl App {
         // The first evaluation is not a transition.
         app.ledger = Ledger::new(setters, &app.facts, now);
         companion::log_failed(app.ledger.failed());
-        app.metering.evaluated(access.is_some());
+        app.metering.evaluated(client.is_some());
         app.metering.conditions(app.ledger.conditions(), &[]);
-        app.reporting = access.map(|access| {
+        app.reporting = client.map(|client| {
             let computed = app.ledger.computed();
-            Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
+            Reporting::start(&app.config, client, clock, computed, &mut app.tasks)
         });
         app.reporting_started(now);
         app.sync(Why::Tick, now);

@@ -5,7 +5,6 @@ use std::error::Error;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::api::backoff::Jitter;
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::config::{Config, Mode};
 use crate::kube_event::NodeEvents;
@@ -36,15 +35,13 @@ pub struct PodUpdates {
 
 impl PodUpdates {
     /// Starts the watch if there is an API server. Must be called in a runtime.
-    pub fn new(config: &Config, access: Option<(Client, Jitter)>, tasks: &mut Tasks) -> Self {
+    pub fn new(config: &Config, client: Option<Client>, tasks: &mut Tasks) -> Self {
         let (send_change, changes) = mpsc::channel(CHANGES);
         let (send_read, reads) = mpsc::channel(MAX_READS);
-        let client = access.map(|(client, jitter)| {
+        if let Some(client) = client.clone() {
             let node = config.node_name.clone();
-            let watch = pod_watch::watch(client.clone(), node, jitter, send_change);
-            tasks.spawn("pod watch", watch);
-            client
-        });
+            tasks.spawn("pod watch", pod_watch::watch(client, node, send_change));
+        }
         Self {
             client,
             changes,
