@@ -29,6 +29,7 @@ use crate::tasks::Tasks;
 
 mod companion;
 mod node_writer;
+pub mod once;
 mod start;
 mod writer;
 
@@ -105,14 +106,6 @@ pub enum Report {
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
     Event(Delivered),
-}
-
-/// Access to the API server.
-pub struct ApiAccess {
-    /// The API server.
-    pub client: Client,
-    /// Spreads requests in time.
-    pub jitter: Jitter,
 }
 
 /// Channels from the loop to the tasks.
@@ -192,7 +185,7 @@ impl Reporting {
     #[must_use]
     pub fn start(
         config: &Config,
-        access: ApiAccess,
+        client: Client,
         clock: Clock,
         computed: Arc<Computed>,
         tasks: &mut Tasks,
@@ -208,8 +201,8 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
-        let jitter = access.jitter.clone();
-        let (events, recorder) = start::start(config, access, clock, channels, tasks);
+        let jitter = client.jitter();
+        let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
             syncs,

@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use nodepulse::api::Client;
 use nodepulse::api::backoff::Jitter;
 use nodepulse::api::transport;
-use nodepulse::app::{self, AgentParts, AppError, KernelSource, ReadConfig, Reloads, RunMode};
+use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
@@ -235,32 +235,29 @@ impl Node {
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, figures) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
-        let (logind, words) = mpsc::channel(1);
-        let outside = AgentParts {
-            setters: setters.unwrap_or(app::setters_of(config.mode)),
-            pods: app::pods_path(&config),
-            config,
-            clock,
-            kernel: if on_files {
-                KernelSource::None(Support::none(&Missing::TurnedOff))
-            } else {
-                KernelSource::Fed(records)
-            },
-            kmsg: log,
-            triggers: Vec::new(),
-            client: Some(client),
-            jitter,
-            sites: Some(vec![Site {
+        let (logind, messages) = mpsc::channel(1);
+        let kernel = if on_files {
+            KernelSource::None(Support::none(&Missing::TurnedOff))
+        } else {
+            KernelSource::Fed(records)
+        };
+        let mut agent = Agent::new(config, clock)
+            .kernel(kernel)
+            .kernel_log(log)
+            .client(client)
+            .jitter(jitter)
+            .sites(vec![Site {
                 listener: Listener::InMemory(visitors),
                 pages: Pages::Control,
-            }]),
-            figures: Some(figures),
-            control: None,
-            reloads: Some(reloads),
-            notify,
-            run_mode,
-            logind: Some(words),
-        };
+            }])
+            .counters(figures)
+            .reloads(reloads)
+            .notify(notify)
+            .run_mode(run_mode)
+            .logind(messages);
+        if let Some(setters) = setters {
+            agent = agent.setters(setters);
+        }
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
             if stopped.await.is_err() {
@@ -277,7 +274,7 @@ impl Node {
             visits,
             network,
             stop,
-            run: tokio::spawn(app::run(outside, shutdown)),
+            run: tokio::spawn(agent.run(shutdown)),
         }
     }
 }
