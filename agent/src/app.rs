@@ -24,9 +24,7 @@ use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{
-    DiskInput, IncidentInput, Input as SubjectInput, KillInput, Setup, Subjects,
-};
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
 use crate::tasks::Tasks;
 
 mod answers;
@@ -225,12 +223,8 @@ impl App {
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
-        let setup = Setup {
-            started: now,
-            node: cgroups.node(&config, inputs.kills, base.is_some()),
-            disks: execute::disks(&config, &probes, &inputs.stalls),
-            stalls: execute::stalls(&config, &inputs.stalls),
-        };
+        let node = cgroups.node(&config, inputs.kills, base.is_some());
+        let setup = execute::setup(&config, &probes, &inputs.stalls, node, now);
         let subjects = Subjects::new(&setup);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
