@@ -75,6 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         reloads: None,
         notify: nodepulse::notify::Notify::default(),
         run_mode: nodepulse::app::RunMode::UntilStopped,
+        recorder: None,
         logind: None,
     };
     Box::pin(app::run(outside, std::future::pending())).await?;

@@ -24,7 +24,8 @@ use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
+use crate::subjects::recording::RecordedSubjects;
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput};
 use crate::tasks::Tasks;
 
 mod answers;
@@ -149,6 +150,7 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
         notify: parts.notify,
         run_mode: parts.run_mode,
         power: Power::new(parts.logind),
+        recorder: parts.recorder,
     };
     let mut jitter = parts.jitter;
     let access = parts.client.map(|client| {
@@ -175,7 +177,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
-    subjects: Subjects,
+    subjects: RecordedSubjects,
     pressure_files: PressureFiles,
     cgroups: Cgroups,
     exceeded: ExceededTimes,
@@ -212,6 +214,7 @@ impl App {
             notify,
             run_mode,
             power,
+            recorder,
         } = app_parts;
         let now = clock.now().boot;
         let observe = Observe::new(&config, pods.clone());
@@ -225,7 +228,7 @@ impl App {
         let cgroups = Cgroups::new(pods.clone());
         let node = cgroups.node(&config, inputs.kills, base.is_some());
         let setup = execute::setup(&config, &probes, &inputs.stalls, node, now);
-        let subjects = Subjects::new(&setup);
+        let subjects = RecordedSubjects::new(&setup, recorder);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),

@@ -15,6 +15,7 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::serve::{Query, QueryKind};
+use crate::subjects::recording::Recorder;
 
 /// The parts from which `App` is built.
 pub(super) struct AppParts {
@@ -26,6 +27,7 @@ pub(super) struct AppParts {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) power: Power,
+    pub(super) recorder: Option<Box<dyn Recorder>>,
 }
 
 /// Keep-alive messages to the watchdog of the service manager.

@@ -25,6 +25,7 @@ use crate::reading::Stall;
 use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
 use crate::subjects::KillSource;
+use crate::subjects::recording::Recorder;
 
 /// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
 /// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
@@ -64,6 +65,8 @@ pub struct AgentParts {
     pub notify: Notify,
     /// For how long the agent runs.
     pub run_mode: RunMode,
+    /// Receives all inputs and effects of the subjects; `None` in production.
+    pub recorder: Option<Box<dyn Recorder>>,
     /// The messages of logind; `None`: shutdowns of the machine are not announced.
     pub logind: Option<mpsc::Receiver<PowerMessage>>,
 }

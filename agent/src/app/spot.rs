@@ -32,6 +32,7 @@ pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
         per_pod: config.per_pod_metrics,
     };
     let app_parts = AppParts {
+        recorder: None,
         pods: pods_path(&config),
         metering: Metering::start(sources, &support, KillSource::Counters),
         persistence: Persistence::None,

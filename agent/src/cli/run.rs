@@ -186,6 +186,7 @@ impl Prepared {
             reloads: None,
             notify,
             run_mode: options.run_mode,
+            recorder: None,
             logind,
         };
         Ok(Self {
