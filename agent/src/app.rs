@@ -35,9 +35,8 @@ use crate::record::Received;
 use crate::reporting::once::Once;
 use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, QueryKind, Site};
-use crate::subjects::{
-    DiskInput, IncidentInput, Input as SubjectInput, KillInput, Setup, Subjects,
-};
+use crate::subjects::recording::RecordedSubjects;
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput};
 use crate::tasks::Tasks;
 use crate::telemetry::metering::{self, Metering, Sources};
 
@@ -160,6 +159,7 @@ async fn run(parts: Agent, shutdown: impl Future<Output = ()>) -> Result<(), App
         notify: parts.notify,
         run_mode: parts.run_mode,
         power: Power::new(parts.logind),
+        recorder: parts.recorder,
     };
     if let Some(client) = &parts.client {
         client.spread_by(parts.jitter);
@@ -195,7 +195,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
-    subjects: Subjects,
+    subjects: RecordedSubjects,
     pressure_files: PressureFiles,
     cgroups: Cgroups,
     exceeded: ExceededTimes,
@@ -232,6 +232,7 @@ impl App {
             notify,
             run_mode,
             power,
+            recorder,
         } = app_parts;
         let now = clock.now().boot;
         let observe = Observe::new(&config, pods.clone());
@@ -243,13 +244,9 @@ impl App {
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
-        let setup = Setup {
-            started: now,
-            node: cgroups.node(&config, inputs.kills, base.is_some()),
-            disks: execute::disks(&config, &probes, &inputs.stalls),
-            stalls: execute::stalls(&config, &inputs.stalls),
-        };
-        let subjects = Subjects::new(&setup);
+        let node = cgroups.node(&config, inputs.kills, base.is_some());
+        let setup = execute::setup(&config, &probes, &inputs.stalls, node, now);
+        let subjects = RecordedSubjects::new(&setup, recorder);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),

@@ -23,6 +23,7 @@ use crate::os::psi::Trigger;
 use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
 use crate::serve::{Site, socket::Socket};
+use crate::subjects::recording::Recorder;
 
 /// For how long the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,7 @@ pub struct Agent {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) logind: Option<mpsc::Receiver<PowerMessage>>,
+    pub(super) recorder: Option<Box<dyn Recorder>>,
 }
 
 impl Agent {
@@ -79,6 +81,7 @@ impl Agent {
             notify: Notify::default(),
             run_mode: RunMode::UntilStopped,
             logind: None,
+            recorder: None,
             config,
             clock,
         }
@@ -162,6 +165,12 @@ impl Agent {
     /// The messages of logind. Default: shutdowns of the machine are not announced.
     pub fn logind(mut self, messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) -> Self {
         self.logind = messages.into();
+        self
+    }
+
+    /// Receives all inputs and effects of the subjects. Default: none.
+    pub fn recorder(mut self, recorder: impl Into<Option<Box<dyn Recorder>>>) -> Self {
+        self.recorder = recorder.into();
         self
     }
 

@@ -14,6 +14,7 @@ use crate::node_status::setters::Setters;
 use crate::notify::Notify;
 use crate::queries::blocking::Persistence;
 use crate::serve::{Query, QueryKind};
+use crate::subjects::recording::Recorder;
 use crate::telemetry::metering::Metering;
 
 /// The parts from which `App` is built.
@@ -26,6 +27,7 @@ pub(super) struct AppParts {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) power: Power,
+    pub(super) recorder: Option<Box<dyn Recorder>>,
 }
 
 impl App {

@@ -15,8 +15,8 @@ use crate::queries::probes::Probes;
 use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::subjects::{
     Decision, DiskInput, DiskSetup, Effect, FactChange, Input, IoTrigger, KillCounterInput,
-    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallSetup,
-    Unwatched,
+    KillInput, NodeSetup, PidInput, PodPidInput, PressureInput, Query, Setup, StallDecision,
+    StallInput, StallSetup, Unwatched,
 };
 use crate::telemetry::decisions;
 
@@ -29,8 +29,23 @@ enum FactState {
     Unchanged,
 }
 
-/// The disks of this configuration. `triggers` are the stalls with a trigger.
-pub(super) fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> DiskSetup {
+/// What the subjects need at start. `triggers` are the stalls with a trigger.
+pub(super) fn setup(
+    config: &Config,
+    probes: &Probes,
+    triggers: &[Stall],
+    node: NodeSetup,
+    started: BootNanos,
+) -> Setup {
+    Setup {
+        started,
+        node,
+        disks: disks(config, probes, triggers),
+        stalls: stalls(config, triggers),
+    }
+}
+
+fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> DiskSetup {
     let trigger = if triggers.contains(&Stall::new(StallOf::Node, StallKind::Io)) {
         IoTrigger::Set
     } else {
@@ -43,8 +58,7 @@ pub(super) fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> Dis
     }
 }
 
-/// The stalls of this configuration. `triggers` are those with a trigger.
-pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallSetup {
+fn stalls(config: &Config, triggers: &[Stall]) -> StallSetup {
     let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
     let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
     StallSetup {

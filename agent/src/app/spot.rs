@@ -41,6 +41,7 @@ pub(super) async fn status_now(agent: Agent) -> NodeStatus {
         notify: Notify::default(),
         run_mode: RunMode::Once,
         power: Power::new(None),
+        recorder: None,
     };
     let mut inputs = LoopInputs {
         kernel: None,
