@@ -33,13 +33,6 @@ const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
 /// Credentials with an expiry are renewed this long before it.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The minimum content of a kubeconfig, for error messages.
-pub(super) const EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
-    contexts: [{name: node, context: {cluster: c, user: u}}], \
-    clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", \
-    certificate-authority: /etc/kubernetes/pki/ca.crt}}], \
-    users: [{name: u, user: {client-certificate: /path/to.crt, client-key: /path/to.key}}]}";
-
 /// The source of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'a> {
