@@ -15,7 +15,7 @@ use nodepulse::kernel::Support;
 use nodepulse::kernel::support::Missing;
 use nodepulse::node_status::Status;
 use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse::node_status::transition::{ComputedCondition, SameStatus};
+use nodepulse::node_status::stamp::{ComputedCondition, SameStatus};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {
