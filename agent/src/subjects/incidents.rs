@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Input, KillCounterInput, Query};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{
-    ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, PodRef, ReportedKills,
-};
-use crate::pods::{Containers, Pod, PodChange, PodIndex};
+use crate::kube_event::{ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, ReportedKills};
+use crate::pods::{Containers, Pod, PodChange, PodIndex, PodRef};
 
 #[cfg(test)]
 mod tests;

@@ -12,10 +12,10 @@ use std::time::Duration;
 use super::{Decision, Effect, Query};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
-    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills,
+    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, ReportedKills,
     UnidentifiedKills, incidents,
 };
-use crate::pods::classify;
+use crate::pods::{PodRef, classify};
 
 mod effects;
 mod input;
