@@ -9,8 +9,8 @@ use crate::clock::{BootNanos, Now};
 use crate::escape::escape;
 use crate::kube_event::{Incident, Occurrence, RefusedForks, ReportedKills};
 use crate::pods::{PodRef, classify};
-use crate::pressure::deadline::LONGEST;
 use crate::pressure::refusals::{Refusals, Refused};
+use crate::pressure::sample::LONGEST;
 use crate::units::CgroupId;
 
 #[cfg(test)]
