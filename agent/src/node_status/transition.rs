@@ -183,12 +183,10 @@ fn edge_to(condition: &Condition) -> Edge {
     }
 }
 
-/// The edge of `spec.unschedulable` between two states of the Node.
-///
-/// The initial state is schedulable: `StoredNode::default()`.
+/// The edge of `spec.unschedulable`, as it was and as it is.
 #[must_use]
-pub fn schedulable_edge(before: &StoredNode, after: &StoredNode) -> Option<Edge> {
-    let reason = match (before.unschedulable, after.unschedulable) {
+pub fn schedulable_edge(before: bool, after: bool) -> Option<Edge> {
+    let reason = match (before, after) {
         (false, true) => "NodeNotSchedulable",
         (true, false) => "NodeSchedulable",
         (true, true) | (false, false) => return None,
@@ -397,10 +395,6 @@ mod tests {
 
     #[test]
     fn cordoning_is_recorded_and_a_cordoned_node_at_start_too() {
-        let node = |unschedulable| StoredNode {
-            unschedulable,
-            ..StoredNode::default()
-        };
         let rows = [
             (false, true, Some("NodeNotSchedulable")),
             (true, false, Some("NodeSchedulable")),
@@ -408,7 +402,7 @@ mod tests {
             (true, true, None),
         ];
         for (before, after, expected) in rows {
-            let edge = schedulable_edge(&node(before), &node(after));
+            let edge = schedulable_edge(before, after);
             assert_eq!(edge.as_ref().map(Edge::reason), expected);
         }
     }

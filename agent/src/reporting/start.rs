@@ -18,7 +18,7 @@ use crate::clock::{Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
 use crate::node_status::report::ReportSchedule as Schedule;
-use crate::node_status::{Registration, Runtime, StoredNode};
+use crate::node_status::{Registration, Runtime};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
 
@@ -110,9 +110,6 @@ fn keep_node(
         register: config.register_node,
         checkpoint: checkpoint(config),
         started: writer.link.clock.now(),
-        settled: false,
-        seen: StoredNode::default(),
-        rebooted: false,
         writer,
     };
     tasks.spawn(STATUS_WRITER, node.run(syncs));
