@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let read = |path: &Path| std::fs::read_to_string(path);
     let config = Config::load(&settings, &|_| None, &read, &name)?;
-    let source = credentials::Source::Kubeconfig(Path::new(&kubeconfig));
+    let source = credentials::CredentialSource::Kubeconfig(Path::new(&kubeconfig));
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
     let clock = Clock::kernel();
     let outside = AgentParts {

@@ -53,7 +53,7 @@ struct OneShotFlags {
 
 /// What to do with write requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Delivery {
+enum WriteMode {
     Send,
     Print,
 }
@@ -67,10 +67,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
         } else {
             RunMode::UntilStopped
         },
-        delivery: if arguments.one_shot.dry_run {
-            Delivery::Print
+        write_mode: if arguments.one_shot.dry_run {
+            WriteMode::Print
         } else {
-            Delivery::Send
+            WriteMode::Send
         },
     };
     let overrides = arguments.settings.overrides();
@@ -83,7 +83,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     if let Some(reason) = settings::excessive_reservations(&config) {
         return refuse(&reason);
     }
-    if options.delivery == Delivery::Print {
+    if options.write_mode == WriteMode::Print {
         // A daemon may be running at the same time.
         config.serve = None;
     }
@@ -117,7 +117,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 #[derive(Debug, Clone, Copy)]
 struct RunOptions {
     run_mode: RunMode,
-    delivery: Delivery,
+    write_mode: WriteMode,
 }
 
 /// What a reload of the configuration needs.
@@ -144,11 +144,11 @@ impl Prepared {
             .build()
             .map_err(|err| failed(&err))?;
         let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
-        let client = runtime.block_on(client(&config, options.delivery));
+        let client = runtime.block_on(client(&config, options.write_mode));
         let client = client.map_err(|why| refuse(&why))?;
-        let (claim, control) = match options.delivery {
-            Delivery::Print => (None, None),
-            Delivery::Send => {
+        let (claim, control) = match options.write_mode {
+            WriteMode::Print => (None, None),
+            WriteMode::Send => {
                 let _entered = runtime.enter();
                 supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
             }
@@ -159,7 +159,7 @@ impl Prepared {
         let pods = app::pods_path(&config);
         let triggers = app::triggers(&config, &pods);
         let has_status = config.mode == Mode::Node && client.is_some();
-        let logind = (has_status && options.delivery == Delivery::Send).then(|| {
+        let logind = (has_status && options.write_mode == WriteMode::Send).then(|| {
             let _entered = runtime.enter();
             logind::start(config.host_root.join(logind::BUS))
         });
@@ -342,12 +342,12 @@ fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
 }
 
 /// The client of the API server, or one that prints the requests. Opens no connection.
-async fn client(config: &Config, delivery: Delivery) -> Result<Option<Client>, String> {
+async fn client(config: &Config, write_mode: WriteMode) -> Result<Option<Client>, String> {
     let deadline = config.lease_duration / 4;
     let client = settings::client(config, deadline).await?;
-    match delivery {
-        Delivery::Send => Ok(client),
-        Delivery::Print => {
+    match write_mode {
+        WriteMode::Send => Ok(client),
+        WriteMode::Print => {
             let client = Client::dry_run(client, deadline, Box::new(supervision::print));
             client.map(Some).map_err(|err| err.to_string())
         }

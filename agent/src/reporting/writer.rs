@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 use super::Report;
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
-use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
+use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
 use crate::kube_event::{Draft, Involved, ReportedKills};
@@ -83,9 +83,9 @@ impl Writer {
             let decision = match schedule.decide(now.boot) {
                 report::ReportDue::Now(due) => {
                     why = due;
-                    Decision::Send
+                    SendRule::Always
                 }
-                report::ReportDue::IfChanged => Decision::IfChanged,
+                report::ReportDue::IfChanged => SendRule::IfChanged,
             };
             (status, decision)
         });
