@@ -18,7 +18,7 @@ use crate::pressure::oom::{
     Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, judge,
 };
 use crate::reading::Resource;
-use crate::reading::oom::{LimitOwner, ScopeSource};
+use crate::reading::oom::{LimitOwner, OomConstraint, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
 use crate::units::{Bytes, CgroupId};
 
@@ -110,6 +110,29 @@ struct Case {
     victim: Option<String>,
     /// Complete but for the verdict.
     finding: Finding,
+}
+
+impl Case {
+    /// The verdict depends on the limit as the finding has it.
+    fn new(
+        victim: Option<String>,
+        finding: Finding,
+        source: ScopeSource,
+        constraint: Option<OomConstraint>,
+        order: Option<i32>,
+    ) -> Self {
+        let scope = finding.scope.as_ref().map(|limiting| limiting.owner);
+        Self {
+            kill: Kill {
+                scope,
+                source,
+                constraint,
+                order,
+            },
+            victim,
+            finding,
+        }
+    }
 }
 
 /// What a finding has before it is judged, and after a query without an answer.
@@ -360,31 +383,23 @@ impl Kills {
             None => owner_by_names(kill, pods),
         };
         let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
-        Case {
-            kill: Kill {
-                scope: scope.as_ref().map(|limiting| limiting.owner),
-                source: kill.source,
-                constraint: kill.constraint,
-                order: kill.order,
+        let finding = Finding {
+            stamp: Stamp {
+                kernel: kill.at,
+                read,
             },
-            finding: Finding {
-                stamp: Stamp {
-                    kernel: kill.at,
-                    read,
-                },
-                victim: kill.victim,
-                comm: escape(&kill.comm),
-                uid: Some(kill.uid),
-                cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-                counter: owner.counter(victim.as_deref(), pods),
-                owner,
-                scope,
-                resident: known.then_some(resident),
-                trigger: Some(trigger),
-                verdict: NOT_JUDGED,
-            },
-            victim,
-        }
+            victim: kill.victim,
+            comm: escape(&kill.comm),
+            uid: Some(kill.uid),
+            cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
+            counter: owner.counter(victim.as_deref(), pods),
+            owner,
+            scope,
+            resident: known.then_some(resident),
+            trigger: Some(trigger),
+            verdict: NOT_JUDGED,
+        };
+        Case::new(victim, finding, kill.source, kill.constraint, kill.order)
     }
 }
 
@@ -415,31 +430,24 @@ fn logged_case(kill: &LoggedKill, read: BootNanos, pods: &str) -> Case {
         VictimOwner::of(classify(path, pods))
     });
     let trigger = kill.trigger.as_ref();
-    Case {
-        kill: Kill {
-            scope: scope.as_ref().map(|limiting| limiting.owner),
-            source: ScopeSource::Logged,
-            constraint: kill.constraint,
-            order: kill.order,
+    let finding = Finding {
+        stamp: Stamp {
+            kernel: kill.at,
+            read,
         },
-        finding: Finding {
-            stamp: Stamp {
-                kernel: kill.at,
-                read,
-            },
-            victim: kill.victim,
-            comm: escape(&kill.comm),
-            uid: kill.uid,
-            cgroup: kill.cgroup.as_ref().map(escape),
-            counter: owner.counter(victim.as_deref(), pods),
-            owner,
-            scope,
-            resident: kill.resident,
-            trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
-            verdict: NOT_JUDGED,
-        },
-        victim,
-    }
+        victim: kill.victim,
+        comm: escape(&kill.comm),
+        uid: kill.uid,
+        cgroup: kill.cgroup.as_ref().map(escape),
+        counter: owner.counter(victim.as_deref(), pods),
+        owner,
+        scope,
+        resident: kill.resident,
+        trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
+        verdict: NOT_JUDGED,
+    };
+    let source = ScopeSource::Logged;
+    Case::new(victim, finding, source, kill.constraint, kill.order)
 }
 
 /// By the last names of a cgroup that was removed and not seen before.
