@@ -15,65 +15,55 @@ use crate::api::Client;
 use crate::clock::{Alarm, BootNanos, Clock};
 use crate::config::Config;
 use crate::explain::Journal;
+use crate::lane::Lanes;
 use crate::logind::PowerMessage;
+use crate::logind::power::Power;
+use crate::names::Names;
 use crate::node_status::Facts;
 use crate::node_status::ledger::Ledger;
+use crate::notify::heartbeat::Heartbeat;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
+use crate::queries::blocking::{self, Answer, Blocking, Persistence, Question};
+use crate::queries::cgroups::Cgroups;
+use crate::queries::pod_updates::PodUpdates;
+use crate::queries::pressure_files::PressureFiles;
+use crate::queries::probes::Probes;
+use crate::queries::signals::Observe;
 use crate::reading::Signal;
 use crate::record::Received;
-use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
-use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{
-    DiskInput, IncidentInput, Input as SubjectInput, KillInput, Setup, Subjects,
-};
+use crate::reporting::once::Once;
+use crate::reporting::{self, Report, Reporting, Why};
+use crate::serve::{Listener, Pages, Query, QueryKind, Site};
+use crate::subjects::recording::RecordedSubjects;
+use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput};
 use crate::tasks::Tasks;
+use crate::telemetry::metering::{self, Metering, Sources};
 
 mod answers;
-mod blocking;
-mod cgroups;
+mod builder;
 mod companion;
 mod control;
 mod exceeded;
 mod execute;
 mod facts;
 mod kernel_records;
-mod lanes;
 mod leaving;
-mod metering;
-mod observe;
-mod once;
 mod parts;
-mod pod_updates;
-mod power;
-mod pressure_files;
-mod probes;
 mod reload;
 mod spot;
 mod storage;
 mod tick;
-mod watchers;
 
-pub use observe::pods_path;
-pub use parts::{AgentParts, AppError, KernelSource, RunMode, setters_of};
-pub use pressure_files::{files as stall_files, triggers};
-pub use reload::{ReadConfig, Reloads, SetLogging};
-pub use spot::status_now;
+pub use crate::queries::read_config::ReadConfig;
+pub use builder::{Agent, RunMode};
+pub use parts::{AppError, KernelSource};
+pub use reload::{Reloads, SetLogging};
 
-use blocking::{Answer, Blocking, Persistence, Question};
-use cgroups::Cgroups;
 use companion::CompanionConditions;
-use control::{AppParts, Heartbeat};
+use control::AppParts;
 use exceeded::ExceededTimes;
-use lanes::Lanes;
-use metering::{Metering, Sources};
-use observe::Observe;
-use once::Once;
 use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
-use pod_updates::PodUpdates;
-use power::Power;
-use pressure_files::PressureFiles;
-use probes::Probes;
 use reload::{Reloading, asked};
 
 /// Signals that can be read without waiting for a disk.
@@ -107,21 +97,39 @@ enum Input {
     Tick,
 }
 
-/// Runs until `shutdown` completes or an unrecoverable error occurs.
-///
-/// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two seconds,
-/// and the programs are detached.
-///
-/// # Errors
-///
-/// See [`AppError`].
-pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+impl Input {
+    /// The label of this kind in metrics.
+    const fn cause(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => "kernel",
+            Self::Host(_) => "host",
+            Self::Api(_) => "api",
+            Self::Pods(_) => "pods",
+            Self::Query(query) => match query.subject {
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
+            },
+            Self::Reload => "reload",
+            Self::Power(_) => "logind",
+            Self::Tick => "alarm",
+        }
+    }
+}
+
+/// See [`Agent::run`].
+async fn run(parts: Agent, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
     if parts.client.is_some() {
         no_kubelet(&parts.config)?;
     }
     let clock = parts.clock;
     let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut inputs) = inputs(parts.kernel, parts.kmsg, parts.triggers, &parts.pods, clock);
+    let (events, mut inputs) = inputs(
+        parts.kernel,
+        parts.kernel_log,
+        parts.triggers,
+        &parts.pods,
+        clock,
+    );
     let mut sites = match parts.sites {
         Some(sites) => sites,
         None => metering::open(&parts.config, parts.client.is_some()),
@@ -132,9 +140,9 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
     }));
     let sources = Sources {
         sites,
-        figures: parts.figures,
+        figures: parts.counters,
         client: parts.client.clone(),
-        lanes: Lanes::new(parts.client.as_ref()),
+        lanes: lanes(parts.client.as_ref()),
         per_pod: parts.config.per_pod_metrics,
     };
     let dry_run = parts.client.as_ref().is_some_and(Client::is_dry_run);
@@ -151,16 +159,26 @@ pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Resul
         notify: parts.notify,
         run_mode: parts.run_mode,
         power: Power::new(parts.logind),
+        recorder: parts.recorder,
     };
-    let mut jitter = parts.jitter;
-    let access = parts.client.map(|client| {
-        client.spread_by(jitter.fork());
-        ApiAccess { client, jitter }
-    });
-    let app = App::new(parts.config, access, clock, app_parts, &mut inputs).await;
+    if let Some(client) = &parts.client {
+        client.spread_by(parts.jitter);
+    }
+    let app = App::new(parts.config, parts.client, clock, app_parts, &mut inputs).await;
     let result = app.run(events, inputs, &mut alarm, shutdown).await;
     info!("stopped");
     result
+}
+
+/// The lanes of all purposes. Shares the client's for credentials and the resolver's for names.
+fn lanes(client: Option<&Client>) -> Lanes {
+    let names = Names::system().lane();
+    let shared: Vec<_> = client
+        .and_then(Client::lane)
+        .into_iter()
+        .chain([names])
+        .collect();
+    Lanes::new(&shared)
 }
 
 /// The state of the agent, with its connections to the other tasks.
@@ -177,7 +195,7 @@ struct App {
     settled_at: BootNanos,
     observe: Observe,
     probes: Probes,
-    subjects: Subjects,
+    subjects: RecordedSubjects,
     pressure_files: PressureFiles,
     cgroups: Cgroups,
     exceeded: ExceededTimes,
@@ -200,7 +218,7 @@ struct App {
 impl App {
     async fn new(
         config: Config,
-        access: Option<ApiAccess>,
+        client: Option<Client>,
         clock: Clock,
         app_parts: AppParts,
         inputs: &mut LoopInputs,
@@ -214,6 +232,7 @@ impl App {
             notify,
             run_mode,
             power,
+            recorder,
         } = app_parts;
         let now = clock.now().boot;
         let observe = Observe::new(&config, pods.clone());
@@ -225,13 +244,9 @@ impl App {
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
-        let setup = Setup {
-            started: now,
-            node: cgroups.node(&config, inputs.kills, base.is_some()),
-            disks: execute::disks(&config, &probes, &inputs.stalls),
-            stalls: execute::stalls(&config, &inputs.stalls),
-        };
-        let subjects = Subjects::new(&setup);
+        let node = cgroups.node(&config, inputs.kills, base.is_some());
+        let setup = execute::setup(&config, &probes, &inputs.stalls, node, now);
+        let subjects = RecordedSubjects::new(&setup, recorder);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),
@@ -239,7 +254,7 @@ impl App {
             storage_asked: false,
             settled_at: now.plus(storage::STARTUP_GRACE),
             pressure_files: PressureFiles::new(&config, pods.clone()),
-            pod_updates: PodUpdates::new(&config, access.as_ref(), &mut tasks),
+            pod_updates: PodUpdates::new(&config, client.clone(), &mut tasks),
             companion: CompanionConditions::new(&config),
             config,
             clock,
@@ -268,11 +283,11 @@ impl App {
         // The first evaluation is not a transition.
         app.ledger = Ledger::new(setters, &app.facts, now);
         companion::log_failed(app.ledger.failed());
-        app.metering.evaluated(access.is_some());
+        app.metering.evaluated(client.is_some());
         app.metering.conditions(app.ledger.conditions(), &[]);
-        app.reporting = access.map(|access| {
+        app.reporting = client.map(|client| {
             let computed = app.ledger.computed();
-            Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
+            Reporting::start(&app.config, client, clock, computed, &mut app.tasks)
         });
         app.reporting_started(now);
         app.sync(Why::Tick, now);
@@ -355,7 +370,9 @@ impl App {
                     Input::Tick
                 }
                 // Before kernel events: one scrape ends before the next can be requested.
-                query = self.metering.next_query() => Input::Query(query?),
+                query = self.metering.next_query() => {
+                    Input::Query(query.ok_or(AppError::EndedEarly("server"))?)
+                },
                 () = asked(self.reloading.as_mut()) => Input::Reload,
                 message = self.power.message() => Input::Power(message),
                 received = events.recv() => {
@@ -363,7 +380,7 @@ impl App {
                 }
             };
             let now = self.clock.now();
-            self.metering.record_wakeup(&input);
+            self.metering.record_wakeup(input.cause());
             match input {
                 Input::Kernel(received) => {
                     if self.kernel_records(received, events, now) {

@@ -28,6 +28,7 @@ use crate::tasks::Tasks;
 
 mod companion;
 mod node_writer;
+pub mod once;
 mod renewals;
 mod start;
 mod syncs;
@@ -110,14 +111,6 @@ pub enum Report {
     Event(Delivered),
 }
 
-/// Access to the API server.
-pub struct ApiAccess {
-    /// The API server.
-    pub client: Client,
-    /// Spreads requests in time.
-    pub jitter: Jitter,
-}
-
 /// Channels from the loop to the tasks.
 struct Channels {
     /// The newest status: only the last one matters, so a slow API server builds no queue.
@@ -154,7 +147,7 @@ impl Reporting {
     #[must_use]
     pub fn start(
         config: &Config,
-        access: ApiAccess,
+        client: Client,
         clock: Clock,
         computed: Arc<Computed>,
         tasks: &mut Tasks,
@@ -170,8 +163,8 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
-        let jitter = access.jitter.clone();
-        let (events, recorder) = start::start(config, access, clock, channels, tasks);
+        let jitter = client.jitter();
+        let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
             syncs: Syncs::new(syncs, now),

@@ -28,6 +28,7 @@ pub mod kill_counters;
 pub mod kills;
 pub mod pids;
 pub mod pod_pids;
+pub mod recording;
 pub mod stalls;
 
 pub use disks::{
@@ -326,6 +327,3 @@ impl Subjects {
         all.into_iter().flatten().min()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,14 +1,18 @@
 //! Answers of the blocking threads, reports of the API tasks, and requests to the latter.
 
-use super::App;
-use super::blocking::Answer;
+use tracing::info;
+
+use super::{App, AppError};
 use crate::clock::Now;
 use crate::config::Mode;
-use crate::kube_event::Draft;
-use crate::node_status::{StoredNode, setters};
+use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::logind::PowerMessage;
+use crate::node_status::transition::EventType;
+use crate::node_status::{Shutdown, StoredNode, setters};
 use crate::pressure::sample::Sample;
+use crate::queries::blocking::Answer;
 use crate::reporting::{Report, Reporting, Why};
-use crate::subjects::{Input, KillCounterInput};
+use crate::subjects::{IncidentInput, Input, KillCounterInput};
 
 impl App {
     pub(super) fn answered(&mut self, answer: Answer, now: Now) {
@@ -102,5 +106,76 @@ impl App {
         if let Some(reporting) = &mut self.reporting {
             reporting.sync(why);
         }
+    }
+
+    /// Handles an update, and all that are already queued.
+    pub(super) fn pods_updated(&mut self, first: IncidentInput, now: Now) {
+        let mut next = Some(first);
+        while let Some(update) = next {
+            self.feed(Input::Incident(update), now);
+            next = self.pod_updates.try_next();
+        }
+        self.feed(Input::Incident(IncidentInput::Due), now);
+    }
+
+    /// Incidents become Events from now on, if there is an API server.
+    pub(super) fn reporting_started(&mut self, now: Now) {
+        if self.reporting.is_some() {
+            self.feed(Input::Incident(IncidentInput::ReportingStarted), now);
+        }
+    }
+
+    /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate limit
+    /// of status writes for changed conditions does not apply.
+    pub(super) fn power(&mut self, message: PowerMessage, now: Now) {
+        let (shutdown, text) = match message {
+            PowerMessage::ShuttingDown(lock) => {
+                info!("logind announced a shutdown");
+                self.power.keep(lock);
+                (
+                    Shutdown::Announced,
+                    "Shutdown manager detected shutdown event",
+                )
+            }
+            PowerMessage::Cancelled => {
+                info!("logind cancelled the shutdown");
+                self.power.keep(None);
+                (
+                    Shutdown::NotAnnounced,
+                    "Shutdown manager detected shutdown cancellation",
+                )
+            }
+        };
+        self.facts.shutdown = shutdown;
+        self.record(Draft {
+            object: Involved::Node,
+            type_: EventType::Normal,
+            reason: "Shutdown".to_owned(),
+            message: text.to_owned(),
+            of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
+            at: now.wall,
+            stamp: None,
+        });
+        self.sync(Why::Edge, now);
+    }
+
+    /// Lets the machine shut down once no status write is in progress.
+    pub(super) fn release_shutdown_lock(&mut self) {
+        let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
+        if !syncing && self.power.release() {
+            info!("released the shutdown inhibitor lock");
+        }
+    }
+
+    /// The result of `--once`; `None` while writes are pending.
+    pub(super) fn once_outcome(&self) -> Option<Result<(), AppError>> {
+        let once = self.once.as_ref()?;
+        if self.reporting.is_none() {
+            return Some(Ok(()));
+        }
+        let outcome = once.outcome(self.clock.now().boot)?;
+        Some(outcome.map_err(AppError::NotWritten))
     }
 }

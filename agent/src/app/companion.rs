@@ -7,7 +7,6 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::App;
-use super::observe::Observe;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -15,6 +14,7 @@ use crate::node_status::setters::SetterError;
 use crate::node_status::{CompanionFacts, StoredNode};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::KillWindow;
+use crate::queries::signals::Observe;
 use crate::reading::{Resource, Signal};
 use crate::subjects::{Input, KillCounterInput, StallInput};
 

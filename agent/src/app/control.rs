@@ -3,18 +3,19 @@
 use tracing::debug;
 
 use super::App;
-use super::blocking::Persistence;
-use super::metering::Metering;
-use super::parts::RunMode;
-use super::power::Power;
+use super::builder::RunMode;
 use super::reload::{Reloading, Reloads};
 use crate::api::convert;
-use crate::clock::{BootNanos, Now};
+use crate::clock::Now;
 use crate::explain::CurrentState;
 use crate::host::cgroup::pods::PodsPath;
+use crate::logind::power::Power;
 use crate::node_status::setters::Setters;
 use crate::notify::Notify;
+use crate::queries::blocking::Persistence;
 use crate::serve::{Query, QueryKind};
+use crate::subjects::recording::Recorder;
+use crate::telemetry::metering::Metering;
 
 /// The parts from which `App` is built.
 pub(super) struct AppParts {
@@ -26,32 +27,7 @@ pub(super) struct AppParts {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) power: Power,
-}
-
-/// Keep-alive messages to the watchdog of the service manager.
-pub(super) struct Heartbeat {
-    pub(super) notify: Notify,
-    /// `None`: there is no watchdog.
-    due: Option<BootNanos>,
-}
-
-impl Heartbeat {
-    pub(super) fn new(notify: Notify, now: BootNanos) -> Self {
-        let due = notify.watchdog().map(|every| now.plus(every));
-        Self { notify, due }
-    }
-
-    pub(super) fn due(&self) -> Option<BootNanos> {
-        self.due
-    }
-
-    /// Sends a keep-alive message if one is due by `soon`.
-    pub(super) fn beat(&mut self, now: BootNanos, soon: BootNanos) {
-        if self.due.is_some_and(|due| due <= soon) {
-            self.notify.alive();
-            self.due = self.notify.watchdog().map(|every| now.plus(every));
-        }
-    }
+    pub(super) recorder: Option<Box<dyn Recorder>>,
 }
 
 impl App {
@@ -85,6 +61,22 @@ impl App {
         };
         let status = self.ledger.status(now);
         self.journal.explain(&status, present).to_string()
+    }
+
+    /// All metrics as text, including those that are read on demand.
+    pub(super) fn metrics(&mut self, now: Now) -> String {
+        self.update_ledger(now);
+        if let Some(reporting) = &self.reporting {
+            self.metering.events(&reporting.events());
+        }
+        let figures = self.metering.simulated();
+        let figures = figures.unwrap_or_else(|| self.probes.figures(self.subjects.disks.devices()));
+        let disks: Vec<(&str, &[u64])> = figures
+            .disks
+            .iter()
+            .filter_map(|(device, slots)| Some((self.subjects.disks.name(*device)?, &slots[..])))
+            .collect();
+        self.metering.text(&figures, &disks, now)
     }
 
     /// Notifies the service manager once the agent is ready.

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::App;
-use super::blocking::Question;
 use super::companion::CompanionConditions;
-use super::parts::tier;
 use crate::clock::{BootNanos, Now};
 use crate::config::{Config, Mode};
 use crate::escape::escape;
@@ -21,6 +19,7 @@ use crate::node_status::{Condition, Status, StoredNode, setters};
 use crate::pressure::Exceeded;
 use crate::pressure::kills::WITHIN;
 use crate::pressure::sample::LONGEST;
+use crate::queries::blocking::Question;
 use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::kill_counters::PreviousAgent;
@@ -97,7 +96,7 @@ pub(super) fn base(config: &Config, source: KillSource, support: &Support) -> Op
     });
     Some(State {
         boot: escape(boot),
-        tier: tier(source, support).to_owned(),
+        tier: source.tier(support.tier()).to_owned(),
         probes: probes.collect(),
         ..State::default()
     })

@@ -3,21 +3,22 @@
 use std::collections::VecDeque;
 
 use super::App;
-use super::blocking::{self, Question};
-use super::probes::Probes;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::Config;
 use crate::node_status::Disks;
+use crate::pressure::Pressure;
+use crate::pressure::change::PressureChange;
 use crate::pressure::oom::RemainingMemory;
 use crate::pressure::sample::DiskStates;
+use crate::queries::blocking::{self, Question};
+use crate::queries::probes::Probes;
 use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::subjects::{
     Decision, DiskInput, DiskSetup, Effect, FactChange, Input, IoTrigger, KillCounterInput,
-    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallSetup,
-    Unwatched,
+    KillInput, NodeSetup, PidInput, PodPidInput, PressureInput, Query, Setup, StallDecision,
+    StallInput, StallSetup, Unwatched,
 };
-
-mod decisions;
+use crate::telemetry::decisions;
 
 /// Whether the effects of an input changed the facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,23 @@ enum FactState {
     Unchanged,
 }
 
-/// The disks of this configuration. `triggers` are the stalls with a trigger.
-pub(super) fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> DiskSetup {
+/// What the subjects need at start. `triggers` are the stalls with a trigger.
+pub(super) fn setup(
+    config: &Config,
+    probes: &Probes,
+    triggers: &[Stall],
+    node: NodeSetup,
+    started: BootNanos,
+) -> Setup {
+    Setup {
+        started,
+        node,
+        disks: disks(config, probes, triggers),
+        stalls: stalls(config, triggers),
+    }
+}
+
+fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> DiskSetup {
     let trigger = if triggers.contains(&Stall::new(StallOf::Node, StallKind::Io)) {
         IoTrigger::Set
     } else {
@@ -42,8 +58,7 @@ pub(super) fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> Dis
     }
 }
 
-/// The stalls of this configuration. `triggers` are those with a trigger.
-pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallSetup {
+fn stalls(config: &Config, triggers: &[Stall]) -> StallSetup {
     let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
     let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
     StallSetup {
@@ -240,5 +255,29 @@ impl App {
     pub(super) fn sampled(&mut self, now: Now) {
         self.feed(Input::KillCounter(KillCounterInput::Sampled), now);
         self.feed(Input::PodPid(PodPidInput::Sampled), now);
+    }
+
+    /// Passes all cgroups to the subjects that need them, at start.
+    pub(super) fn read_cgroups(&mut self, now: Now) {
+        let read = self.cgroups.read_all();
+        self.feed(Input::Kill(read), now);
+        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+    }
+
+    /// Cgroups below the pods cgroup were created or removed, or reached a limit.
+    pub(super) fn cgroups_changed(&mut self, now: Now) {
+        self.feed(Input::Kill(self.cgroups.pod_cgroups()), now);
+        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+    }
+
+    /// Logs the pods with most tasks if pids became scarce.
+    pub(super) fn name_largest(&mut self, changes: &[PressureChange], now: Now) {
+        let short = |change: &PressureChange| {
+            matches!(change.resource, Resource::Pids | Resource::PodsPids)
+                && matches!(change.to, Pressure::UnderPressure { .. })
+        };
+        if changes.iter().any(short) {
+            self.feed(Input::PodPid(PodPidInput::PidsShort), now);
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use super::companion;
-use super::observe::Observe;
 use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
 use crate::node_status::{Disks, Facts, Runtime, Shutdown};
+use crate::queries::signals::Observe;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.

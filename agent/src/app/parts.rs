@@ -1,4 +1,4 @@
-//! The external parts that the agent is built from, and the errors that end it.
+//! The sources of kernel events, and the errors that end the agent.
 
 use std::fs::File;
 use std::io;
@@ -6,85 +6,23 @@ use std::io;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, error, info};
 
-use super::reload::Reloads;
-use super::watchers::Watchers;
-use crate::api::Client;
-use crate::api::backoff::Jitter;
 use crate::api::holder::Holder;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, listeners};
-use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, LoadedKernel, Support, ring};
-use crate::logind::PowerMessage;
-use crate::node_status::setters::{COMPANION, SETTERS, Setters};
-use crate::notify::Notify;
 use crate::os::psi::Trigger;
+use crate::os::watchers::Watchers;
+use crate::queries::cgroups::watched_trees;
 use crate::reading::Stall;
 use crate::record::Received;
-use crate::serve::{Site, socket::Socket};
 use crate::subjects::KillSource;
 
 /// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
 /// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
 /// events are lost in one place only, where they are counted.
 const EVENTS: usize = 1024;
-
-/// The external parts that the agent is built from.
-#[derive(Debug)]
-pub struct AgentParts {
-    /// The configuration.
-    pub config: Config,
-    /// The path of the pods cgroup: [`super::pods_path`].
-    pub pods: PodsPath,
-    /// The source of time.
-    pub clock: Clock,
-    /// Where kernel events come from.
-    pub kernel: KernelSource,
-    /// The kernel log, if no program reports kills and the log can be opened.
-    pub kmsg: Option<File>,
-    /// The API server; `None` evaluates and logs, and opens no connection.
-    pub client: Option<Client>,
-    /// The setters of the status: [`setters_of`] the mode, and further ones.
-    pub setters: Setters,
-    /// The PSI triggers: [`super::triggers`].
-    pub triggers: Vec<Trigger>,
-    /// Spreads periodic requests in time.
-    pub jitter: Jitter,
-    /// Where metrics and health are served; `None`: at the configured addresses.
-    pub sites: Option<Vec<Site>>,
-    /// The counters of simulated probes; `None` if the records come from the running kernel.
-    pub figures: Option<watch::Receiver<ProbeCounters>>,
-    /// The control socket, for `status` and `explain`.
-    pub control: Option<Socket>,
-    /// How the configuration is reloaded; `None`: it is not.
-    pub reloads: Option<Reloads>,
-    /// The connection to the service manager.
-    pub notify: Notify,
-    /// For how long the agent runs.
-    pub run_mode: RunMode,
-    /// The messages of logind; `None`: shutdowns of the machine are not announced.
-    pub logind: Option<mpsc::Receiver<PowerMessage>>,
-}
-
-/// For how long the agent runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunMode {
-    /// Until it is asked to stop.
-    UntilStopped,
-    /// Until it has written the status once.
-    Once,
-}
-
-/// The setters of the agent's status in this mode.
-#[must_use]
-pub const fn setters_of(mode: Mode) -> Setters {
-    match mode {
-        Mode::Companion => COMPANION,
-        Mode::Node => SETTERS,
-    }
-}
 
 /// Where kernel events come from.
 #[derive(Debug)]
@@ -95,22 +33,6 @@ pub enum KernelSource {
     Fed(mpsc::Receiver<Received>),
     /// No kernel events, only files. The state of each probe contains the reason.
     None(Support),
-}
-
-/// The tier that results from the source of kills and the attached programs.
-pub(super) fn tier(source: KillSource, support: &Support) -> &'static str {
-    match (source, support.tier()) {
-        (KillSource::Log, "files") => "kmsg",
-        (_, tier) => tier,
-    }
-}
-
-const fn source_name(source: KillSource) -> &'static str {
-    match source {
-        KillSource::Program => "Program",
-        KillSource::Log => "Log",
-        KillSource::Counters => "Counters",
-    }
 }
 
 impl KernelSource {
@@ -208,7 +130,7 @@ pub(super) fn inputs(
     clock: Clock,
 ) -> (mpsc::Receiver<Received>, LoopInputs) {
     let (send, events) = mpsc::channel(EVENTS);
-    let stalls = triggers.iter().map(Trigger::stall).collect();
+    let mut stalls = triggers.iter().map(Trigger::stall).collect();
     let mut readers = tokio::task::JoinSet::new();
     let (stop, stop_requested) = watch::channel(false);
     let support = source.support();
@@ -217,9 +139,8 @@ pub(super) fn inputs(
         Some(_) => KillSource::Log,
         None => KillSource::Counters,
     };
-    info!(tier = tier(kills, &support), source = %source_name(kills), "OOM kill source selected");
+    info!(tier = kills.tier(support.tier()), source = %kills.as_str(), "OOM kill source selected");
     let (mut kernel, mut watchers, mut records) = (None, None, None);
-    let mut stalls = stalls;
     let events = match source {
         KernelSource::Attached(loaded) => {
             let LoadedKernel {
@@ -240,7 +161,13 @@ pub(super) fn inputs(
                     }
                 });
             }
-            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(
+                watched_trees(pods),
+                log,
+                triggers,
+                clock,
+                &send,
+            ));
             let crit = ring::read(crit, clock, send.clone(), stop_requested.clone());
             readers.spawn(async move { ("CRIT", crit.await) });
             let bulk = ring::read(bulk, clock, send, stop_requested);
@@ -252,7 +179,13 @@ pub(super) fn inputs(
             fed
         }
         KernelSource::None(_) => {
-            watchers = Some(Watchers::start(pods, log, triggers, clock, &send));
+            watchers = Some(Watchers::start(
+                watched_trees(pods),
+                log,
+                triggers,
+                clock,
+                &send,
+            ));
             records = Some(send);
             events
         }

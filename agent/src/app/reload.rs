@@ -1,42 +1,20 @@
 //! Reloads the configuration while the agent runs.
 
 use std::fmt;
-use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::App;
-use super::blocking::Question;
-use super::pod_updates::node_events;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
+use crate::queries::blocking::Question;
+use crate::queries::pod_updates::node_events;
+use crate::queries::read_config::ReadConfig;
 use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
 
 /// Ports below this require a capability that the agent has dropped by now.
 const PRIVILEGED: u16 = 1024;
-
-/// Reads all layers of the configuration. Can block on a disk.
-#[derive(Clone)]
-pub struct ReadConfig(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
-
-impl ReadConfig {
-    /// `read` returns an error as one line.
-    #[must_use]
-    pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
-    }
-
-    pub(super) fn read(&self) -> Result<Config, String> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for ReadConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReadConfig")
-    }
-}
 
 /// Changes the level and the format of the log.
 pub type SetLogging = Box<dyn Fn(LogLevel, LogFormat) + Send>;

@@ -3,43 +3,45 @@
 use tokio::task::JoinSet;
 
 use super::App;
-use super::blocking::Persistence;
 use super::control::AppParts;
-use super::lanes::Lanes;
-use super::metering::{Metering, Sources};
-use super::observe::pods_path;
-use super::parts::{LoopInputs, RunMode, setters_of};
-use super::power::Power;
-use crate::clock::Clock;
-use crate::config::Config;
+use super::parts::LoopInputs;
+use super::{Agent, RunMode};
 use crate::kernel::Support;
 use crate::kernel::support::Missing;
+use crate::logind::power::Power;
 use crate::node_status::NodeStatus;
 use crate::notify::Notify;
+use crate::queries::blocking::Persistence;
 use crate::subjects::KillSource;
+use crate::telemetry::metering::{Metering, Sources};
 
-/// The first status that an agent with this configuration would compute. Must be called in a runtime.
-///
-/// Waits for the disk under the root directory for up to five seconds, and for as long again if the
-/// node's addresses are resolved with DNS.
-pub async fn status_now(config: Config, clock: Clock) -> NodeStatus {
+/// See [`Agent::status`].
+pub(super) async fn status_now(agent: Agent) -> NodeStatus {
+    let Agent {
+        config,
+        clock,
+        pods,
+        setters,
+        ..
+    } = agent;
     let support = Support::none(&Missing::TurnedOff);
     let sources = Sources {
         sites: Vec::new(),
         figures: None,
         client: None,
-        lanes: Lanes::new(None),
+        lanes: super::lanes(None),
         per_pod: config.per_pod_metrics,
     };
     let app_parts = AppParts {
-        pods: pods_path(&config),
+        pods,
         metering: Metering::start(sources, &support, KillSource::Counters),
         persistence: Persistence::None,
-        setters: setters_of(config.mode),
+        setters,
         reloads: None,
         notify: Notify::default(),
         run_mode: RunMode::Once,
         power: Power::new(None),
+        recorder: None,
     };
     let mut inputs = LoopInputs {
         kernel: None,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::App;
-use super::blocking::{Question, Storage};
 use crate::clock::Now;
 use crate::pressure::deadline;
+use crate::queries::blocking::{Question, Storage};
 use crate::subjects::{DiskInput, Input};
 
 /// For this time after its start the kubelet checks often whether the node is ready.

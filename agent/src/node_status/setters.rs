@@ -148,7 +148,7 @@ fn signal_name(signal: Signal, pods_cgroup: &str) -> String {
 }
 
 /// Setters with their names, in order. A program that embeds the agent can pass its own list:
-/// [`crate::app::AgentParts::setters`].
+/// [`crate::app::Agent::setters`].
 pub type Setters = &'static [(&'static str, Setter)];
 
 /// Node mode's setters.

@@ -10,7 +10,7 @@ use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
 use crate::subjects::{Decision, DiskDecision, StallDecision};
 use crate::units::DeviceNumber;
 
-pub(super) fn log(decision: Decision) {
+pub fn log(decision: Decision) {
     match decision {
         Decision::PidLevelCrossed { side, ids, tasks } => {
             let over = side == Side::Over;

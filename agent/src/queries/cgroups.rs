@@ -6,27 +6,25 @@ use std::io;
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
-use super::App;
 use super::pod_updates::node_events;
-use crate::clock::{BootNanos, Now};
+use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::host::cgroup::paths::CgroupPaths;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
+use crate::os::cgroup_watch::WatchedTree;
 use crate::pods::{CgroupKind, classify};
-use crate::pressure::Pressure;
-use crate::pressure::change::PressureChange;
-use crate::reading::Resource;
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
-use crate::subjects::{
-    Announced, Input, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
-};
+use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
 use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
-pub(super) const LEVELS: usize = 4;
+const LEVELS: usize = 4;
+
+/// The counters of forks that a limit refused: see [`pids::refused`].
+const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
 /// Page size if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
@@ -38,8 +36,36 @@ fn page_size() -> u64 {
         .unwrap_or(USUAL_PAGE)
 }
 
+/// The trees whose changes the agent watches: all cgroups that may be that of the pods.
+pub fn watched_trees(pods: &PodsPath) -> Vec<WatchedTree> {
+    // `pods_path` has logged why there is no layout.
+    let Some(layout) = pods.layout() else {
+        return Vec::new();
+    };
+    let trees = pods.possible().iter();
+    trees
+        .flat_map(|cgroup| pod_cgroups(layout, cgroup))
+        .collect()
+}
+
+/// The pods' cgroups in the hierarchy that kills refer to, and in the one that counts pids. In
+/// version 2 these are the same.
+fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
+    let tree = |hierarchy: &Hierarchy, files| WatchedTree {
+        top: hierarchy.dir(cgroup),
+        depth: LEVELS,
+        files,
+    };
+    let counting = layout.pids.iter();
+    let mut trees: Vec<WatchedTree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
+    if layout.pids.as_ref() != Some(&layout.memory) {
+        trees.push(tree(&layout.memory, &[]));
+    }
+    trees
+}
+
 /// The cgroups of this node.
-pub(super) struct Cgroups {
+pub struct Cgroups {
     pods: PodsPath,
     /// `None` if handles cannot be used.
     mount: Option<CgroupMount>,
@@ -47,7 +73,7 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    pub(super) fn new(pods: PodsPath) -> Self {
+    pub fn new(pods: PodsPath) -> Self {
         let mount = pods.layout().and_then(|layout| {
             CgroupMount::open(&layout.memory.mount)
                 .inspect_err(|err| {
@@ -67,12 +93,12 @@ impl Cgroups {
     }
 
     /// Path of the cgroup of all pods.
-    pub(super) fn pods(&self) -> String {
+    pub fn pods(&self) -> String {
         self.pods.path().to_owned()
     }
 
     /// The properties of this node that the subjects need.
-    pub(super) fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
+    pub fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
         let layout = self.pods.layout();
         let counting = layout.map(|layout| match layout.memory.version {
             Version::V1 => Counting::Flat,
@@ -95,7 +121,7 @@ impl Cgroups {
     }
 
     /// Walks all cgroups, at start.
-    fn read_all(&self) -> KillInput {
+    pub fn read_all(&self) -> KillInput {
         let mut pods = Vec::new();
         let visit = |id, path: &str| {
             if classify(path, self.pods.path()) != CgroupKind::Other {
@@ -111,7 +137,7 @@ impl Cgroups {
         KillInput::CgroupsRead { pods, limit_hits }
     }
 
-    pub(super) fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
+    pub fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
         let paths = ids.iter().map(|id| self.path_of(*id, now));
         KillInput::CgroupPaths(paths.collect())
     }
@@ -141,7 +167,7 @@ impl Cgroups {
     }
 
     /// Of `victim` and its ancestors except the root, which has no limit.
-    pub(super) fn limit_hits(&self, victim: &str) -> KillInput {
+    pub fn limit_hits(&self, victim: &str) -> KillInput {
         let counted = self.pods.layout().map(|layout| {
             let above = cgroup::ancestors(victim).filter(|path| *path != "/");
             let hits = |path: &str| oom::limit_hits_of_path(&layout.memory, path).ok().flatten();
@@ -150,13 +176,13 @@ impl Cgroups {
         KillInput::LimitHits(counted)
     }
 
-    pub(super) fn live_limit_hits(&self) -> KillInput {
+    pub fn live_limit_hits(&self) -> KillInput {
         let counted = |on: &Layout| oom::limit_hits(on, |_, _| ()).unwrap_or_default();
         let live = self.pods.layout().map(counted).unwrap_or_default();
         KillInput::LiveLimitHits(live.into_keys().collect())
     }
 
-    pub(super) fn pods_counter(&self) -> PodsCounter {
+    pub fn pods_counter(&self) -> PodsCounter {
         let Some(layout) = self.pods.layout() else {
             return PodsCounter::NoPods;
         };
@@ -173,7 +199,7 @@ impl Cgroups {
 /// Refused forks, limits and tasks of pods.
 impl Cgroups {
     /// The cgroups of all pods, of each pod and of its containers, in the hierarchy of memory.
-    fn pod_cgroups(&self) -> KillInput {
+    pub fn pod_cgroups(&self) -> KillInput {
         let mut found = Vec::new();
         if let Some(layout) = self.pods.layout() {
             let pods = self.pods.path();
@@ -193,7 +219,7 @@ impl Cgroups {
     }
 
     /// Reads one counter of every pod and container: about 15 µs each.
-    pub(super) fn refused_forks(&self) -> PodPidInput {
+    pub fn refused_forks(&self) -> PodPidInput {
         let Some(hierarchy) = self.pids() else {
             return PodPidInput::Counted(None);
         };
@@ -216,7 +242,7 @@ impl Cgroups {
     }
 
     /// Of `cgroup` and its ancestors up to the pods cgroup.
-    pub(super) fn pid_limits(&self, cgroup: &str) -> PodPidInput {
+    pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
         let mut buf = Vec::new();
         let limits = self.pids().map(|hierarchy| {
@@ -237,7 +263,7 @@ impl Cgroups {
         }
     }
 
-    pub(super) fn pod_tasks(&self) -> PodPidInput {
+    pub fn pod_tasks(&self) -> PodPidInput {
         let (mut tasks, mut buf) = (Vec::new(), Vec::new());
         let Some(hierarchy) = self.pids() else {
             return PodPidInput::TasksCounted(tasks);
@@ -258,28 +284,152 @@ impl Cgroups {
     }
 }
 
-impl App {
-    /// Passes all cgroups to the subjects that need them, at start.
-    pub(super) fn read_cgroups(&mut self, now: Now) {
-        let read = self.cgroups.read_all();
-        self.feed(Input::Kill(read), now);
-        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{CGROUPS, node};
+    use super::super::signals::pods_path;
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const POD: &str = "/kubepods/burstable/pod-0";
+    const CONTAINER: &str = "/kubepods/burstable/pod-0/main";
+    const UID: &str = "pod4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
+
+    /// The cgroups of one pod; `POD` stands for a name with a valid UID.
+    fn cgroups(files: &[(&str, &str)]) -> (Scratch, Cgroups) {
+        let files: Vec<(String, &str)> = files
+            .iter()
+            .map(|(name, text)| (format!("@{}", named(name).trim_start_matches('/')), *text))
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, *text)).collect();
+        let (dir, config) = node(&files);
+        (dir, Cgroups::new(pods_path(&config)))
     }
 
-    /// Cgroups below the pods cgroup were created or removed, or reached a limit.
-    pub(super) fn cgroups_changed(&mut self, now: Now) {
-        self.feed(Input::Kill(self.cgroups.pod_cgroups()), now);
-        self.feed(Input::PodPid(PodPidInput::CgroupsChanged), now);
+    fn named(path: &str) -> String {
+        path.replace("pod-0", UID)
     }
 
-    /// Logs the pods with most tasks if pids became scarce.
-    pub(super) fn name_largest(&mut self, changes: &[PressureChange], now: Now) {
-        let short = |change: &PressureChange| {
-            matches!(change.resource, Resource::Pids | Resource::PodsPids)
-                && matches!(change.to, Pressure::UnderPressure { .. })
+    #[test]
+    fn limit_hits_are_those_of_the_cgroup_and_of_each_above_it() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/kubepods/memory.events.local", "max 3\noom 1\n"),
+            (
+                &format!("{CONTAINER}/memory.events.local"),
+                "max 9\noom 7\n",
+            ),
+        ]);
+        let KillInput::LimitHits(Some(hits)) = cgroups.limit_hits(&named(CONTAINER)) else {
+            panic!("no answer");
         };
-        if changes.iter().any(short) {
-            self.feed(Input::PodPid(PodPidInput::PidsShort), now);
+        let hits: Vec<_> = hits
+            .into_iter()
+            .map(|hit| hit.map(|(_, count)| count))
+            .collect();
+        assert_eq!(
+            hits,
+            [Some(7), None, None, Some(1)],
+            "from the container up"
+        );
+    }
+
+    #[test]
+    fn pid_limits_are_those_below_the_cgroup_of_the_pods() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/pids.current", "900\n"),
+            ("/pids.max", "1000\n"),
+            ("/kubepods/pids.current", "300\n"),
+            ("/kubepods/pids.max", "500\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+            ("/kubepods/burstable/pids.max", "max\n"),
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "64\n"),
+        ]);
+        let PodPidInput::PidLimits { pods, limits } = cgroups.pid_limits(&named(CONTAINER)) else {
+            panic!("no answer");
+        };
+        assert_eq!(pods, "/kubepods");
+        let limit = |cgroup: &str, current, max| PidLimit {
+            cgroup: named(cgroup),
+            current,
+            max,
+        };
+        assert_eq!(limits, [limit(POD, 64, 64), limit("/kubepods", 300, 500)]);
+    }
+
+    #[test]
+    fn tasks_are_counted_for_each_pod() {
+        let (_dir, cgroups) = cgroups(&[
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "max\n"),
+            (&format!("{CONTAINER}/pids.current"), "60\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+        ]);
+        let PodPidInput::TasksCounted(tasks) = cgroups.pod_tasks() else {
+            panic!("no answer");
+        };
+        assert_eq!(tasks, [(UID.trim_start_matches("pod").to_owned(), 64)]);
+    }
+
+    #[test]
+    fn refused_forks_are_counted_even_before_the_first_pod() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a [(&'a str, u64)]>);
+        let rows: [Row; 2] = [
+            (&[("/cgroup.procs", "")], Some(&[])),
+            (
+                &[
+                    ("/kubepods/burstable/pod-0/pids.events", "max 5\n"),
+                    ("/kubepods/burstable/pod-0/main/pids.events", "max 4\n"),
+                ],
+                Some(&[(POD, 5), (CONTAINER, 4)]),
+            ),
+        ];
+        for (files, expected) in rows {
+            let (_dir, cgroups) = cgroups(files);
+            let PodPidInput::Counted(counted) = cgroups.refused_forks() else {
+                panic!("no answer");
+            };
+            let counted = counted.map(|counts| {
+                let counts = counts.into_iter();
+                counts.map(|(_, path, count)| (path, count)).collect()
+            });
+            let expected = expected.map(|counts| -> Vec<_> {
+                let counts = counts.iter();
+                counts.map(|(path, count)| (named(path), *count)).collect()
+            });
+            assert_eq!(counted, expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_counter_of_all_pods_is_read_or_there_are_no_pods() {
+        let counted = |kills| PodsCounter::Counted(Some(kills));
+        let rows = [
+            (None, PodsCounter::NoPods),
+            (Some("max 0\noom 4\noom_kill 3\n"), counted(3)),
+            (Some("oom_kill many\n"), PodsCounter::Failed),
+        ];
+        for (text, expected) in rows {
+            let files = ["/kubepods/memory.events", "/kubepods/memory.events.local"];
+            let files = files.map(|file| text.map(|text| (file, text)));
+            let files: Vec<_> = files.into_iter().flatten().collect();
+            let (_dir, cgroups) = cgroups(&files);
+            assert_eq!(cgroups.pods_counter(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_cgroup_that_may_be_that_of_the_pods_is_watched() {
+        for (events, expected) in [
+            ("populated 1\n", &["kubepods"][..]),
+            ("populated 0\n", &["kubepods.slice", "kubepods"]),
+        ] {
+            let (dir, config) = node(&[("@kubepods/cgroup.events", events)]);
+            let trees = watched_trees(&pods_path(&config));
+            let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
+            let cgroups = dir.path().join(CGROUPS);
+            let expected: Vec<_> = expected.iter().map(|name| cgroups.join(name)).collect();
+            assert_eq!(tops, expected, "{events}");
         }
     }
 }

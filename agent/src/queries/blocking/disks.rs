@@ -50,7 +50,7 @@ pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
 }
 
 /// All disks; `None` if they could not be read.
-pub(in crate::app) fn list(root: &HostRoot) -> Option<Vec<Disk>> {
+pub fn list(root: &HostRoot) -> Option<Vec<Disk>> {
     logged(block::disks(root))
 }
 

@@ -12,29 +12,24 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::cgroups::LEVELS;
+use super::cgroup_watch::{self, WatchedTree};
+use super::psi::Trigger;
+use super::{kmsg, psi, uevent};
 use crate::clock::Clock;
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, Layout};
-use crate::os::cgroup_watch::{self, WatchedTree};
-use crate::os::psi::Trigger;
-use crate::os::{kmsg, psi, uevent};
 use crate::record::{Received, Record};
 
-/// The counters of forks that a limit refused: see [`crate::host::cgroup::pids::refused`].
-const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
-
 /// Runs until dropped.
-pub(super) struct Watchers {
+#[derive(Debug)]
+pub struct Watchers {
     tasks: JoinSet<()>,
 }
 
 impl Watchers {
     /// Starts the watchers that this node and kernel need. Must be called in a runtime.
     ///
-    /// `log` is the kernel's log, opened if no program reports kills.
-    pub(super) fn start(
-        pods: &PodsPath,
+    /// `trees` are the pods' cgroups; `log` is the kernel's log, opened if no program reports kills.
+    pub fn start(
+        trees: Vec<WatchedTree>,
         log: Option<File>,
         triggers: Vec<Trigger>,
         clock: Clock,
@@ -43,11 +38,8 @@ impl Watchers {
         let mut watchers = Self {
             tasks: JoinSet::new(),
         };
-        // `pods_path` has logged why there is no layout.
-        if let Some(layout) = pods.layout() {
-            let trees = pods.possible().iter();
-            let trees = trees.flat_map(|cgroup| pod_cgroups(layout, cgroup));
-            let read = cgroup_watch::read(trees.collect(), clock, records.clone());
+        if !trees.is_empty() {
+            let read = cgroup_watch::read(trees, clock, records.clone());
             watchers.spawn("cgroups", read);
         }
         match uevent::open() {
@@ -102,20 +94,4 @@ async fn kills_logged(log: File, clock: Clock, records: mpsc::Sender<Received>) 
         debug!("the loop ended before the kernel's log did");
     }
     ended
-}
-
-/// The pods' cgroups in the hierarchy that kills refer to, and in the one that counts pids. In
-/// version 2 these are the same.
-fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
-    let tree = |hierarchy: &Hierarchy, files| WatchedTree {
-        top: hierarchy.dir(cgroup),
-        depth: LEVELS,
-        files,
-    };
-    let counting = layout.pids.iter();
-    let mut trees: Vec<WatchedTree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
-    if layout.pids.as_ref() != Some(&layout.memory) {
-        trees.push(tree(&layout.memory, &[]));
-    }
-    trees
 }

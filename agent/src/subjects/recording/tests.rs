@@ -1,26 +1,26 @@
 //! A whole run as a list of inputs, recorded and replayed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::disks::{CountersRead, DiskCounters, DiskReport, Window};
 use super::*;
+use crate::clock::{BootNanos, Stamp};
 use crate::config::DiskIo;
+use crate::kube_event::NodeEvents;
 use crate::pressure::disks::{DiskSample, Health};
 use crate::pressure::stall::StallSample;
 use crate::pressure::threshold::Threshold;
-use crate::reading::{Disk, StallKind, StallOf};
-use crate::record::{DiskAction, DiskChange};
+use crate::reading::{Disk, Stall, StallKind, StallOf};
+use crate::record::{DiskAction, DiskChange, Side};
+use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport, Window};
+use crate::subjects::{
+    Announced, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource,
+    MapUpdate, NodeSetup, PidInput, Query, StallInput, StallSetup,
+};
+use crate::units::DeviceNumber;
 
 const NODE_IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
-
-/// One line of a recorded run.
-#[derive(Debug, Serialize, Deserialize)]
-struct Step {
-    now: Now,
-    input: Input,
-    effects: Vec<Effect>,
-}
 
 fn at(seconds: u64) -> Now {
     Now {
@@ -164,33 +164,42 @@ fn bad_minute() -> Vec<(Now, Input)> {
     ]
 }
 
-/// The run as JSON lines, with the answers to its effects as inputs.
-fn record(inputs: Vec<(Now, Input)>) -> String {
-    let mut subjects = Subjects::new(&setup());
-    let mut lines = String::new();
+/// Lines of text, of which the test keeps a clone.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Recorder for Lines {
+    fn start(&mut self, setup: &Setup) {
+        self.0.lock().unwrap().push(line(setup).unwrap());
+    }
+
+    fn record(&mut self, step: &Step) {
+        self.0.lock().unwrap().push(line(step).unwrap());
+    }
+}
+
+/// The run as it is recorded, with the answers to its effects as inputs.
+fn record(inputs: Vec<(Now, Input)>) -> Vec<String> {
+    let lines = Lines::default();
+    let mut subjects = RecordedSubjects::new(&setup(), Some(Box::new(lines.clone())));
     for (now, input) in inputs {
         let mut queue = VecDeque::from([input]);
         while let Some(input) = queue.pop_front() {
-            let effects = subjects.on(input.clone(), now);
+            let effects = subjects.on(input, now);
             queue.extend(effects.iter().filter_map(answer));
-            lines += &line(now, input, effects);
         }
     }
-    lines
+    lines.0.lock().unwrap().clone()
 }
 
-fn line(now: Now, input: Input, effects: Vec<Effect>) -> String {
-    let step = Step {
-        now,
-        input,
-        effects,
-    };
-    serde_json::to_string(&step).unwrap() + "\n"
+fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
+    replay(lines.iter().map(String::as_str))
 }
 
 #[test]
 fn a_recorded_run_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
     let recorded = record(bad_minute());
+    let text = recorded.join("\n");
     for effect in [
         "WatchDisks",
         "EndPidState",
@@ -199,16 +208,102 @@ fn a_recorded_run_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
         "ForgetDisk",
         "UnderPressure",
     ] {
-        assert!(recorded.contains(effect), "{effect} in {recorded}");
+        assert!(text.contains(effect), "{effect} in {text}");
     }
-    let mut subjects = Subjects::new(&setup());
-    let mut replayed = String::new();
-    for recorded in recorded.lines() {
-        let step: Step = serde_json::from_str(recorded).unwrap();
-        let effects = subjects.on(step.input.clone(), step.now);
-        replayed += &line(step.now, step.input, effects);
+    let replayed = replayed(&recorded).unwrap();
+    assert_eq!(replayed.steps, recorded.len() - 1);
+    assert!(replayed.steps > bad_minute().len(), "answers are inputs");
+}
+
+#[test]
+fn the_first_line_that_differs_is_named_with_both_texts() {
+    type Change = Box<dyn Fn(&mut Vec<String>)>;
+    let good = record(bad_minute());
+    let is = |line: &String, what: &str| line.contains(what);
+    let find = |what: &str| good.iter().position(|line| is(line, what)).unwrap();
+    let effect = find("\"stalled\":[\"sda\"]");
+    let reported = find("{\"Reported\":{\"device\"");
+    let dropped = find("\"input\":{\"Disk\":{\"Watched\"");
+    //  what was changed, and the line that is named
+    let rows: [(&str, Change, usize); 4] = [
+        (
+            "an effect",
+            Box::new(move |lines| {
+                lines[effect] = lines[effect].replace("[\"sda\"]", "[\"sdb\"]");
+            }),
+            effect + 1,
+        ),
+        (
+            "an effect less",
+            Box::new(move |lines| {
+                let at = lines[effect].find("\"effects\":").unwrap();
+                lines[effect].replace_range(at.., "\"effects\":[]}");
+            }),
+            effect + 1,
+        ),
+        (
+            "an input less",
+            Box::new(move |lines| {
+                lines.remove(dropped);
+            }),
+            reported,
+        ),
+        (
+            "another threshold",
+            Box::new(|lines| {
+                lines[0] = lines[0].replace("\"threshold\":40.0", "\"threshold\":99.0");
+            }),
+            find("\"UnderPressure\"") + 1,
+        ),
+    ];
+    for (what, change, expected) in rows {
+        let mut lines = good.clone();
+        change(&mut lines);
+        assert_ne!(lines, good, "{what}");
+        let err = replayed(&lines).unwrap_err();
+        let number = match &err {
+            ReplayError::Differs {
+                line,
+                recorded,
+                replayed,
+            } => {
+                assert_eq!(recorded, &lines[line - 1], "{what}");
+                assert_ne!(recorded, replayed, "{what}");
+                *line
+            }
+            ReplayError::Invalid { line, .. } => *line,
+            ReplayError::Empty => 0,
+        };
+        assert_eq!(number, expected, "{what}: {err}");
+        let name = format!("line {expected} ");
+        assert!(err.to_string().starts_with(&name), "{what}: {err}");
     }
-    assert_eq!(replayed, recorded);
+}
+
+#[test]
+fn what_no_recorder_writes_is_refused_with_its_line() {
+    let good = record(bad_minute());
+    assert!(matches!(replayed(&[]), Err(ReplayError::Empty)));
+    let spaced = good[0].replace(':', ": ");
+    let rows = [
+        (
+            vec![good[1].clone()],
+            "line 1 of the recording is not valid",
+        ),
+        (vec![spaced], "line 1 differs"),
+        (
+            vec![good[0].clone(), "{}".to_owned()],
+            "line 2 of the recording is not valid",
+        ),
+        (
+            vec![good[0].clone(), good[0].clone()],
+            "line 2 of the recording is not valid",
+        ),
+    ];
+    for (lines, expected) in rows {
+        let err = replayed(&lines).unwrap_err().to_string();
+        assert!(err.starts_with(expected), "{err}");
+    }
 }
 
 #[test]

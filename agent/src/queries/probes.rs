@@ -16,7 +16,7 @@ use crate::reading::Signal;
 use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
 use crate::units::DeviceNumber;
 
-pub(super) struct Probes {
+pub struct Probes {
     kernel: Option<Kernel>,
     support: Support,
     lost: u64,
@@ -24,7 +24,7 @@ pub(super) struct Probes {
 
 impl Probes {
     /// Logs which probes are attached.
-    pub(super) fn start(kernel: Option<Kernel>, support: &Support) -> Self {
+    pub fn start(kernel: Option<Kernel>, support: &Support) -> Self {
         log_support(support);
         Self {
             kernel,
@@ -34,14 +34,14 @@ impl Probes {
     }
 
     /// Whether the kernel announces crossings of the pid threshold.
-    pub(super) fn announces_pids(&self) -> bool {
+    pub fn announces_pids(&self) -> bool {
         self.support.attached(Probe::PidFork)
     }
 
     /// Signals that do not determine when the next sample is due: `pid.available` if a probe
     /// announces it, and pids of pods. Limits of pods are small and threads are created fast, so an
     /// idle node would be sampled all the time; they are evaluated with every other sample.
-    pub(super) fn announced(&self) -> Vec<Signal> {
+    pub fn announced(&self) -> Vec<Signal> {
         let pids = self.announces_pids().then_some(Signal::PidAvailable);
         let mut announced = vec![Signal::AllocatablePidAvailable];
         announced.extend(pids);
@@ -49,7 +49,7 @@ impl Probes {
     }
 
     /// Whether the completion probe judges disks.
-    pub(super) fn disk_probe(&self) -> DiskProbe {
+    pub fn disk_probe(&self) -> DiskProbe {
         if self.support.attached(Probe::DiskComplete) {
             DiskProbe::Attached
         } else {
@@ -58,7 +58,7 @@ impl Probes {
     }
 
     /// The completion probe's state of a disk; `None` if it cannot be read or no program is loaded.
-    pub(super) fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
+    pub fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
         let entry = self.kernel.as_ref()?.disk(device)?;
         Some(match entry.state {
             DISK_WELL => Health::Healthy,
@@ -68,7 +68,7 @@ impl Probes {
     }
 
     /// Writes to a map of the programs, if any are loaded, and answers the subject.
-    pub(super) fn write(&mut self, update: MapUpdate) -> Option<Input> {
+    pub fn write(&mut self, update: MapUpdate) -> Option<Input> {
         let kernel = self.kernel.as_mut();
         let (map, written) = match update {
             MapUpdate::WatchDisks(disks) => {
@@ -114,7 +114,7 @@ impl Probes {
     }
 
     /// The probes' counters, read with one or two system calls each.
-    pub(super) fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
+    pub fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
@@ -128,7 +128,7 @@ impl Probes {
 
     /// Logs records that the probes could not write; returns whether their number has increased.
     /// `simulated`: the counters of a simulated kernel.
-    pub(super) fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
+    pub fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
         let losses = match (simulated, counted) {
             (Some(figures), _) => figures.losses.clone(),

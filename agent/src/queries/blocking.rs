@@ -9,13 +9,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::lanes::Lanes;
-use super::reload::ReadConfig;
+use super::read_config::ReadConfig;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
 use crate::host::{HostRoot, volumes};
-use crate::lane::{Lane, Purpose};
+use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, classify};
@@ -32,7 +31,7 @@ mod nodefs;
 
 use nodefs::storage;
 
-pub(super) use disks::list as list_disks;
+pub use disks::list as list_disks;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -43,7 +42,7 @@ const QUESTIONS: usize = 512;
 
 /// What to read, save or resolve.
 #[derive(Debug)]
-pub(super) enum Question {
+pub enum Question {
     /// Read space and inodes of the root directory's file system, and the volumes below it.
     Storage,
     /// Resolve a name by DNS.
@@ -65,7 +64,7 @@ pub(super) enum Question {
 
 /// The answer to a [`Question`].
 #[derive(Debug)]
-pub(super) enum Answer {
+pub enum Answer {
     /// To [`Question::Storage`].
     Storage(Storage),
     /// To [`Question::Disk`].
@@ -89,18 +88,18 @@ pub(super) enum Answer {
 
 /// Usage of the root directory's file system.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub struct Storage {
     /// Samples of [`STORAGE`].
-    pub(super) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
     /// Its size.
-    pub(super) capacity: Option<Bytes>,
+    pub capacity: Option<Bytes>,
     /// The volumes in use; `None` if they are unknown or were not requested.
-    pub(super) volumes: Option<Vec<String>>,
+    pub volumes: Option<Vec<String>>,
 }
 
 /// Whether state survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Persistence {
+pub enum Persistence {
     /// State is saved in the state directory.
     StateFile,
     /// The state file is neither read nor written.
@@ -108,7 +107,7 @@ pub(super) enum Persistence {
 }
 
 /// Passes questions to the lanes and returns their answers.
-pub(super) struct Blocking {
+pub struct Blocking {
     configuration: mpsc::Sender<Question>,
     nodefs: mpsc::Sender<Question>,
     /// Separate, so that a hung file system does not delay queries of disks.
@@ -138,7 +137,7 @@ struct Responder {
 
 impl Blocking {
     /// Must be called in a runtime.
-    pub(super) fn new(
+    pub fn new(
         config: &Config,
         pods: PodsPath,
         persistence: Persistence,
@@ -188,7 +187,7 @@ impl Blocking {
     }
 
     /// Each question gets exactly one answer, even if it is dropped or times out.
-    pub(super) fn ask(&mut self, question: Question) {
+    pub fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
             Question::Configuration => &self.configuration,
@@ -232,7 +231,7 @@ impl Blocking {
     }
 
     /// The next answer.
-    pub(super) async fn answer(&mut self) -> Answer {
+    pub async fn answer(&mut self) -> Answer {
         if let Some(answer) = self.dropped.pop_front() {
             return answer;
         }
@@ -380,11 +379,11 @@ impl Responder {
 }
 
 /// The signals of [`Question::Storage`].
-pub(super) const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
+pub const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
 
 impl Answer {
     /// Whether the agent waits for it before its first report.
-    pub(super) const fn is_initial(&self) -> bool {
+    pub const fn is_initial(&self) -> bool {
         matches!(
             self,
             Self::Storage(_) | Self::Loaded { .. } | Self::Resolved(_)

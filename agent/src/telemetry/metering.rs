@@ -8,9 +8,6 @@ use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, watch};
 
-use super::lanes::Lanes;
-use super::parts::tier;
-use super::{App, AppError, Input};
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
@@ -20,6 +17,7 @@ use crate::config::{Config, Mode, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
+use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
@@ -27,7 +25,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Query, QueryKind, Readiness, Server, Site};
+use crate::serve::{self, Pages, Query, Readiness, Server, Site};
 use crate::subjects::{Decision, KillSource};
 
 mod scrape;
@@ -38,22 +36,22 @@ const MAX_PODS: usize = 256;
 
 /// The ports to serve, and the sources of some metrics.
 #[derive(Debug)]
-pub(super) struct Sources {
-    pub(super) sites: Vec<Site>,
+pub struct Sources {
+    pub sites: Vec<Site>,
     /// The counters of a simulated kernel.
-    pub(super) figures: Option<watch::Receiver<ProbeCounters>>,
-    pub(super) client: Option<Client>,
+    pub figures: Option<watch::Receiver<ProbeCounters>>,
+    pub client: Option<Client>,
     /// The threads of blocking calls.
-    pub(super) lanes: Lanes,
+    pub lanes: Lanes,
     /// Whether series name pods.
-    pub(super) per_pod: PerPodMetrics,
+    pub per_pod: PerPodMetrics,
 }
 
 /// Advice if a port cannot be opened.
 const ADVICE: &str = "set serve.address (--serve-address) to another address, or to off";
 
 /// Opens the configured ports. Called after the check that no kubelet uses them.
-pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
+pub fn open(config: &Config, reports: bool) -> Vec<Site> {
     const KUBELET: &str =
         "stop the process that uses it, such as a kubelet, or set serve.address: off";
 
@@ -68,26 +66,8 @@ pub(super) fn open(config: &Config, reports: bool) -> Vec<Site> {
     sites
 }
 
-impl App {
-    /// All metrics as text, including those that are read on demand.
-    pub(super) fn metrics(&mut self, now: Now) -> String {
-        self.update_ledger(now);
-        if let Some(reporting) = &self.reporting {
-            self.metering.events(&reporting.events());
-        }
-        let figures = self.metering.simulated();
-        let figures = figures.unwrap_or_else(|| self.probes.figures(self.subjects.disks.devices()));
-        let disks: Vec<(&str, &[u64])> = figures
-            .disks
-            .iter()
-            .filter_map(|(device, slots)| Some((self.subjects.disks.name(*device)?, &slots[..])))
-            .collect();
-        self.metering.text(&figures, &disks, now)
-    }
-}
-
 /// The metrics, and the server of their clients.
-pub(super) struct Metering {
+pub struct Metering {
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
     queries: mpsc::Receiver<Query>,
@@ -104,12 +84,12 @@ pub(super) struct Metering {
 
 impl Metering {
     /// Starts the server; queries wait until the loop takes them.
-    pub(super) fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
+    pub fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
         let (readiness, receiver) =
             watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
         let lanes = sources.lanes.all().into();
         let (server, queries) = Server::start(sources.sites, receiver, lanes);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), tier(kills, support));
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support.tier()));
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
@@ -133,12 +113,12 @@ impl Metering {
         }
     }
 
-    pub(super) fn lanes(&self) -> &Lanes {
+    pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
     /// All signals were evaluated once. Without an API server the agent is ready then.
-    pub(super) fn evaluated(&mut self, reports: bool) {
+    pub fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
         self.readiness.send_replace(if reports {
             Readiness::NotReady("the node's status has not reached the API server yet")
@@ -147,38 +127,21 @@ impl Metering {
         });
     }
 
-    /// The next query of a client; pending forever if no port is open.
-    ///
-    /// # Errors
-    ///
-    /// If the server has ended.
-    pub(super) async fn next_query(&mut self) -> Result<Query, AppError> {
+    /// The next query of a client; pending forever if no port is open. `None` if the server has ended.
+    pub async fn next_query(&mut self) -> Option<Query> {
         tokio::select! {
-            Some(query) = self.queries.recv() => Ok(query),
-            () = self.server.ended() => Err(AppError::EndedEarly("server")),
+            Some(query) = self.queries.recv() => Some(query),
+            () = self.server.ended() => None,
         }
     }
 
     /// Counts a wake-up of the loop by its cause.
-    pub(super) fn record_wakeup(&self, input: &Input) {
-        let source = match input {
-            Input::Kernel(_) => "kernel",
-            Input::Host(_) => "host",
-            Input::Api(_) => "api",
-            Input::Pods(_) => "pods",
-            Input::Query(query) => match query.subject {
-                QueryKind::Metrics => "scrape",
-                QueryKind::Status | QueryKind::Explain => "control",
-            },
-            Input::Reload => "reload",
-            Input::Power(_) => "logind",
-            Input::Tick => "alarm",
-        };
-        self.metrics.process.wakeups.of([source]).inc();
+    pub fn record_wakeup(&self, cause: &'static str) {
+        self.metrics.process.wakeups.of([cause]).inc();
     }
 
     /// Counts a record of the kernel by its kind.
-    pub(super) fn record_received(&self, event: &Result<Record, DecodeError>) {
+    pub fn record_received(&self, event: &Result<Record, DecodeError>) {
         let kind = match event {
             Ok(Record::OomKill(_) | Record::LoggedKill(_)) => "oom_kill",
             Ok(Record::LogEnded) => "log_ended",
@@ -211,7 +174,7 @@ impl Metering {
     }
 
     /// Counts a decision that has a metric.
-    pub(super) fn record_decision(&mut self, decision: &Decision) {
+    pub fn record_decision(&mut self, decision: &Decision) {
         match decision {
             Decision::KillFound(finding) => self.record_kill(&finding.scope),
             Decision::PodKilled {
@@ -241,7 +204,7 @@ impl Metering {
     }
 
     /// Turns the series of pods on or off; off removes the existing ones.
-    pub(super) fn set_per_pod(&mut self, per_pod: PerPodMetrics) {
+    pub fn set_per_pod(&mut self, per_pod: PerPodMetrics) {
         self.per_pod = per_pod;
         if per_pod == PerPodMetrics::Off {
             for labels in std::mem::take(&mut self.pods) {
@@ -259,7 +222,7 @@ impl Metering {
     }
 
     /// Sets the gauges of the sampled signals and of their thresholds.
-    pub(super) fn record_samples(&self, samples: &[Sample], policy: &Policy) {
+    pub fn record_samples(&self, samples: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
         for sample in samples {
             let signal = sample.signal();
@@ -281,7 +244,7 @@ impl Metering {
     }
 
     /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`.
-    pub(super) fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+    pub fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
         if !self.evaluated {
             return; // The initial statuses are not transitions.
         }
@@ -302,7 +265,7 @@ impl Metering {
     }
 
     /// Counts the outcome of requests to the API server.
-    pub(super) fn record_report(&self, report: &Report) {
+    pub fn record_report(&self, report: &Report) {
         let api = &self.metrics.api;
         match report {
             Report::Synced {
@@ -364,14 +327,14 @@ impl Metering {
     }
 
     /// The counters of a simulated kernel; `None` with a real one.
-    pub(super) fn simulated(&self) -> Option<ProbeCounters> {
+    pub fn simulated(&self) -> Option<ProbeCounters> {
         self.figures
             .as_ref()
             .map(|figures| figures.borrow().clone())
     }
 
     /// Sets the counters of Events by outcome.
-    pub(super) fn events(&self, counts: &EventCounts) {
+    pub fn events(&self, counts: &EventCounts) {
         let api = &self.metrics.api;
         let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
         api.queue_depth.set(depth);
@@ -390,18 +353,18 @@ impl Metering {
     }
 
     /// Whether the agent is ready.
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         *self.readiness.borrow() == Readiness::Ready
     }
 
     /// Counts a reload of the configuration by its result.
-    pub(super) fn record_reload(&self, result: &'static str) {
+    pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
     /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and
     /// changes nothing.
-    pub(super) fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
+    pub fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
         let site = match address {
             None => None,
             Some(address) => match Site::open(address, Pages::All, ADVICE) {
@@ -417,7 +380,7 @@ impl Metering {
     }
 
     /// All metrics, with current values.
-    fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
+    pub fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
         self.process(now);

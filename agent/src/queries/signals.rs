@@ -13,7 +13,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
 /// Keeps paths and buffer, to avoid allocations per sample.
-pub(super) struct Observe {
+pub struct Observe {
     root: HostRoot,
     node: Option<RootMemory>,
     /// With the path of its cgroup.
@@ -37,7 +37,7 @@ pub fn pods_path(config: &Config) -> PodsPath {
 }
 
 impl Observe {
-    pub(super) fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
+    pub fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let mut buf = Vec::new();
         let total = meminfo::MeminfoFile::new(&root)
@@ -55,12 +55,12 @@ impl Observe {
         }
     }
 
-    pub(super) fn root(&self) -> &HostRoot {
+    pub fn root(&self) -> &HostRoot {
         &self.root
     }
 
     /// Samples memory and pids. Takes about 10 µs.
-    pub(super) fn hot(&mut self) -> Vec<Sample> {
+    pub fn hot(&mut self) -> Vec<Sample> {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
@@ -81,7 +81,7 @@ impl Observe {
     }
 
     /// The presumed cgroup of all pods.
-    pub(super) fn pods_cgroup(&self) -> &str {
+    pub fn pods_cgroup(&self) -> &str {
         self.pods_cgroup.path()
     }
 
@@ -104,23 +104,23 @@ impl Observe {
     }
 
     /// `memory.available` now.
-    pub(super) fn memory(&mut self) -> Option<Reading> {
+    pub fn memory(&mut self) -> Option<Reading> {
         let read = self.node.as_ref()?.read(&mut self.buf).map(Some);
         logged(Signal::MemoryAvailable, read)
     }
 
     /// Tasks in the last sample.
-    pub(super) fn tasks(&self) -> Option<u64> {
+    pub fn tasks(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.tasks)
     }
 
     /// Maximum number of pids of this machine, in the last sample.
-    pub(super) fn pid_capacity(&self) -> Option<u64> {
+    pub fn pid_capacity(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.max)
     }
 
     /// Reads interfaces and routes again, which rarely change. Names are not resolved again.
-    pub(super) fn refresh(&self, facts: &mut Facts) {
+    pub fn refresh(&self, facts: &mut Facts) {
         match addresses::network(&self.root) {
             Ok(network) => {
                 let resolved = std::mem::take(&mut facts.network.resolved);
@@ -161,4 +161,107 @@ fn logged<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
         }
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{node, path};
+    use super::*;
+
+    const NODE: [(&str, &str); 9] = [
+        ("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 500 kB\n"),
+        ("proc/loadavg", "0.00 0.00 0.00 1/250 99\n"),
+        ("proc/sys/kernel/pid_max", "1000\n"),
+        (
+            "@memory.stat",
+            "anon 400000\nfile 200000\ninactive_file 100000\n",
+        ),
+        ("@kubepods/memory.max", "800000\n"),
+        ("@kubepods/memory.current", "300000\n"),
+        ("@kubepods/memory.stat", "inactive_file 50000\n"),
+        ("@kubepods/pids.max", "600\n"),
+        ("@kubepods/pids.current", "100\n"),
+    ];
+
+    fn read(signal: Signal, available: i64, capacity: u64) -> Sample {
+        Sample::Read(Reading {
+            signal,
+            available,
+            capacity,
+        })
+    }
+
+    #[test]
+    fn a_signal_is_absent_without_a_limit_and_missing_if_its_file_cannot_be_read() {
+        use Sample::{Absent, Missing};
+        use Signal::{AllocatableMemoryAvailable as PodMemory, AllocatablePidAvailable as PodPids};
+
+        let memory = read(Signal::MemoryAvailable, 524_000, 1_024_000);
+        let pod_memory = read(PodMemory, 550_000, 800_000);
+        let pids = read(Signal::PidAvailable, 750, 1000);
+        let pod_pids = read(PodPids, 500, 600);
+        // A file of the node, what it contains instead, and the samples.
+        let rows: [(&str, Option<&str>, [Sample; 4]); 7] = [
+            ("proc/uptime", None, [memory, pod_memory, pids, pod_pids]),
+            (
+                "@kubepods/memory.max",
+                Some("max\n"),
+                [memory, Absent(PodMemory), pids, pod_pids],
+            ),
+            (
+                "@kubepods/memory.current",
+                Some("many\n"),
+                [memory, Missing(PodMemory), pids, pod_pids],
+            ),
+            (
+                "@kubepods/pids.max",
+                Some("max\n"),
+                [memory, pod_memory, pids, Absent(PodPids)],
+            ),
+            (
+                "@kubepods/pids.current",
+                None,
+                [memory, pod_memory, pids, Absent(PodPids)],
+            ),
+            (
+                "proc/loadavg",
+                Some("0.00\n"),
+                [memory, pod_memory, Missing(Signal::PidAvailable), pod_pids],
+            ),
+            (
+                "proc/meminfo",
+                None,
+                [Missing(Signal::MemoryAvailable), pod_memory, pids, pod_pids],
+            ),
+        ];
+        for (file, text, expected) in rows {
+            let (dir, config) = node(&NODE);
+            match text {
+                Some(text) => dir.write(&path(file), text),
+                None => drop(std::fs::remove_file(dir.path().join(path(file)))),
+            }
+            let mut observe = Observe::new(&config, pods_path(&config));
+            assert_eq!(observe.hot(), expected, "{file} {text:?}");
+            let tasks = (file != "proc/loadavg").then_some(250);
+            assert_eq!(observe.tasks(), tasks, "{file}");
+        }
+    }
+
+    #[test]
+    fn the_cgroup_of_the_pods_may_be_created_later() {
+        let (dir, config) = node(&NODE[..4]);
+        let mut observe = Observe::new(&config, pods_path(&config));
+        let absent = [
+            Signal::AllocatableMemoryAvailable,
+            Signal::AllocatablePidAvailable,
+        ]
+        .map(Sample::Absent);
+        let of_pods = |samples: &[Sample]| [samples[1], samples[3]];
+        assert_eq!(of_pods(&observe.hot()), absent);
+        for (name, text) in &NODE[4..] {
+            dir.write(&path(name), text);
+        }
+        let found = of_pods(&observe.hot()).map(|sample| matches!(sample, Sample::Read(_)));
+        assert_eq!(found, [true, true]);
+    }
 }

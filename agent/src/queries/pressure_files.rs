@@ -94,13 +94,13 @@ impl Files {
 }
 
 /// Reads the pressure files.
-pub(super) struct PressureFiles {
+pub struct PressureFiles {
     files: Files,
     buf: Vec<u8>,
 }
 
 impl PressureFiles {
-    pub(super) fn new(config: &Config, pods: PodsPath) -> Self {
+    pub fn new(config: &Config, pods: PodsPath) -> Self {
         Self {
             files: Files::new(config, pods),
             buf: Vec::new(),
@@ -108,7 +108,7 @@ impl PressureFiles {
     }
 
     /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
-    pub(super) fn sample(&mut self, stall: Stall) -> Option<StallSample> {
+    pub fn sample(&mut self, stall: Stall) -> Option<StallSample> {
         let file = self.files.file(stall)?;
         let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
             debug!(err = &err as &dyn std::error::Error, "pressure not read");
@@ -123,35 +123,20 @@ impl PressureFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-
+    use super::super::fixture::{self, CGROUPS};
+    use super::super::signals::pods_path;
     use super::*;
-    use crate::app::pods_path;
-    use crate::config::Overrides;
     use crate::host::scratch::Scratch;
     use crate::reading::StallKind;
 
-    const CGROUPS: &str = "sys/fs/cgroup";
-
     /// A node with these cgroups of pods, which contain no process.
     fn node(pods: &[&str]) -> (Scratch, Config) {
-        let dir = Scratch::new();
-        let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        dir.write("proc/self/mountinfo", mounts);
-        dir.write(&format!("{CGROUPS}/cgroup.controllers"), "memory pids\n");
         let of_node = ["proc/pressure/memory", "proc/pressure/io"].map(str::to_owned);
-        let files =
-            |pods: &&str| ["memory", "io"].map(|kind| format!("{CGROUPS}/{pods}/{kind}.pressure"));
-        for file in of_node.into_iter().chain(pods.iter().flat_map(files)) {
-            dir.write(&file, "");
-        }
-        let overrides = Overrides {
-            host_root: Some(dir.path().display().to_string()),
-            ..Overrides::default()
-        };
-        let none = |_: &std::path::Path| Err(ErrorKind::NotFound.into());
-        let config = Config::load(&overrides, &|_| None, &none, "a").unwrap();
-        (dir, config)
+        let files = |pods: &&str| ["memory", "io"].map(|kind| format!("@{pods}/{kind}.pressure"));
+        let files = of_node.into_iter().chain(pods.iter().flat_map(files));
+        let files: Vec<String> = files.collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|file| (file.as_str(), "")).collect();
+        fixture::node(&files)
     }
 
     #[test]
