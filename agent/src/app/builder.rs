@@ -16,7 +16,6 @@ use crate::kernel::Support;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
 use crate::logind::PowerMessage;
-use crate::node_status::NodeStatus;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
@@ -196,14 +195,5 @@ impl Agent {
     /// See [`AppError`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
         super::run(self, shutdown).await
-    }
-
-    /// The first status that this agent would compute, from files only. Attaches, sends and saves
-    /// nothing. Must be called in a runtime.
-    ///
-    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
-    /// the node's addresses are resolved with DNS.
-    pub async fn status(self) -> NodeStatus {
-        super::spot::status_now(self).await
     }
 }

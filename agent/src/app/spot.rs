@@ -15,44 +15,50 @@ use crate::queries::blocking::Persistence;
 use crate::subjects::KillSource;
 use crate::telemetry::metering::{Metering, Sources};
 
-/// See [`Agent::status`].
-pub(super) async fn status_now(agent: Agent) -> NodeStatus {
-    let Agent {
-        config,
-        clock,
-        pods,
-        setters,
-        ..
-    } = agent;
-    let support = Support::none(&Missing::TurnedOff);
-    let sources = Sources {
-        sites: Vec::new(),
-        figures: None,
-        client: None,
-        lanes: super::lanes(None),
-        per_pod: config.per_pod_metrics,
-    };
-    let app_parts = AppParts {
-        pods,
-        metering: Metering::start(sources, &support, KillSource::Counters),
-        persistence: Persistence::None,
-        setters,
-        reloads: None,
-        notify: Notify::default(),
-        run_mode: RunMode::Once,
-        power: Power::new(None),
-        recorder: None,
-    };
-    let mut inputs = LoopInputs {
-        kernel: None,
-        support,
-        kills: KillSource::Counters,
-        stalls: Vec::new(),
-        readers: JoinSet::new(),
-        stop: tokio::sync::watch::Sender::new(false),
-        _watchers: None,
-        _records: None,
-    };
-    let app = App::new(config, None, clock, app_parts, &mut inputs).await;
-    app.ledger.status(clock.now())
+impl Agent {
+    /// The first status that this agent would compute, from files only. Attaches, sends and saves
+    /// nothing. Must be called in a runtime.
+    ///
+    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
+    /// the node's addresses are resolved with DNS.
+    pub async fn status(self) -> NodeStatus {
+        let Self {
+            config,
+            clock,
+            pods,
+            setters,
+            ..
+        } = self;
+        let support = Support::none(&Missing::TurnedOff);
+        let sources = Sources {
+            sites: Vec::new(),
+            figures: None,
+            client: None,
+            lanes: super::lanes(None),
+            per_pod: config.per_pod_metrics,
+        };
+        let app_parts = AppParts {
+            pods,
+            metering: Metering::start(sources, &support, KillSource::Counters),
+            persistence: Persistence::None,
+            setters,
+            reloads: None,
+            notify: Notify::default(),
+            run_mode: RunMode::Once,
+            power: Power::new(None),
+            recorder: None,
+        };
+        let mut inputs = LoopInputs {
+            kernel: None,
+            support,
+            kills: KillSource::Counters,
+            stalls: Vec::new(),
+            readers: JoinSet::new(),
+            stop: tokio::sync::watch::Sender::new(false),
+            _watchers: None,
+            _records: None,
+        };
+        let app = App::new(config, None, clock, app_parts, &mut inputs).await;
+        app.ledger.status(clock.now())
+    }
 }
