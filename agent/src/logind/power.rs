@@ -56,7 +56,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn messages_end_when_logind_does() {
-        let pending = Duration::from_secs(60);
+        let pending = Duration::from_mins(1);
         let (send, messages) = mpsc::channel(1);
         let mut power = Power::new(Some(messages));
         send.send(PowerMessage::Cancelled).await.unwrap();

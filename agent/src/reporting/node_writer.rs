@@ -278,14 +278,10 @@ mod tests {
     fn a_node_that_was_not_written_is_compared_only_if_the_status_is_new_or_due() {
         use Comparison::{Equal, Needed};
 
-        let outcomes: [(Result<Option<()>, ()>, Comparison, &str); 3] = [
-            (Ok(None), Equal, "there was nothing to send"),
-            (Ok(Some(())), Needed, "the answer may differ"),
-            (Err(()), Needed, "it may have been applied"),
-        ];
-        for (outcome, expected, why) in outcomes {
-            assert_eq!(Comparison::synced(&outcome), expected, "{why}");
-        }
+        let synced = |outcome: Result<Option<()>, ()>| Comparison::synced(&outcome);
+        assert_eq!(synced(Ok(None)), Equal, "there was nothing to send");
+        assert_eq!(synced(Ok(Some(()))), Needed, "the answer may differ");
+        assert_eq!(synced(Err(())), Needed, "it may have been applied");
         //  due, computed again, work
         let rows = [
             (Needed, false, false, true),
