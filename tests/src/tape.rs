@@ -49,6 +49,33 @@ pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
     replay(lines.iter().map(String::as_str))
 }
 
+/// A recording of kills that lacks one record, or that has another effect, is not replayed.
+///
+/// # Panics
+///
+/// If it is, or if the recording has no kills.
+pub fn assert_changes_are_found(lines: &[String]) {
+    const EFFECT: &str = r#"{"CountKills":{"kills":1,"#;
+    let first = |text: &str| lines.iter().position(|line| line.contains(text));
+    let record = first(r#""input":{"Kill":{"Recorded":"#).expect("a kill");
+    let mut lacking = lines.to_vec();
+    lacking.remove(record);
+    assert_differs(&lacking, record + 1);
+    let counted = first(EFFECT).expect("a kill of a pod");
+    let mut changed = lines.to_vec();
+    if let Some(line) = changed.get_mut(counted) {
+        *line = line.replace(EFFECT, r#"{"CountKills":{"kills":2,"#);
+    }
+    assert_differs(&changed, counted + 1);
+}
+
+fn assert_differs(lines: &[String], expected: usize) {
+    match replayed(lines) {
+        Err(ReplayError::Differs { line, .. }) => assert_eq!(line, expected),
+        other => panic!("line {expected} is not named: {other:?}"),
+    }
+}
+
 /// How often each kind of input and effect occurs.
 #[derive(Debug, Default)]
 pub struct Kinds {

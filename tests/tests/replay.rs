@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nodepulse_tests::hostile::day::HostileDay;
 use nodepulse_tests::node::pass;
-use nodepulse_tests::tape::{Kinds, Tape, replayed};
+use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
 use serde_json::Value;
 
 /// Long enough for the end of transition periods.
@@ -179,6 +179,7 @@ async fn a_hostile_day_gives_the_same_effects_byte_for_byte_when_it_is_replayed(
     let replayed = replayed(&recorded).unwrap_or_else(|err| panic!("{err}"));
     assert_eq!(replayed.steps, recorded.len() - 1);
     assert_whole(&recorded);
+    assert_changes_are_found(&recorded);
 }
 
 #[tokio::test(start_paused = true)]

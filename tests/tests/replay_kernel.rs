@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use nodepulse_tests::pod_kills::Cluster;
 use nodepulse_tests::provoke::Provoke;
-use nodepulse_tests::tape::{Kinds, Tape, replayed};
+use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
 use serde_json::Value;
 
 const KILLS: usize = 80;
@@ -67,6 +67,7 @@ async fn a_storm_of_kills_gives_the_same_effects_byte_for_byte_when_it_is_replay
     );
     let replayed = replayed(&recorded).unwrap_or_else(|err| panic!("{err}"));
     assert_eq!(replayed.steps, recorded.len() - 1);
+    assert_changes_are_found(&recorded);
     let provoked: BTreeSet<u32> = killed.iter().map(|(pid, _)| *pid).collect();
     let in_records = victims(&recorded).intersection(&provoked).count();
     assert!(in_records >= 50, "{in_records} of {KILLS} in records");

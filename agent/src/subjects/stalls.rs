@@ -222,12 +222,18 @@ mod tests {
         assert_eq!(queried(&on(&mut watch, 2, tick(2))), [MEMORY], "no answer");
 
         let fired = on(&mut watch, 3, StallInput::Reported(IO));
-        assert_eq!(queried(&fired), [IO]);
+        let expected = [
+            Effect::Log(Decision::Stall(StallDecision::Reported(IO))),
+            Effect::Query(Query::Stall(IO)),
+        ];
+        assert_eq!(fired, expected);
         on(&mut watch, 3, sampled(50.0));
         let again = at(3).plus(READ_INTERVAL);
         assert_eq!(watch.due(), Some(again));
-        let due = on(&mut watch, 13, StallInput::Tick { soon: again });
-        assert!(queried(&due).contains(&IO), "{due:?}");
+        let early = on(&mut watch, 12, tick(12));
+        assert!(!queried(&early).contains(&IO), "{early:?}");
+        let due = on(&mut watch, 12, StallInput::Tick { soon: again });
+        assert!(queried(&due).contains(&IO), "in the same wake-up: {due:?}");
     }
 
     #[test]
@@ -294,7 +300,11 @@ mod tests {
         for (name, before, after, expected) in rows {
             let minute = Duration::from_mins(1);
             let mut watch = self::watch(minute, [(IO, true)]);
-            on(&mut watch, 99, before);
+            let state = on(&mut watch, 99, before);
+            if !matches!(before, StallInput::Configured { .. }) {
+                let unread = Some(Pressure::Unknown);
+                assert_eq!(published(&state).0, unread, "{name}: not sampled yet");
+            }
             let mut effects = on(&mut watch, 100, sampled(1.0));
             if let Some(after) = after {
                 effects = on(&mut watch, 101, after);

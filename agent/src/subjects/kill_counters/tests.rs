@@ -237,13 +237,3 @@ fn nothing_is_saved_before_the_counters_are_known_or_if_the_boot_is_not() {
         (None, vec![])
     );
 }
-
-#[test]
-fn inputs_and_effects_can_be_recorded() {
-    let input = Input::KillCounter(record(3));
-    let text = serde_json::to_string(&input).unwrap();
-    assert_eq!(serde_json::from_str::<Input>(&text).unwrap(), input);
-    let effects = counters(KillSource::Program).on(record(3), at(3));
-    let text = serde_json::to_string(&effects).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Effect>>(&text).unwrap(), effects);
-}

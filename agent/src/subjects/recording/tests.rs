@@ -20,6 +20,8 @@ use crate::subjects::{
 };
 use crate::units::DeviceNumber;
 
+mod values;
+
 const NODE_IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
 
 fn at(seconds: u64) -> Now {
