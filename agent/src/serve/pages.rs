@@ -8,7 +8,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Pages, QueryKind, Responder};
+use super::{PageResponder, Pages, QueryKind};
 use crate::metrics;
 
 /// A complete response.
@@ -18,7 +18,7 @@ type PageResponse = Response<Full<Bytes>>;
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
-    responder: &Responder,
+    responder: &PageResponder,
     on_query: &impl Fn(QueryKind),
 ) -> Result<PageResponse, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-async fn query(subject: QueryKind, responder: &Responder) -> PageResponse {
+async fn query(subject: QueryKind, responder: &PageResponder) -> PageResponse {
     let content_type = match subject {
         QueryKind::Metrics => metrics::CONTENT_TYPE,
         QueryKind::Status | QueryKind::Explain => "application/json",

@@ -19,7 +19,7 @@ use crate::pressure::oom::{
 };
 use crate::reading::Resource;
 use crate::reading::oom::{LimitOwner, OomConstraint, ScopeSource};
-use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
+use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
 use crate::units::{Bytes, CgroupId};
 
 mod limit_hits;
@@ -43,7 +43,7 @@ pub enum KillInput {
     /// A program recorded a kill.
     Recorded {
         /// The record.
-        kill: Box<OomKill>,
+        kill: Box<RecordedKill>,
         /// When it was read.
         read: BootNanos,
         /// Path of the cgroup of all pods.
@@ -88,7 +88,7 @@ enum Examination {
     Idle,
     /// The paths of its cgroups were asked for.
     AwaitsPaths {
-        kill: Box<OomKill>,
+        kill: Box<RecordedKill>,
         read: BootNanos,
         pods: String,
     },
@@ -356,7 +356,7 @@ impl Kills {
 
     fn recorded_case(
         &mut self,
-        kill: &OomKill,
+        kill: &RecordedKill,
         read: BootNanos,
         pods: &str,
         paths: Vec<Option<String>>,
@@ -404,7 +404,7 @@ impl Kills {
 }
 
 /// The cgroups of a record whose paths are needed, in the order in which they are used.
-fn cgroups_of(kill: &OomKill) -> Vec<CgroupId> {
+fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
     let limit = kill.scope.memcg();
     let tied = limit.and_then(|limit| limit.tied);
     let limiting = limit.map(|limit| limit.limiting);
@@ -451,7 +451,7 @@ fn logged_case(kill: &LoggedKill, read: BootNanos, pods: &str) -> Case {
 }
 
 /// By the last names of a cgroup that was removed and not seen before.
-fn owner_by_names(kill: &OomKill, pods: &str) -> VictimOwner {
+fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
     match classify_by_names(&kill.names, pods) {
         ByNames::Certain(kind) => VictimOwner::of(kind),
         ByNames::Claimed(_) => VictimOwner::UnknownPod,
@@ -461,7 +461,12 @@ fn owner_by_names(kill: &OomKill, pods: &str) -> VictimOwner {
 
 /// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
 /// every pod.
-fn limit_owner(path: Option<&str>, kill: &OomKill, limit: &MemcgLimit, pods: &str) -> LimitOwner {
+fn limit_owner(
+    path: Option<&str>,
+    kill: &RecordedKill,
+    limit: &MemcgLimit,
+    pods: &str,
+) -> LimitOwner {
     match path {
         Some(path) => owner_by_path(path, pods),
         None if limit.limiting == kill.cgroup => LimitOwner::Container,
@@ -479,7 +484,7 @@ fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
 }
 
 /// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
-fn last_names(kill: &OomKill) -> String {
+fn last_names(kill: &RecordedKill) -> String {
     let names = kill.names.iter().rev().filter(|name| !name.is_empty());
     names.fold("…".to_owned(), |path, name| {
         format!("{path}/{}", escape(name))
