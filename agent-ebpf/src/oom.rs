@@ -19,6 +19,7 @@ use crate::offsets::{Address, offset};
 
 mod cgroup;
 pub mod choice;
+mod scope;
 mod victim;
 
 use choice::Choice;

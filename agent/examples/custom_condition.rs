@@ -12,7 +12,7 @@ use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::node_status::Status;
 use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse::node_status::transition::{ComputedCondition, SameStatus};
+use nodepulse::node_status::stamp::{ComputedCondition, SameStatus};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let read = |path: &Path| std::fs::read_to_string(path);
     let config = Config::load(&settings, &|_| None, &read, &name)?;
-    let source = credentials::Source::Kubeconfig(Path::new(&kubeconfig));
+    let source = credentials::CredentialSource::Kubeconfig(Path::new(&kubeconfig));
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
     let agent = Agent::new(config, Clock::kernel())
         .client(client)

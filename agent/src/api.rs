@@ -168,7 +168,7 @@ impl Client {
     ///
     /// Anything wrong with the credentials.
     pub async fn from_credentials(
-        source: credentials::Source<'_>,
+        source: credentials::CredentialSource<'_>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
         let renewal = Renewal::of(source);

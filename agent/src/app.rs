@@ -12,14 +12,14 @@ use std::pin::Pin;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
-use crate::api::convert;
+use crate::api::{Client, convert};
 use crate::clock::{ALIGN, Alarm, BootNanos, Clock, Now};
 use crate::config::{Config, Mode};
 use crate::explain::CurrentState;
 use crate::kube_event::Draft;
 use crate::logind::PowerMessage;
 use crate::node_status::ledger::Ledger;
-use crate::node_status::{Facts, Status};
+use crate::node_status::{Facts, NodeStatus, Status};
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::record::Received;
@@ -40,58 +40,21 @@ mod reload;
 mod service;
 mod shutdown;
 mod start;
+mod wakeup;
 
 pub use crate::queries::read_config::ReadConfig;
-pub use builder::{Agent, RunMode};
+pub use builder::{Agent, KernelSource, RunMode};
 pub use error::AppError;
-pub use kernel_inputs::KernelSource;
 pub use reload::{Reloads, SetLogging};
 
-use error::ring_ended;
+use error::{no_kubelet, ring_ended};
 use kernel_inputs::KernelInputs;
 use service::Service;
+use start::Persistence;
+use wakeup::Wakeup;
 
 /// Maximum number of records in a batch that contains kills.
 const MAX_BATCH: usize = 256;
-
-/// Everything that can wake the agent.
-enum Wakeup {
-    /// A record from the kernel.
-    Kernel(Received),
-    /// A helper thread has answered a question.
-    Host(Answer),
-    /// The result of a request to the API server.
-    Api(Report),
-    /// An update about pods, from the API server.
-    Pods(IncidentInput),
-    /// A request for metrics, `status` or `explain`.
-    Query(Query),
-    /// The configuration may have changed.
-    Reload,
-    /// logind announced a shutdown of the machine, or cancelled it.
-    Power(PowerMessage),
-    /// A deadline was reached.
-    Tick,
-}
-
-impl Wakeup {
-    /// The label of this kind in metrics.
-    const fn cause(&self) -> &'static str {
-        match self {
-            Self::Kernel(_) => "kernel",
-            Self::Host(_) => "host",
-            Self::Api(_) => "api",
-            Self::Pods(_) => "pods",
-            Self::Query(query) => match query.subject {
-                QueryKind::Metrics => "scrape",
-                QueryKind::Status | QueryKind::Explain => "control",
-            },
-            Self::Reload => "reload",
-            Self::Power(_) => "logind",
-            Self::Tick => "alarm",
-        }
-    }
-}
 
 /// The state of the agent, with its connections to the other tasks.
 struct App {
@@ -449,6 +412,53 @@ impl App {
         if again {
             self.reload();
         }
+    }
+}
+
+impl Agent {
+    /// Runs until `shutdown` completes or an unrecoverable error occurs.
+    ///
+    /// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two
+    /// seconds, and the programs are detached.
+    ///
+    /// # Errors
+    ///
+    /// See [`AppError`].
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+        if self.has_client() {
+            no_kubelet(&self.config)?;
+        }
+        let mut alarm = self.clock.alarm().map_err(AppError::Alarm)?;
+        let mut inputs = KernelInputs::start(&mut self);
+        let dry_run = self.client.as_ref().is_some_and(Client::is_dry_run);
+        let persistence = if dry_run {
+            Persistence::None
+        } else {
+            Persistence::StateFile
+        };
+        let mut app = start::app(self, persistence, &mut inputs).await;
+        tokio::pin!(shutdown);
+        let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
+        // Reports and saves the remaining state in any case, also after an error.
+        shutdown::shut_down(app, inputs).await;
+        info!("stopped");
+        result
+    }
+
+    /// The first status that this agent would compute, from files only. Attaches, sends and saves
+    /// nothing. Must be called in a runtime.
+    ///
+    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
+    /// the node's addresses are resolved with DNS.
+    pub async fn status(self) -> NodeStatus {
+        let clock = self.clock;
+        let Self {
+            config, setters, ..
+        } = self;
+        let agent = Self::new(config, clock).setters(setters).sites(Vec::new());
+        let mut inputs = KernelInputs::none(agent.kernel.support());
+        let app = start::app(agent, Persistence::None, &mut inputs).await;
+        app.ledger.status(clock.now())
     }
 }
 

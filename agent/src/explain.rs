@@ -37,11 +37,11 @@ enum Ground {
 pub struct Journal {
     /// The last sample of each signal, with its time.
     samples: BTreeMap<Signal, (Sample, BootNanos)>,
-    changes: VecDeque<Entry>,
+    changes: VecDeque<JournalEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct JournalEntry {
     at: SystemTime,
     ground: Ground,
     from: Pressure,
@@ -120,7 +120,7 @@ impl Journal {
         if self.changes.len() == CHANGES {
             self.changes.pop_front();
         }
-        self.changes.push_back(Entry {
+        self.changes.push_back(JournalEntry {
             at,
             ground,
             from,
@@ -269,7 +269,7 @@ fn grounds(type_: &str) -> Vec<Ground> {
     resources.map(Ground::Resource).chain(stall).collect()
 }
 
-fn change(entry: &Entry, current: CurrentState<'_>) -> Value {
+fn change(entry: &JournalEntry, current: CurrentState<'_>) -> Value {
     json!({
         "at": (current.time)(entry.at),
         "from": state(entry.from),

@@ -7,15 +7,19 @@ mod attach;
 pub mod btf;
 pub mod counters;
 pub mod disks;
+mod error;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]
 pub mod log;
 pub mod object;
+pub mod probe;
 pub mod resolve;
 pub mod ring;
 pub mod support;
 pub mod wanted;
 
+pub use error::KernelError;
 pub use loader::{Kernel, LoadedKernel};
-pub use support::{Probe, ProbeState, Support};
-pub use wanted::{KillHook, Wanted};
+pub use probe::{KillHook, Probe};
+pub use support::{ProbeState, Support};
+pub use wanted::Wanted;

@@ -24,7 +24,7 @@ mod reported_kills;
 mod unidentified_kills;
 
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
-pub use incident::{ContainerLabel, Incident, Occurrence, PodRef, incidents};
+pub use incident::{ContainerLabel, Incident, Occurrence, incidents};
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};

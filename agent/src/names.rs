@@ -73,12 +73,12 @@ pub struct Names {
     directory: PathBuf,
     port: u16,
     lane: Lane,
-    last: Arc<Mutex<Option<Arc<Files>>>>,
+    last: Arc<Mutex<Option<Arc<ResolverFiles>>>>,
 }
 
 /// The content of the two files.
 #[derive(Debug)]
-struct Files {
+struct ResolverFiles {
     hosts: String,
     conf: Conf,
 }
@@ -128,7 +128,7 @@ impl Names {
         timeout(LIMIT, lookup).await.map_err(no_answer)?
     }
 
-    async fn files(&self) -> Result<Arc<Files>, NameError> {
+    async fn files(&self) -> Result<Arc<ResolverFiles>, NameError> {
         let (directory, port) = (self.directory.clone(), self.port);
         let read = move || {
             let text = |name: &str| match file::text(&directory.join(name)) {
@@ -138,7 +138,7 @@ impl Names {
                     String::new()
                 }),
             };
-            Files {
+            ResolverFiles {
                 conf: Conf::parse(&text("resolv.conf"), port),
                 hosts: text("hosts"),
             }
@@ -178,14 +178,14 @@ async fn query_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
 }
 
 /// One query to all servers.
-struct Query {
+struct DnsQuery {
     message: Message<Vec<u8>>,
     /// Servers that reported an error.
     failed: Vec<SocketAddr>,
     found: Option<Vec<IpAddr>>,
 }
 
-impl Query {
+impl DnsQuery {
     fn new(name: &Name<Vec<u8>>, kind: Rtype) -> Result<Self, NameError> {
         let mut id = [0; 2];
         let random = SystemRandom::new().fill(&mut id);
@@ -229,8 +229,8 @@ async fn query_servers(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError
     let name: Option<Name<Vec<u8>>> = name.parse().ok().filter(|_| name.chars().all(plain));
     let name = name.ok_or(NameError::Malformed)?;
     let mut queries = [
-        Query::new(&name, Rtype::A)?,
-        Query::new(&name, Rtype::AAAA)?,
+        DnsQuery::new(&name, Rtype::A)?,
+        DnsQuery::new(&name, Rtype::AAAA)?,
     ];
     let sockets = Sockets::open(conf).await?;
     let interval = conf.timeout / conf.attempts;
@@ -273,7 +273,7 @@ type Datagram = (Vec<u8>, SocketAddr);
 
 async fn apply_datagram(
     conf: &Conf,
-    queries: &mut [Query],
+    queries: &mut [DnsQuery],
     (datagram, from): Datagram,
     until: Instant,
 ) {

@@ -1,7 +1,7 @@
 //! The status that the node should have, in types independent of the API, and its computation.
 //!
-//! Setters compute the whole status ([`setters`]); [`transition`] and [`report`] compare it with
-//! what the API server has. Nothing here does I/O, reads a clock or logs.
+//! Setters compute the whole status ([`setters`]); [`stamp`], [`transition`] and [`report`] compare
+//! it with what the API server has. Nothing here does I/O, reads a clock or logs.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use self::nodepulse_condition::NodepulseCondition;
 use self::setters::go_runtime;
 use serde::{Deserialize, Serialize};
 
-use self::transition::{ComputedCondition, SameStatus, stamp};
+use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod nodepulse_condition;
 pub mod report;
 pub mod setters;
+pub mod stamp;
 pub mod transition;
 
 #[cfg(test)]

@@ -63,6 +63,30 @@ impl PodId {
     }
 }
 
+/// The pod that a cgroup belongs to, and the container in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRef {
+    /// As the name of the cgroup identifies it.
+    pub pod: PodId,
+    /// The container's id, if the cgroup is a container's.
+    pub container: Option<String>,
+}
+
+impl PodRef {
+    /// `None`: no pod's.
+    #[must_use]
+    pub fn of(place: CgroupKind) -> Option<Self> {
+        match place {
+            CgroupKind::Pod { pod } => Some(Self {
+                pod,
+                container: None,
+            }),
+            CgroupKind::Container { pod, container } => Some(Self { pod, container }),
+            CgroupKind::Pods | CgroupKind::Other => None,
+        }
+    }
+}
+
 /// What the cgroup at `path` contains. `pods` is the path of the pods cgroup: `/kubepods` with the
 /// cgroupfs driver, `/kubepods.slice` with systemd's, either possibly below other cgroups. Both
 /// begin with `/`.

@@ -35,7 +35,7 @@ pub struct Received {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// The kernel chose a process to kill. Boxed because it is ten times larger than the others.
-    OomKill(Box<OomKill>),
+    OomKill(Box<RecordedKill>),
     /// An OOM kill from the kernel log, if no program reports kills.
     LoggedKill(Box<LoggedKill>),
     /// The kernel log is no longer read.
@@ -134,9 +134,9 @@ pub enum Via {
     Exit,
 }
 
-/// A process that the kernel OOM-killed.
+/// A process that the kernel OOM-killed, as a program recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OomKill {
+pub struct RecordedKill {
     /// Time at which the victim was chosen.
     pub at: BootNanos,
     /// Process id of the victim.

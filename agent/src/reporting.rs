@@ -19,9 +19,8 @@ use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::kube_event::{Draft, KillOutcomes};
-use crate::node_status::budget::{Admission, EdgeBudget};
 use crate::node_status::ledger::Computed;
 use crate::node_status::{Condition, StoredNode};
 use crate::reading::Resource;
@@ -30,10 +29,14 @@ use crate::tasks::Tasks;
 mod companion;
 mod node_writer;
 pub mod once;
+mod renewals;
 mod start;
+mod syncs;
 mod writer;
 
-use start::{log_event, log_sync};
+use renewals::Renewals;
+use start::log_event;
+use syncs::Syncs;
 
 /// A period is stretched by up to this share, so that nodes that started together drift apart: the
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
@@ -121,60 +124,19 @@ struct Channels {
 /// The loop's side.
 pub struct Reporting {
     computed: watch::Sender<Arc<Computed>>,
-    syncs: mpsc::Sender<SyncRequest>,
-    leases: mpsc::Sender<Option<String>>,
+    syncs: Syncs,
+    renewals: Renewals,
     reports: mpsc::Receiver<Report>,
     events: EventSink,
     recorder: AbortHandle,
-    writer: Writer,
-    lease: Lease,
     jitter: Jitter,
     update_frequency: Duration,
     report_frequency: Duration,
     /// The warning about a missing permission was logged.
     taints_failing: bool,
-    node_uid: Option<String>,
 }
 
-/// What the loop knows of the status writer.
-struct Writer {
-    /// Registering or syncing.
-    busy: bool,
-    /// The next regular sync; far away while one is under way.
-    due: BootNanos,
-    /// A sync that was asked for while another was under way.
-    again: Option<Why>,
-    /// An edge that waits for the budget.
-    edge_due: Option<BootNanos>,
-    budget: EdgeBudget,
-    stamps: BTreeMap<Resource, Stamp>,
-    /// The warning about an outage was logged.
-    failing: bool,
-}
-
-struct Lease {
-    busy: bool,
-    due: BootNanos,
-    interval: Duration,
-    failing: bool,
-}
-
-impl Lease {
-    fn of(config: &Config, now: BootNanos) -> Self {
-        Self {
-            busy: false,
-            due: match config.mode {
-                Mode::Node => now,
-                // It is the kubelet's.
-                Mode::Companion => NEVER,
-            },
-            interval: config.lease_duration / 4,
-            failing: false,
-        }
-    }
-}
-
-/// The end of time: something under way has no due moment.
+/// The end of time, for what is not due.
 const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
@@ -202,26 +164,15 @@ impl Reporting {
         let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
-            syncs,
-            leases,
+            syncs: Syncs::new(syncs, now),
+            renewals: Renewals::new(config, leases, now),
             reports,
             events,
             recorder,
-            writer: Writer {
-                busy: false,
-                due: NEVER,
-                again: None,
-                edge_due: None,
-                budget: EdgeBudget::new(now),
-                stamps: BTreeMap::new(),
-                failing: false,
-            },
-            lease: Lease::of(config, now),
             jitter,
             update_frequency: config.status_update_frequency,
             report_frequency: config.status_report_frequency,
             taints_failing: false,
-            node_uid: None,
         }
     }
 
@@ -238,71 +189,42 @@ impl Reporting {
     /// The next moment at which a request is due.
     #[must_use]
     pub fn due(&self) -> BootNanos {
-        let edge = self.writer.edge_due.unwrap_or(NEVER);
-        self.writer.due.min(self.lease.due).min(edge)
+        let (syncs, renewals) = (&self.syncs, &self.renewals);
+        let due = [syncs.due(), syncs.edge_due(), renewals.due()];
+        due.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
     #[must_use]
     pub fn status_due(&self, now: BootNanos) -> bool {
-        self.writer.due <= now
+        self.syncs.due().is_some_and(|due| due <= now)
     }
 
     /// Does what else is due.
     pub fn on_time(&mut self, now: BootNanos) {
-        if self.lease.due <= now && !self.lease.busy {
-            self.lease.busy = true;
-            self.lease.due = NEVER;
-            if self.leases.try_send(self.node_uid.clone()).is_err() {
-                debug!("the lease keeper is gone");
-            }
-        }
-        if self.writer.edge_due.is_some_and(|due| due <= now) {
-            self.writer.edge_due = None;
-            self.edge(now);
-        }
+        self.renewals.on_time(now);
+        self.syncs.on_time(now);
     }
 
     /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
     pub fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
-        self.writer.stamps.entry(resource).or_insert(stamp);
+        self.syncs.caused_by(resource, stamp);
     }
 
     /// A condition changed: sync as soon as the budget allows.
     pub fn edge(&mut self, now: BootNanos) {
-        if self.writer.edge_due.is_some() {
-            return; // It goes with the one that waits.
-        }
-        match self.writer.budget.admit(now) {
-            Admission::Now => self.sync(Why::Edge),
-            Admission::At(moment) => {
-                debug!(wait_ms = moment.since(now).as_millis(), "an edge waits");
-                self.writer.edge_due = Some(moment);
-            }
-        }
+        self.syncs.edge(now);
     }
 
     /// Has the status computed and, if it is due or differs, sent.
     pub fn sync(&mut self, why: Why) {
-        if self.writer.busy {
-            self.writer.again = self.writer.again.max(Some(why));
-            return;
-        }
-        self.writer.busy = true;
-        self.writer.due = NEVER;
-        let request = SyncRequest {
-            why,
-            stamps: std::mem::take(&mut self.writer.stamps),
-        };
-        if self.syncs.try_send(request).is_err() {
-            debug!("the status writer has ended");
-        }
+        self.syncs.request(why);
     }
 
     /// Whether a status sync is under way, or waits for one that is.
     #[must_use]
     pub fn is_syncing(&self) -> bool {
-        self.writer.busy
+        self.syncs.is_under_way()
     }
 
     /// Records an Event.
@@ -338,11 +260,7 @@ impl Reporting {
                 if acknowledged.send(()).is_err() {
                     debug!("the status writer has ended");
                 }
-                self.node_uid = Some(stored.uid.clone());
-                if self.lease.due != NEVER {
-                    // There was no Node to make it for until now.
-                    self.lease.due = now;
-                }
+                self.renewals.registered(stored.uid.clone(), now);
             }
             // The loop ends with it.
             Report::OtherHolder(_) => {}
@@ -353,8 +271,8 @@ impl Reporting {
                 next,
                 node: _,
             } => {
-                self.log_synced(why, stamps, outcome);
-                self.synced(next, now);
+                let due = self.next_sync(next, now);
+                self.syncs.ended(SyncRequest { why, stamps }, outcome, due);
             }
             Report::Tainted(tainted) => self.tainted(tainted),
             Report::Lease(outcome) => self.leased(outcome, now),
@@ -362,44 +280,13 @@ impl Reporting {
         }
     }
 
-    fn log_synced(
-        &mut self,
-        why: Why,
-        stamps: BTreeMap<Resource, Stamp>,
-        outcome: Result<Option<Sent>, ApiError>,
-    ) {
-        match outcome {
-            Ok(sent) => {
-                if std::mem::take(&mut self.writer.failing) {
-                    info!("node status can be sent again");
-                }
-                if let Some(sent) = sent {
-                    log_sync(why, &sent, &stamps);
-                }
-            }
-            Err(err) => {
-                if !std::mem::replace(&mut self.writer.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "node status not sent, will retry"
-                    );
-                }
-                // The oldest cause that was not reported yet counts.
-                self.writer.stamps.extend(stamps);
-            }
-        }
-    }
-
-    fn synced(&mut self, next: Wait, now: BootNanos) {
-        self.writer.busy = false;
-        self.writer.due = match next {
-            Wait::Short => self.next(now, self.update_frequency, self.lease.due),
-            Wait::Long => self.next(now, self.report_frequency, self.lease.due),
-            Wait::Until(moment) => moment,
+    fn next_sync(&mut self, next: Wait, now: BootNanos) -> BootNanos {
+        let period = match next {
+            Wait::Short => self.update_frequency,
+            Wait::Long => self.report_frequency,
+            Wait::Until(moment) => return moment,
         };
-        if let Some(why) = self.writer.again.take() {
-            self.sync(why);
-        }
+        self.next(now, period, self.renewals.due())
     }
 
     fn tainted(&mut self, TaintOutcome { written, failed }: TaintOutcome) {
@@ -421,39 +308,20 @@ impl Reporting {
     }
 
     fn leased(&mut self, outcome: Result<Cycle, ApiError>, now: BootNanos) {
-        match outcome {
-            Ok(Cycle::Renewed(renewed)) => {
-                debug!(
-                    took_us = renewed.acked.since(renewed.sent).as_micros(),
-                    "lease renewed"
-                );
-                if std::mem::take(&mut self.lease.failing) {
-                    info!("lease renewed again");
-                    // The server is back: the status goes before everything else that waits.
-                    if self.writer.failing {
-                        self.sync(Why::Tick);
-                    }
-                }
-            }
-            Ok(Cycle::NoNode) => debug!("no lease: there is no node for it yet"),
-            Err(err) => {
-                if !std::mem::replace(&mut self.lease.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "lease not renewed, will retry"
-                    );
-                }
-            }
+        let recovered = self.renewals.outcome(outcome);
+        if recovered && self.syncs.is_failing() {
+            // The server is back: the status goes before everything else that waits.
+            self.sync(Why::Tick);
         }
-        self.lease.busy = false;
-        self.lease.due = self.next(now, self.lease.interval, self.writer.due);
+        let due = self.next(now, self.renewals.interval(), self.syncs.due());
+        self.renewals.ended(due);
     }
 
     /// The moment for periodic work: one period from now, stretched at random, or together with
     /// the `other` work where that falls within the stretch.
-    fn next(&mut self, now: BootNanos, period: Duration, other: BootNanos) -> BootNanos {
+    fn next(&mut self, now: BootNanos, period: Duration, other: Option<BootNanos>) -> BootNanos {
         let (first, last) = (now.plus(period), now.plus(period * 26 / 25));
-        if (first..=last).contains(&other) {
+        if let Some(other) = other.filter(|other| (first..=last).contains(other)) {
             return other;
         }
         now.plus(self.jitter.stretch(period, JITTER))
@@ -465,13 +333,13 @@ impl Reporting {
             events,
             recorder,
             syncs,
-            leases,
+            renewals,
             reports,
             ..
         } = self;
         // The status writer records Events too, and may wait for an answer.
         events.leave();
-        drop((syncs, leases, reports));
+        drop((syncs, renewals, reports));
         let recorded = async {
             while !recorder.is_finished() {
                 tasks.ended().await;

@@ -142,12 +142,12 @@ pub struct Server {
     tasks: JoinSet<()>,
     /// Tasks of the sites with [`Pages::All`].
     ports: Vec<AbortHandle>,
-    responder: Responder,
+    responder: PageResponder,
 }
 
 /// The data sources of the pages.
 #[derive(Debug, Clone)]
-struct Responder {
+struct PageResponder {
     readiness: watch::Receiver<Readiness>,
     lanes: Arc<[Lane]>,
     /// Queries to the loop; capacity 1. `one` is the permit to send.
@@ -164,7 +164,7 @@ impl Server {
         lanes: Arc<[Lane]>,
     ) -> (Self, mpsc::Receiver<Query>) {
         let (queries, receiver) = mpsc::channel(1);
-        let responder = Responder {
+        let responder = PageResponder {
             readiness,
             lanes,
             queries,
@@ -212,7 +212,7 @@ impl Server {
     }
 }
 
-impl Responder {
+impl PageResponder {
     /// Whether the agent is ready; `Err` is the reason if not.
     fn ready(&self) -> Result<(), Cow<'static, str>> {
         if let Readiness::NotReady(why) = *self.readiness.borrow() {

@@ -52,7 +52,7 @@ pub use record::{Connections, Recorded};
 use connection::{Gate, Mode, Wire};
 use listener::{accept, until_ended};
 use resource::Target;
-use stamp::Clock;
+use stamp::ServerClock;
 use state::{Freezing, Inner};
 use tls::Authority;
 
@@ -86,7 +86,7 @@ impl ApiServer {
 
     /// Listens with TLS on this address. The certificate is good for loopback addresses.
     pub async fn listen(address: SocketAddr) -> io::Result<Self> {
-        let inner = Inner::new(Clock::Machine);
+        let inner = Inner::new(ServerClock::Machine);
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let authority = Authority::new();
@@ -108,7 +108,7 @@ impl ApiServer {
     /// Must be called on a tokio runtime. Wall time begins at 2026-01-01T00:00:00Z.
     #[must_use]
     pub fn in_memory() -> Self {
-        let clock = Clock::Runtime {
+        let clock = ServerClock::Runtime {
             start: Instant::now(),
         };
         Self {

@@ -22,7 +22,7 @@ pub mod steps;
 
 use agent::Agent;
 use cluster::Cluster;
-use report::{Report, Step};
+use report::{DemoReport, DemoStep};
 
 /// Name of the Node that the demo registers.
 pub const NODE: &str = "nodepulse-demo";
@@ -43,7 +43,7 @@ pub struct Options {
 
 /// The features of this machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct DemoMachine {
     /// Running as root.
     root: bool,
     /// `/sys/kernel/btf/vmlinux` exists.
@@ -51,7 +51,7 @@ pub struct Machine {
 }
 
 /// The running demo.
-pub struct Stage<'a> {
+pub struct DemoStage<'a> {
     /// The API server.
     pub api: &'a Cluster,
     agent: Agent,
@@ -59,25 +59,25 @@ pub struct Stage<'a> {
     /// Memory cgroups for the demo; `Err` is the reason why there are none.
     cgroups: Result<CgroupTree, String>,
     /// A disk that can be made to appear slow; `Err` is the reason why there is none.
-    disk: Result<Disk, String>,
-    pids: Pids,
+    disk: Result<DemoDisk, String>,
+    pids: DemoPids,
     _dir: tempfile::TempDir,
 }
 
 /// The disk under the working directory, and what it takes as usual.
-struct Disk {
+struct DemoDisk {
     name: String,
     file: Arc<DirectFile>,
     slow: Duration,
 }
 
 /// How many pids there are, and how many it takes to cross the threshold.
-struct Pids {
+struct DemoPids {
     available: u64,
     crowd: u32,
 }
 
-impl Machine {
+impl DemoMachine {
     /// Detects the features of this machine.
     pub fn detect() -> Self {
         Self {
@@ -104,8 +104,8 @@ impl Machine {
 /// # Errors
 ///
 /// If the agent cannot be started or registers no Node. A step that fails is in the report.
-pub async fn run(options: Options, mut on_step: impl FnMut(&Step)) -> Result<Report> {
-    let machine = Machine::detect();
+pub async fn run(options: Options, mut on_step: impl FnMut(&DemoStep)) -> Result<DemoReport> {
+    let machine = DemoMachine::detect();
     let api = Cluster::open(options.kubeconfig.as_deref()).await?;
     let report = tokio::select! {
         report = play(&machine, &api, options, &mut on_step) => report,
@@ -119,14 +119,14 @@ pub async fn run(options: Options, mut on_step: impl FnMut(&Step)) -> Result<Rep
 }
 
 async fn play(
-    machine: &Machine,
+    machine: &DemoMachine,
     api: &Cluster,
     options: Options,
-    on_step: &mut impl FnMut(&Step),
-) -> Result<Report> {
-    let mut stage = Stage::set(api, options).await?;
+    on_step: &mut impl FnMut(&DemoStep),
+) -> Result<DemoReport> {
+    let mut stage = DemoStage::set(api, options).await?;
     let mut steps = Vec::new();
-    let mut done = |step: Step| {
+    let mut done = |step: DemoStep| {
         on_step(&step);
         steps.push(step);
     };
@@ -136,10 +136,16 @@ async fn play(
     done(steps::disk(&mut stage).await);
     let node = stage.api.node().await.context("the Node was deleted")?;
     let probes = stage.agent.probes();
-    Ok(Report::new(machine, probes, stage.api.url(), steps, &node))
+    Ok(DemoReport::new(
+        machine,
+        probes,
+        stage.api.url(),
+        steps,
+        &node,
+    ))
 }
 
-impl<'a> Stage<'a> {
+impl<'a> DemoStage<'a> {
     /// Starts the agent, and waits until the Node has a status.
     async fn set(api: &'a Cluster, options: Options) -> Result<Self> {
         if let Cluster::Embedded(api) = api {
@@ -152,7 +158,7 @@ impl<'a> Stage<'a> {
         let cgroups =
             pods_tree(&name).map_err(|err| format!("cannot create memory cgroups: {err}"));
         let disk = usual_disk().map_err(|err| format!("{err:#}"));
-        let pids = Pids::near()?;
+        let pids = DemoPids::near()?;
         let config = dir.path().join("config.yaml");
         std::fs::write(&config, configuration(&name, &pids, disk.as_ref().ok()))?;
         let kubeconfig = api.kubeconfig(dir.path());
@@ -193,7 +199,7 @@ fn pods_tree(name: &str) -> io::Result<CgroupTree> {
 
 /// Finds out what this disk takes for large direct writes that wait for each other, and calls a
 /// third of that slow: other programs' small requests stay under it.
-fn usual_disk() -> Result<Disk> {
+fn usual_disk() -> Result<DemoDisk> {
     let dir = std::env::current_dir()?;
     let (name, _, _) =
         disk_of(&dir).with_context(|| format!("{} is not on a disk", dir.display()))?;
@@ -207,14 +213,14 @@ fn usual_disk() -> Result<Disk> {
         !usual.is_zero(),
         "the latency of this disk cannot be measured"
     );
-    Ok(Disk {
+    Ok(DemoDisk {
         name,
         file: Arc::new(file),
         slow: usual / 3,
     })
 }
 
-impl Pids {
+impl DemoPids {
     /// A threshold that a few hundred processes more than now will cross.
     fn near() -> Result<Self> {
         let number = |path: &str| -> Result<u64> {
@@ -236,7 +242,7 @@ impl Pids {
 
 /// The agent's configuration: thresholds close to the present values, the demo's tree of pods, and half of the usual latency.
 /// No share of the pods cgroup's limit counts as pressure, so that the kill alone does.
-fn configuration(cgroup: &str, pids: &Pids, disk: Option<&Disk>) -> String {
+fn configuration(cgroup: &str, pids: &DemoPids, disk: Option<&DemoDisk>) -> String {
     let disk = disk.map_or_else(String::new, |disk| {
         let (name, slow) = (&disk.name, disk.slow.as_micros().max(1));
         format!("diskIO:\n  devices:\n    {name}: {{slow: {slow}us}}\n")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nodepulse::clock::Clock;
 use nodepulse::kernel::{Kernel, loader, ring};
-use nodepulse::record::{OomKill, Received, Record};
+use nodepulse::record::{Received, Record, RecordedKill};
 use nodepulse::units::Pid;
 use tokio::sync::{mpsc, watch};
 
@@ -75,7 +75,7 @@ impl Loaded {
     }
 
     /// The kill of `pid`.
-    pub async fn kill_of(&mut self, pid: u32) -> OomKill {
+    pub async fn kill_of(&mut self, pid: u32) -> RecordedKill {
         self.next("OOM kill", |event| match event {
             Record::OomKill(kill) if kill.victim == Pid(pid) => Some((**kill).clone()),
             _ => None,

@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod sample;
 
-pub use sample::Sample;
+pub use sample::MetricSample;
 
 /// One exposition.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    families: Vec<Family>,
+    families: Vec<MetricFamily>,
 }
 
 /// One family: what stands between two `# TYPE` lines.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name, without the suffixes of samples.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `info`.
@@ -25,7 +25,7 @@ pub struct Family {
     help: bool,
     unit: Option<String>,
     /// In the order of the text.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
 }
 
 impl Exposition {
@@ -59,7 +59,7 @@ impl Exposition {
 
     /// A family by its name.
     #[must_use]
-    pub fn family(&self, name: &str) -> Option<&Family> {
+    pub fn family(&self, name: &str) -> Option<&MetricFamily> {
         self.families.iter().find(|family| family.name == name)
     }
 
@@ -71,15 +71,15 @@ impl Exposition {
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
-        let fits = |sample: &&Sample| sample.name == name && sample.has(labels);
-        let found: Vec<&Sample> = all.filter(fits).collect();
+        let fits = |sample: &&MetricSample| sample.name == name && sample.has(labels);
+        let found: Vec<&MetricSample> = all.filter(fits).collect();
         assert!(found.len() < 2, "{name} {labels:?}: {found:?}");
         found.first().map(|sample| sample.value)
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
         let Some(meta) = line.strip_prefix("# ") else {
-            let sample = Sample::parse(line)?;
+            let sample = MetricSample::parse(line)?;
             let family = self.families.last_mut().ok_or("a sample without a type")?;
             family.samples.push(sample);
             return Ok(());
@@ -89,7 +89,7 @@ impl Exposition {
         sample::check_name(name)?;
         let opens = self.families.last().is_none_or(|last| last.name != name);
         if opens {
-            self.families.push(Family::new(name));
+            self.families.push(MetricFamily::new(name));
         }
         let family = self.families.last_mut().ok_or("no family")?;
         if !family.samples.is_empty() {
@@ -118,7 +118,7 @@ fn check_help(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-impl Family {
+impl MetricFamily {
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -172,7 +172,7 @@ impl Family {
         }
     }
 
-    fn check_value(&self, suffix: &str, sample: &Sample) -> Result<(), String> {
+    fn check_value(&self, suffix: &str, sample: &MetricSample) -> Result<(), String> {
         let value = sample.value;
         let whole = value.fract() == 0.0;
         let good = match suffix {
@@ -191,7 +191,7 @@ impl Family {
     /// Per histogram: bounds rise, counts never fall, the last bucket is open, and a sum comes with
     /// a count, which is that of the last bucket.
     fn check_buckets(&self) -> Result<(), String> {
-        let mut points: BTreeMap<_, Vec<&Sample>> = BTreeMap::new();
+        let mut points: BTreeMap<_, Vec<&MetricSample>> = BTreeMap::new();
         for sample in &self.samples {
             let mut labels = sample.labels.clone();
             labels.remove("le");

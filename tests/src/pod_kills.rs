@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nodepulse::api::backoff::Jitter;
-use nodepulse::api::credentials::Source;
+use nodepulse::api::credentials::CredentialSource;
 use nodepulse::api::{Client, Endpoint};
 use nodepulse::app::{Agent, AppError, KernelSource};
 use nodepulse::clock::Clock;
@@ -308,7 +308,7 @@ impl Cluster {
     /// A client like the agent's.
     async fn client(&self) -> Client {
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
-        let client = Client::from_credentials(Source::Kubeconfig(&kubeconfig), SOON);
+        let client = Client::from_credentials(CredentialSource::Kubeconfig(&kubeconfig), SOON);
         client.await.expect("a client")
     }
 }

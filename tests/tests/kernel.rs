@@ -16,7 +16,9 @@ use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
-use nodepulse_tests::provoke::disk::{DirectFile, Freezing, Loop, disk_of, disk_of_node};
+use nodepulse_tests::provoke::disk::{
+    DirectFile, FreezableFileSystem, Loop, disk_of, disk_of_node,
+};
 use nodepulse_tests::skip;
 
 /// Other tasks come and go on this machine.
@@ -276,7 +278,7 @@ fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     if let Some(why) = psi::missing(StallKind::Io) {
         return skip("no pressure trigger", why);
     }
-    let disk = match Freezing::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
+    let disk = match FreezableFileSystem::new(Path::new(env!("CARGO_TARGET_TMPDIR"))) {
         Ok(disk) => disk,
         Err(why) => return skip("no disk that can be made to hang", why),
     };

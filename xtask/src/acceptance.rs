@@ -33,13 +33,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     build_ebpf::object(&repo, "")?;
     // Some tests start the real program.
     repo::run(repo.cargo().args(["build", "--package", "nodepulse"]))?;
-    let Ran {
+    let CriteriaRun {
         results,
         skips,
         succeeded,
     } = run(&repo, &args.numbers)?;
     let wanted = |number: &u16| args.numbers.is_empty() || args.numbers.contains(number);
-    let rows: Vec<Row> = (1..=LINES)
+    let rows: Vec<CriterionRow> = (1..=LINES)
         .filter(wanted)
         .map(|number| row(number, &tests, &results))
         .collect();
@@ -78,7 +78,7 @@ struct Test {
 
 /// What is printed of one line.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+struct CriterionRow {
     number: u16,
     words: String,
     result: String,
@@ -86,7 +86,7 @@ struct Row {
     tests: String,
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for CriterionRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             number,
@@ -146,7 +146,7 @@ fn number(name: &str) -> Option<u16> {
     digits.parse().ok().filter(|_| digits.len() == 3)
 }
 
-struct Ran {
+struct CriteriaRun {
     /// What became of each test, by name.
     results: BTreeMap<String, String>,
     skips: Vec<Skip>,
@@ -154,7 +154,7 @@ struct Ran {
     succeeded: bool,
 }
 
-fn run(repo: &Repo, numbers: &[u16]) -> Result<Ran> {
+fn run(repo: &Repo, numbers: &[u16]) -> Result<CriteriaRun> {
     const TARGET: &str = "acceptance";
     let mut cargo = repo.cargo();
     cargo.args([
@@ -172,7 +172,7 @@ fn run(repo: &Repo, numbers: &[u16]) -> Result<Ran> {
     let skips = record.read()?;
     let mut results: BTreeMap<String, String> = output.lines().filter_map(result).collect();
     mark_skipped(&mut results, &skips);
-    Ok(Ran {
+    Ok(CriteriaRun {
         results,
         skips,
         succeeded,
@@ -212,7 +212,7 @@ fn result(line: &str) -> Option<(String, String)> {
 }
 
 /// The row of a number, also of one without a test.
-fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
+fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> CriterionRow {
     let matching: Vec<&Test> = tests.iter().filter(|test| test.number == number).collect();
     if let Some(first) = matching.first() {
         let of = |test: &&Test| results.get(&test.name).map_or(NOT_RUN, String::as_str);
@@ -223,7 +223,7 @@ fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
             .find(|result| ![OK, SKIPPED].contains(*result));
         let bad = failed.or_else(|| results.iter().find(|result| **result != OK));
         let names: Vec<&str> = matching.iter().map(|test| test.name.as_str()).collect();
-        return Row {
+        return CriterionRow {
             number,
             words: first.words.clone(),
             result: (*bad.unwrap_or(&OK)).to_owned(),
@@ -231,7 +231,7 @@ fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Row {
         };
     }
     let other = NOT_APPLICABLE.iter().find(|line| line.number == number);
-    Row {
+    CriterionRow {
         number,
         words: other.map_or_else(String::new, |line| line.words.to_owned()),
         result: other.map_or(MISSING, |_| NOT_APPLICABLE_RESULT).to_owned(),

@@ -140,7 +140,7 @@ impl Bench {
     fn measure(&self, run: &Run, during: Duration) -> Result<Figures> {
         let api = Api::start(&self.testapi, &self.dir, run)?;
         let log = self.dir.join(format!("{}-{}.log", run.mode, run.pods));
-        let mut running = Running::start(&self.agent, run, &api.kubeconfig, &log)?;
+        let mut running = RunningAgent::start(&self.agent, run, &api.kubeconfig, &log)?;
         running.idle(SETTLE)?;
         let first = Sample::take(running.child.id())?;
         let before = api.requests().len();
@@ -166,12 +166,12 @@ impl Bench {
 }
 
 /// The agent, which is killed if the benchmark fails.
-struct Running {
+struct RunningAgent {
     child: Child,
     log: PathBuf,
 }
 
-impl Running {
+impl RunningAgent {
     fn start(agent: &Path, run: &Run, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(agent)
@@ -214,7 +214,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         // Both fail if it has ended and was waited for.
         drop(self.child.kill());

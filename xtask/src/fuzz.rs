@@ -104,7 +104,7 @@ fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
 
 /// The summary that libFuzzer printed.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Report {
+struct FuzzReport {
     good: bool,
     tried: u64,
     edges: u64,
@@ -113,7 +113,13 @@ struct Report {
     input: Option<String>,
 }
 
-fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64) -> Result<Report> {
+fn one(
+    repo: &Repo,
+    package: &Path,
+    programs: &Path,
+    target: &str,
+    seconds: u64,
+) -> Result<FuzzReport> {
     let found = repo.target_dir.join("fuzz/corpus").join(target);
     let crashes = repo.target_dir.join("fuzz/crashes").join(target);
     for dir in [&found, &crashes] {
@@ -132,7 +138,7 @@ fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64)
         .output()
         .with_context(|| format!("cannot start {target}"))?;
     let printed = String::from_utf8_lossy(&ended.stderr);
-    let report = Report {
+    let report = FuzzReport {
         good: ended.status.success(),
         ..read(&printed)
     };
@@ -143,8 +149,8 @@ fn one(repo: &Repo, package: &Path, programs: &Path, target: &str, seconds: u64)
 }
 
 /// From libFuzzer's lines: `#12 DONE   cov: 34 ft: 56 …`, `stat::number_of_executed_units: 12`.
-fn read(printed: &str) -> Report {
-    let mut report = Report::default();
+fn read(printed: &str) -> FuzzReport {
+    let mut report = FuzzReport::default();
     for line in printed.lines() {
         let behind = |name: &str| {
             let mut words = line.split_whitespace().skip_while(|found| *found != name);
@@ -160,7 +166,7 @@ fn read(printed: &str) -> Report {
     report
 }
 
-impl Report {
+impl FuzzReport {
     fn cells(&self) -> String {
         let result = match (&self.input, self.good) {
             (_, true) => "no crash",
@@ -187,7 +193,7 @@ mod tests {
              #99\tDONE   cov: 70 ft: 80 corp: 9/99b lim: 4096 exec/s: 3\n\
              stat::number_of_executed_units: 99\n\
              artifact_prefix='/a/'; Test unit written to /a/crash-1\n";
-        let expected = Report {
+        let expected = FuzzReport {
             good: false,
             tried: 99,
             edges: 70,

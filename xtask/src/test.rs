@@ -18,7 +18,7 @@ mod stages;
 mod watchdog;
 
 pub use libtest::Counts;
-use stages::{Outcome, STAGES, Stage};
+use stages::{STAGES, Stage, StageOutcome};
 
 /// Time limit of a run; the same as of a CI job.
 const LIMIT: Duration = Duration::from_secs(90 * 60);
@@ -33,13 +33,13 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let start = Instant::now();
-    let mut reports: Vec<Report> = Vec::new();
+    let mut reports: Vec<StageReport> = Vec::new();
     for stage in STAGES
         .iter()
         .filter(|stage| wanted(stage.name, &args.stages))
     {
         let report = match unmet(stage, &reports) {
-            Some(need) => Report::new(stage, Verdict::NotRun(format!("needs {need}"))),
+            Some(need) => StageReport::new(stage, StageVerdict::NotRun(format!("needs {need}"))),
             None => {
                 let named = args.stages.iter().any(|name| name == stage.name);
                 let run = if named { stage.run_if_named } else { stage.run };
@@ -58,9 +58,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 }
 
 /// The result of one stage.
-struct Report {
+struct StageReport {
     name: &'static str,
-    verdict: Verdict,
+    verdict: StageVerdict,
     counts: Counts,
     skips: Vec<Skip>,
     took: Duration,
@@ -68,7 +68,7 @@ struct Report {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum StageVerdict {
     Ok,
     Failed(String),
     /// This machine cannot run it.
@@ -77,8 +77,8 @@ enum Verdict {
     NotRun(String),
 }
 
-impl Report {
-    fn new(stage: &Stage, verdict: Verdict) -> Self {
+impl StageReport {
+    fn new(stage: &Stage, verdict: StageVerdict) -> Self {
         Self {
             name: stage.name,
             verdict,
@@ -115,23 +115,28 @@ fn wanted(name: &str, only: &[String]) -> bool {
 }
 
 /// The first need of `stage` that did not succeed.
-fn unmet(stage: &Stage, reports: &[Report]) -> Option<&'static str> {
+fn unmet(stage: &Stage, reports: &[StageReport]) -> Option<&'static str> {
     let ok = |need: &str| {
         let report = reports.iter().find(|report| report.name == need);
-        report.is_some_and(|report| report.verdict == Verdict::Ok)
+        report.is_some_and(|report| report.verdict == StageVerdict::Ok)
     };
     stage.needs.iter().copied().find(|need| !ok(need))
 }
 
 /// Runs a stage for at most what is `left` of the limit.
-fn attend(stage: &Stage, run: fn(&Repo) -> Result<Outcome>, repo: &Repo, left: Duration) -> Report {
+fn attend(
+    stage: &Stage,
+    run: fn(&Repo) -> Result<StageOutcome>,
+    repo: &Repo,
+    left: Duration,
+) -> StageReport {
     let budget = stage.budget();
     println!("\n=> {} (budget {} s)", stage.name, budget.as_secs());
     let start = Instant::now();
     let watchdog = watchdog::start(left);
     let outcome = run(repo);
     let late = watchdog.stop();
-    let mut report = Report::new(stage, Verdict::Ok);
+    let mut report = StageReport::new(stage, StageVerdict::Ok);
     report.took = start.elapsed();
     report.verdict = match outcome {
         Ok(outcome) => {
@@ -139,29 +144,33 @@ fn attend(stage: &Stage, run: fn(&Repo) -> Result<Outcome>, repo: &Repo, left: D
             report.skips = outcome.skips;
             let unaccepted = skips::failure(&report.skips).filter(|_| skips::in_ci());
             match outcome.failure.or(unaccepted) {
-                Some(why) => Verdict::Failed(why),
-                None if report.ran_nothing() => Verdict::Skipped("nothing could run".to_owned()),
-                None => Verdict::Ok,
+                Some(why) => StageVerdict::Failed(why),
+                None if report.ran_nothing() => {
+                    StageVerdict::Skipped("nothing could run".to_owned())
+                }
+                None => StageVerdict::Ok,
             }
         }
         Err(err) => match err.downcast::<stages::CannotRunHere>() {
             Ok(reason) => skipped(&Skip::new(stage.name, reason.to_string()), skips::in_ci()),
-            Err(err) => Verdict::Failed(format!("{err:#}")),
+            Err(err) => StageVerdict::Failed(format!("{err:#}")),
         },
     };
     if late {
         let limit = LIMIT.as_secs() / 60;
         let why = format!("killed: the whole run is not done after {limit} min");
-        report.verdict = Verdict::Failed(why);
+        report.verdict = StageVerdict::Failed(why);
     }
     match &report.verdict {
-        Verdict::Ok => println!(
+        StageVerdict::Ok => println!(
             "<= {}: ok in {:.1} s",
             stage.name,
             report.took.as_secs_f64()
         ),
-        Verdict::Skipped(reason) => println!("SKIPPED {}: {reason}", stage.name),
-        Verdict::Failed(why) | Verdict::NotRun(why) => println!("FAILED {}: {why}", stage.name),
+        StageVerdict::Skipped(reason) => println!("SKIPPED {}: {reason}", stage.name),
+        StageVerdict::Failed(why) | StageVerdict::NotRun(why) => {
+            println!("FAILED {}: {why}", stage.name)
+        }
     }
     if let Some(note) = report.over_budget() {
         println!("NOTE {}: {note}", stage.name);
@@ -170,24 +179,26 @@ fn attend(stage: &Stage, run: fn(&Repo) -> Result<Outcome>, repo: &Repo, left: D
 }
 
 /// A stage that cannot run. In CI that is a failure, unless the reason is accepted.
-fn skipped(skip: &Skip, in_ci: bool) -> Verdict {
+fn skipped(skip: &Skip, in_ci: bool) -> StageVerdict {
     match skips::failure(std::slice::from_ref(skip)).filter(|_| in_ci) {
-        Some(why) => Verdict::Failed(why),
-        None => Verdict::Skipped(skip.reason.clone()),
+        Some(why) => StageVerdict::Failed(why),
+        None => StageVerdict::Skipped(skip.reason.clone()),
     }
 }
 
-fn table(reports: &[Report]) -> String {
+fn table(reports: &[StageReport]) -> String {
     let mut lines = vec![format!(
         "{:<13} {:>8} {:>8}  result",
         "stage", "seconds", "budget"
     )];
     for report in reports {
         let result = match &report.verdict {
-            Verdict::Ok => "ok".to_owned(),
-            Verdict::Failed(why) => format!("FAILED: {}", why.lines().next().unwrap_or_default()),
-            Verdict::Skipped(why) => format!("SKIPPED: {why}"),
-            Verdict::NotRun(why) => format!("not run: {why}"),
+            StageVerdict::Ok => "ok".to_owned(),
+            StageVerdict::Failed(why) => {
+                format!("FAILED: {}", why.lines().next().unwrap_or_default())
+            }
+            StageVerdict::Skipped(why) => format!("SKIPPED: {why}"),
+            StageVerdict::NotRun(why) => format!("not run: {why}"),
         };
         let result = match report.skips.len() {
             0 => result,
@@ -214,13 +225,15 @@ fn table(reports: &[Report]) -> String {
 
 /// Tests, and one more for each stage that failed or was skipped without a failed or skipped test:
 /// the closing line never contains `0 failed` if the run failed.
-fn total(reports: &[Report]) -> Counts {
+fn total(reports: &[StageReport]) -> Counts {
     let mut total = Counts::default();
     for report in reports {
         let mut counts = report.counts;
         match report.verdict {
-            Verdict::Failed(_) if counts.failed == 0 => counts.failed = 1,
-            Verdict::Skipped(_) | Verdict::NotRun(_) if counts.skipped == 0 => counts.skipped = 1,
+            StageVerdict::Failed(_) if counts.failed == 0 => counts.failed = 1,
+            StageVerdict::Skipped(_) | StageVerdict::NotRun(_) if counts.skipped == 0 => {
+                counts.skipped = 1
+            }
             _ => {}
         }
         total.add(counts);
@@ -232,9 +245,9 @@ fn total(reports: &[Report]) -> Counts {
 mod tests {
     use super::*;
 
-    fn report(name: &str, verdict: Verdict, passed: u32, failed: u32) -> Report {
+    fn report(name: &str, verdict: StageVerdict, passed: u32, failed: u32) -> StageReport {
         let stage = STAGES.iter().find(|stage| stage.name == name).unwrap();
-        let mut report = Report::new(stage, verdict);
+        let mut report = StageReport::new(stage, verdict);
         report.counts = Counts {
             passed,
             failed,
@@ -245,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_stage_over_its_budget_is_a_note_and_no_failure() {
-        let mut report = report("clippy-ebpf", Verdict::Ok, 0, 0);
+        let mut report = report("clippy-ebpf", StageVerdict::Ok, 0, 0);
         report.took = report.budget;
         assert_eq!(report.over_budget(), None, "at its budget");
         report.took += Duration::from_secs(1);
@@ -257,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_table_lists_every_skip_below_the_stages() {
-        let mut report = report("test", Verdict::Ok, 5, 0);
+        let mut report = report("test", StageVerdict::Ok, 5, 0);
         report.skips = vec![Skip::new("unit a::b", "needs root")];
         let table = table(&[report]);
         assert!(table.contains("  ok; 1 skipped"), "{table}");
@@ -277,7 +290,11 @@ mod tests {
         ];
         for (reason, in_ci, fails) in rows {
             let verdict = skipped(&Skip::new("kernel", reason), in_ci);
-            assert_eq!(matches!(verdict, Verdict::Failed(_)), fails, "{reason}");
+            assert_eq!(
+                matches!(verdict, StageVerdict::Failed(_)),
+                fails,
+                "{reason}"
+            );
         }
     }
 
@@ -296,8 +313,8 @@ mod tests {
     #[test]
     fn a_stage_waits_for_what_it_needs() {
         let stage = STAGES.iter().find(|stage| stage.name == "test").unwrap();
-        let failed = |name| report(name, Verdict::Failed("x".to_owned()), 0, 0);
-        let ok = |name| report(name, Verdict::Ok, 0, 0);
+        let failed = |name| report(name, StageVerdict::Failed("x".to_owned()), 0, 0);
+        let ok = |name| report(name, StageVerdict::Ok, 0, 0);
         assert_eq!(unmet(stage, &[failed("tidy"), ok("build")]), None);
         assert_eq!(unmet(stage, &[failed("build")]), Some("build"));
         assert_eq!(unmet(stage, &[]), Some("build"));
@@ -317,10 +334,10 @@ mod tests {
     #[test]
     fn the_closing_line_counts_tests_and_stages_that_had_none() {
         let reports = [
-            report("fmt", Verdict::Failed("unformatted".to_owned()), 0, 0),
-            report("test", Verdict::Failed("2 tests".to_owned()), 7, 2),
-            report("kernel", Verdict::Skipped("no BTF".to_owned()), 0, 0),
-            report("tidy", Verdict::Ok, 0, 0),
+            report("fmt", StageVerdict::Failed("unformatted".to_owned()), 0, 0),
+            report("test", StageVerdict::Failed("2 tests".to_owned()), 7, 2),
+            report("kernel", StageVerdict::Skipped("no BTF".to_owned()), 0, 0),
+            report("tidy", StageVerdict::Ok, 0, 0),
         ];
         let expected = Counts {
             passed: 7,

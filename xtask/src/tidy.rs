@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::repo;
 
+mod circles;
 mod code;
 mod crates;
 mod rooms;
@@ -28,7 +29,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// Findings, one line each: `path:line: what`.
+/// Findings, each beginning with `path:line: what`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// These fail.
@@ -62,6 +63,7 @@ pub fn report(deep: bool) -> Result<usize> {
 fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
+    found.broken.extend(circles::broken(sources));
     found.broken.extend(words::broken(sources));
     found.broken.extend(vocabulary::broken(sources));
     found.notes.extend(vocabulary::notes(sources));

@@ -45,19 +45,19 @@ pub enum Choice<'a> {
 }
 
 /// What became of one kernel.
-pub struct Report {
+pub struct KernelReport {
     pub kernel: String,
-    pub outcome: Outcome,
+    pub outcome: KernelOutcome,
 }
 
-pub enum Outcome {
+pub enum KernelOutcome {
     /// It cannot be had.
     Skipped(String),
     /// One entry a boot.
-    Ran(Vec<Ran>),
+    Booted(Vec<BootReport>),
 }
 
-pub struct Ran {
+pub struct BootReport {
     /// Which boot it was.
     plan: &'static str,
     /// `uname -r`, or of the package if the machine ended before.
@@ -94,7 +94,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 }
 
 /// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
-pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<Report>> {
+pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
     let matrix = kernels::matrix(repo)?;
     let archive = archive(repo)?;
     let work = Work::new()?;
@@ -107,15 +107,15 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<Report>> {
             Err(err) => {
                 let why = format!("{err:#}");
                 println!("SKIPPED vm {}: {why}", kernel.name);
-                Outcome::Skipped(why)
+                KernelOutcome::Skipped(why)
             }
             Ok(image) => {
                 let boots = BOOTS.iter();
                 let ran = boots.map(|boot| ran(&kernel.name, boot, &image, &initramfs, &work.0));
-                Outcome::Ran(ran.collect::<Result<_>>()?)
+                KernelOutcome::Booted(ran.collect::<Result<_>>()?)
             }
         };
-        reports.push(Report {
+        reports.push(KernelReport {
             kernel: kernel.name.clone(),
             outcome,
         });
@@ -189,7 +189,13 @@ fn archive(repo: &Repo) -> Result<Vec<u8>> {
     Ok(initramfs::pack(&programs))
 }
 
-fn ran(name: &str, boot: &Boot, image: &Image, initramfs: &Path, work: &Path) -> Result<Ran> {
+fn ran(
+    name: &str,
+    boot: &Boot,
+    image: &Image,
+    initramfs: &Path,
+    work: &Path,
+) -> Result<BootReport> {
     let plan = boot.plan;
     eprintln!("\nvm: {name}, {plan}: {}", image.version);
     let start = Instant::now();
@@ -205,7 +211,7 @@ fn ran(name: &str, boot: &Boot, image: &Image, initramfs: &Path, work: &Path) ->
         .kernel
         .clone()
         .unwrap_or_else(|| (image.version.clone(), Duration::ZERO));
-    Ok(Ran {
+    Ok(BootReport {
         plan,
         release,
         boot,

@@ -33,16 +33,9 @@ const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
 /// Credentials with an expiry are renewed this long before it.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The minimum content of a kubeconfig, for error messages.
-pub(super) const EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
-    contexts: [{name: node, context: {cluster: c, user: u}}], \
-    clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", \
-    certificate-authority: /etc/kubernetes/pki/ca.crt}}], \
-    users: [{name: u, user: {client-certificate: /path/to.crt, client-key: /path/to.key}}]}";
-
 /// The source of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum CredentialSource<'a> {
     /// A kubeconfig file.
     Kubeconfig(&'a Path),
     /// The service account of this pod.
@@ -99,7 +92,7 @@ impl Credentials {
 ///
 /// As for [`read`], and errors of certificates, keys and the program.
 pub(super) async fn access(
-    source: Source<'_>,
+    source: CredentialSource<'_>,
     running: &RunningPlugin,
 ) -> Result<Credentials, ApiError> {
     let (mut config, token) = read(source).await?;
@@ -186,10 +179,10 @@ fn fingerprint(config: &kube::Config) -> u64 {
 /// # Errors
 ///
 /// [`ApiError::Kubeconfig`] and [`ApiError::InCluster`], with what is missing or invalid.
-async fn read(source: Source<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
+async fn read(source: CredentialSource<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     match source {
-        Source::Kubeconfig(path) => kubeconfig(path).await,
-        Source::InCluster => in_cluster().await,
+        CredentialSource::Kubeconfig(path) => kubeconfig(path).await,
+        CredentialSource::InCluster => in_cluster().await,
     }
 }
 
@@ -273,7 +266,7 @@ users: [{name: u, user: {token: t}}]
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join(name);
         std::fs::write(&path, text).unwrap();
-        read(Source::Kubeconfig(&path))
+        read(CredentialSource::Kubeconfig(&path))
             .await
             .map(|(config, _)| config)
     }
@@ -340,7 +333,7 @@ users: [{name: u, user: {token: t}}]
 
     #[tokio::test]
     async fn a_missing_kubeconfig_is_named() {
-        let source = Source::Kubeconfig(Path::new("/no/such/kubeconfig"));
+        let source = CredentialSource::Kubeconfig(Path::new("/no/such/kubeconfig"));
         let err = read(source).await.err().unwrap().to_string();
         assert!(err.contains("kubeconfig /no/such/kubeconfig"), "{err}");
         assert!(err.contains("No such file"), "{err}");

@@ -35,13 +35,20 @@ impl fmt::Display for Call {
     }
 }
 
+/// The minimum content of a kubeconfig.
+const KUBECONFIG_EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
+    contexts: [{name: node, context: {cluster: c, user: u}}], \
+    clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", \
+    certificate-authority: /etc/kubernetes/pki/ca.crt}}], \
+    users: [{name: u, user: {client-certificate: /path/to.crt, client-key: /path/to.key}}]}";
+
 /// Why a request failed, or was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The kubeconfig cannot be used.
     #[error(
         "kubeconfig {path}: {why}; it must contain at least: {}",
-        super::credentials::EXAMPLE
+        KUBECONFIG_EXAMPLE
     )]
     Kubeconfig {
         /// The file.

@@ -154,7 +154,7 @@ pub(super) enum Payload<'a> {
 }
 
 /// A complete answer.
-pub(super) struct Answer {
+pub(super) struct ServerResponse {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
@@ -169,7 +169,7 @@ pub(super) enum SendFailure {
 }
 
 pub(super) fn end(
-    ended: &Result<Result<Answer, SendFailure>, tokio::time::error::Elapsed>,
+    ended: &Result<Result<ServerResponse, SendFailure>, tokio::time::error::Elapsed>,
 ) -> RequestEnd {
     match ended {
         Ok(Ok(answer)) => RequestEnd::answered(answer.code.as_u16()),
@@ -203,7 +203,7 @@ impl Generation {
         &self,
         request: http::Request<Body>,
         limit: Limit,
-    ) -> Result<Answer, SendFailure> {
+    ) -> Result<ServerResponse, SendFailure> {
         let turn = self.opening.turn().await;
         let response = self.send(request).await?;
         self.opening.answered.store(true, Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Generation {
                 SendFailure::Connection(err.into())
             }
         })?;
-        Ok(Answer {
+        Ok(ServerResponse {
             code: head.status,
             headers: head.headers,
             body,

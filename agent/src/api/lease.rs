@@ -57,7 +57,7 @@ enum Round {
 ///                                        └──┘ other failures: wait, again
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum CycleStep {
     /// Write the new time over the cached base.
     Update { round: Round, failed: u32 },
     /// Read the lease or create it, as long as necessary; then continue to update.
@@ -73,7 +73,7 @@ enum UpdateFailure {
     Other,
 }
 
-impl Step {
+impl CycleStep {
     fn first(cached: Option<&Value>) -> Self {
         match cached {
             Some(_) => Self::Update {
@@ -151,15 +151,15 @@ impl LeaseKeeper {
         clock: &Clock,
         node_uid: Option<&str>,
     ) -> Result<Cycle, ApiError> {
-        let mut step = Step::first(self.cached.as_ref());
+        let mut step = CycleStep::first(self.cached.as_ref());
         loop {
             step = match step {
-                Step::Ensure { round, failed } => match self.ensure(client, clock).await? {
-                    Ensured::Read => Step::Update { round, failed },
+                CycleStep::Ensure { round, failed } => match self.ensure(client, clock).await? {
+                    Ensured::Read => CycleStep::Update { round, failed },
                     Ensured::Created(renewed) => return Ok(Cycle::Renewed(renewed)),
                     Ensured::NoNode => return Ok(Cycle::NoNode),
                 },
-                Step::Update { round, failed } => {
+                CycleStep::Update { round, failed } => {
                     let err = match self.update(client, clock, node_uid).await {
                         Ok(renewed) => return Ok(Cycle::Renewed(renewed)),
                         Err(err) => err,
@@ -170,7 +170,7 @@ impl LeaseKeeper {
                         "lease not renewed"
                     );
                     let failure = self.classify(client, &err).await;
-                    match Step::after(round, failed, failure) {
+                    match CycleStep::after(round, failed, failure) {
                         Some(next) => next,
                         None => {
                             return Err(ApiError::RetriesExceeded {

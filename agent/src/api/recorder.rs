@@ -25,7 +25,7 @@ mod delivery;
 mod lru;
 mod sink;
 
-use correlate::{Backlog, Correlator, CreatedEvent, Overflow, PendingEvent, Write};
+use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, PendingEvent};
 use delivery::{Delivery, Written};
 pub use sink::{EventCounts, EventSink};
 use sink::{EventTally, add};
@@ -94,7 +94,7 @@ pub struct Recorder {
 }
 
 /// A write in progress.
-type Writing = Pin<Box<dyn Future<Output = (Write, Result<Written, ApiError>)> + Send>>;
+type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
 
 impl Recorder {
     /// A recorder to run, and a sink for it. `deliveries` may have any capacity.
@@ -201,7 +201,7 @@ impl Recorder {
         Some(due.since(self.clock.now().boot))
     }
 
-    fn next_write(&mut self, last: bool) -> Option<Write> {
+    fn next_write(&mut self, last: bool) -> Option<EventWrite> {
         let now = self.clock.now().boot;
         if self.paced.is_some_and(|at| now < at) {
             return None;
@@ -228,7 +228,7 @@ impl Recorder {
         }
     }
 
-    fn start(&mut self, write: Write) -> Writing {
+    fn start(&mut self, write: EventWrite) -> Writing {
         let name = self.next_name(&write);
         let event = body::event(&name, &write, &self.reporter);
         let known = write.known.as_ref().map(|known| {
@@ -251,7 +251,7 @@ impl Recorder {
         })
     }
 
-    fn finish(&mut self, mut write: Write, result: Result<Written, ApiError>) {
+    fn finish(&mut self, mut write: EventWrite, result: Result<Written, ApiError>) {
         let times = write.pending.times;
         let written = match result {
             Ok(written) => written,
@@ -314,7 +314,7 @@ impl Recorder {
         }
     }
 
-    fn log_lost(&mut self, write: &Write, err: &ApiError) {
+    fn log_lost(&mut self, write: &EventWrite, err: &ApiError) {
         let (reason, times) = (write.pending.newest.reason.as_str(), write.pending.times);
         let (err, now) = (err.as_dyn(), self.clock.now().boot);
         if self
@@ -332,7 +332,7 @@ impl Recorder {
     }
 
     /// No two Events have the same name, even in one nanosecond.
-    fn next_name(&mut self, write: &Write) -> String {
+    fn next_name(&mut self, write: &EventWrite) -> String {
         let input = &write.pending.newest;
         let about = match &input.object {
             Involved::Node => &self.reporter.node,
@@ -353,7 +353,7 @@ fn is_final(err: &ApiError) -> bool {
 }
 
 /// The end of a write; never, if there is none.
-async fn finished(writing: &mut Option<Writing>) -> (Write, Result<Written, ApiError>) {
+async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written, ApiError>) {
     match writing {
         Some(writing) => writing.await,
         None => std::future::pending().await,

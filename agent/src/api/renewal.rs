@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::credentials::{self, Credentials, RunningPlugin, Source};
+use super::credentials::{self, CredentialSource, Credentials, RunningPlugin};
 use super::{ApiError, Client, lock};
 use crate::lane::{Lane, Purpose};
 
@@ -29,11 +29,11 @@ const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
 const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_secs(2));
 
 /// Reads credentials, on a thread that may block.
-type Read = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
+type ReadCredentials = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
 /// How to read the credentials again.
 pub(super) struct Renewal {
-    read: Read,
+    read: ReadCredentials,
     /// The program that issues them, while it runs.
     running: RunningPlugin,
     /// The thread on which they are read.
@@ -57,10 +57,10 @@ impl fmt::Debug for Renewal {
 
 impl Renewal {
     /// Reads from `source` again.
-    pub(super) fn of(source: Source<'_>) -> Self {
+    pub(super) fn of(source: CredentialSource<'_>) -> Self {
         let path = match source {
-            Source::Kubeconfig(path) => Some(path.to_owned()),
-            Source::InCluster => None,
+            CredentialSource::Kubeconfig(path) => Some(path.to_owned()),
+            CredentialSource::InCluster => None,
         };
         let running = RunningPlugin::default();
         let mut renewal = Self::with({
@@ -72,7 +72,10 @@ impl Renewal {
     }
 
     /// The first read, on this thread.
-    pub(super) async fn first(&self, source: Source<'_>) -> Result<Credentials, ApiError> {
+    pub(super) async fn first(
+        &self,
+        source: CredentialSource<'_>,
+    ) -> Result<Credentials, ApiError> {
         credentials::access(source, &self.running).await
     }
 
@@ -90,7 +93,9 @@ impl Renewal {
 }
 
 fn read(kubeconfig: Option<&PathBuf>, running: &RunningPlugin) -> Result<Credentials, ApiError> {
-    let source = kubeconfig.map_or(Source::InCluster, |path| Source::Kubeconfig(path));
+    let source = kubeconfig.map_or(CredentialSource::InCluster, |path| {
+        CredentialSource::Kubeconfig(path)
+    });
     let reading = credentials::access(source, running).now_or_never();
     reading.unwrap_or_else(|| {
         Err(ApiError::Setup {

@@ -28,10 +28,10 @@ pub enum Part {
 
 /// When the computed status is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum SendRule {
     /// Now, even if only heartbeat times differ: the report period has elapsed, or something has
     /// changed that a comparison cannot show.
-    Send,
+    Always,
     /// Only if something other than heartbeat times and annotations differs from what is stored.
     IfChanged,
 }
@@ -158,7 +158,7 @@ impl StatusWriter {
     pub async fn sync(
         &mut self,
         client: &Client,
-        mut compute: impl FnMut(&StoredNode) -> (NodeStatus, Decision),
+        mut compute: impl FnMut(&StoredNode) -> (NodeStatus, SendRule),
     ) -> Result<SyncOutcome, ApiError> {
         let mut attempt = 1;
         loop {
@@ -191,7 +191,7 @@ impl StatusWriter {
         &mut self,
         client: &Client,
         attempt: u32,
-        compute: &mut impl FnMut(&StoredNode) -> (NodeStatus, Decision),
+        compute: &mut impl FnMut(&StoredNode) -> (NodeStatus, SendRule),
     ) -> Result<SyncOutcome, ApiError> {
         let part = self.part;
         let read = match &mut self.cached {
@@ -223,10 +223,10 @@ impl StatusWriter {
     }
 }
 
-impl Decision {
+impl SendRule {
     const fn sends(self, changed: bool) -> bool {
         match self {
-            Self::Send => true,
+            Self::Always => true,
             Self::IfChanged => changed,
         }
     }
@@ -313,11 +313,11 @@ mod tests {
         let (client, mut writer) = (server.client(), writer());
         let beat = |decision| move |_: &StoredNode| (status(10), decision);
 
-        let outcome = writer.sync(&client, beat(Decision::IfChanged)).await;
+        let outcome = writer.sync(&client, beat(SendRule::IfChanged)).await;
         assert_eq!(outcome.unwrap(), SyncOutcome::Unchanged);
         assert_eq!(server.lines(), [""; 0]);
 
-        let outcome = writer.sync(&client, beat(Decision::Send)).await;
+        let outcome = writer.sync(&client, beat(SendRule::Always)).await;
         let sent = sent(outcome.unwrap());
         assert!(!sent.changed);
         assert_eq!(sent.attempt, 1);
@@ -344,7 +344,7 @@ mod tests {
             writer.observe(stored);
             let outcome = writer
                 .sync(&server.client(), |_| {
-                    (computed.clone(), Decision::IfChanged)
+                    (computed.clone(), SendRule::IfChanged)
                 })
                 .await;
             assert!(sent(outcome.unwrap()).changed, "{name}");
@@ -362,7 +362,7 @@ mod tests {
         let err = writer()
             .sync(&server.client(), |_| {
                 computed += 1;
-                (status(10), Decision::Send)
+                (status(10), SendRule::Always)
             })
             .await
             .unwrap_err();
@@ -384,7 +384,7 @@ mod tests {
     async fn a_deleted_node_is_read_again_and_not_created() {
         let server = Scripted::new((0..5).map(|_| refusal(404, "NotFound")));
         let err = writer()
-            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .sync(&server.client(), |_| (status(10), SendRule::Always))
             .await
             .unwrap_err();
         assert_eq!(server.lines(), [PATCH, GET, GET, GET, GET]);
@@ -395,7 +395,7 @@ mod tests {
     async fn a_permanent_error_is_not_retried() {
         let server = Scripted::new([refusal(403, "Forbidden")]);
         let err = writer()
-            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .sync(&server.client(), |_| (status(10), SendRule::Always))
             .await
             .unwrap_err();
         assert_eq!(err.refusal(), Some(Refusal::Forbidden));
@@ -411,7 +411,7 @@ mod tests {
         ]);
         let before = tokio::time::Instant::now();
         let outcome = writer()
-            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .sync(&server.client(), |_| (status(10), SendRule::Always))
             .await;
         assert_eq!(sent(outcome.unwrap()).attempt, 2);
         assert_eq!(before.elapsed(), Duration::from_secs(3));
@@ -426,7 +426,7 @@ mod tests {
         ]);
         let before = tokio::time::Instant::now();
         let outcome = writer()
-            .sync(&server.client(), |_| (status(10), Decision::Send))
+            .sync(&server.client(), |_| (status(10), SendRule::Always))
             .await;
         let sent = sent(outcome.unwrap());
         assert_eq!(sent.attempt, 2);

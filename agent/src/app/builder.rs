@@ -1,33 +1,50 @@
 //! The builder of an agent.
 
 use std::fs::File;
-use std::future::Future;
 
 use tokio::sync::{mpsc, watch};
-use tracing::info;
 
-use super::error::{AppError, no_kubelet};
-use super::kernel_inputs::{KernelInputs, KernelSource};
 use super::reload::Reloads;
-use super::start::Persistence;
-use super::{shutdown, start};
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
-use crate::kernel::Support;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
+use crate::kernel::{LoadedKernel, Support};
 use crate::logind::PowerMessage;
-use crate::node_status::NodeStatus;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
 use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
+use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
 use crate::subjects::recording::Recorder;
+
+/// Where kernel events come from.
+#[derive(Debug)]
+pub enum KernelSource {
+    /// The running kernel, by the attached programs.
+    Attached(Box<LoadedKernel>),
+    /// The records of a simulation.
+    Fed(mpsc::Receiver<Received>),
+    /// No kernel events, only files. The state of each probe contains the reason.
+    None(Support),
+}
+
+impl KernelSource {
+    /// The state of every probe.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        match self {
+            Self::Attached(loaded) => loaded.kernel.support().clone(),
+            Self::Fed(_) => Support::all(),
+            Self::None(support) => support.clone(),
+        }
+    }
+}
 
 /// For how long the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,50 +205,5 @@ impl Agent {
     #[must_use]
     pub const fn has_client(&self) -> bool {
         self.client.is_some()
-    }
-
-    /// Runs until `shutdown` completes or an unrecoverable error occurs.
-    ///
-    /// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two
-    /// seconds, and the programs are detached.
-    ///
-    /// # Errors
-    ///
-    /// See [`AppError`].
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-        if self.has_client() {
-            no_kubelet(&self.config)?;
-        }
-        let mut alarm = self.clock.alarm().map_err(AppError::Alarm)?;
-        let mut inputs = KernelInputs::start(&mut self);
-        let dry_run = self.client.as_ref().is_some_and(Client::is_dry_run);
-        let persistence = if dry_run {
-            Persistence::None
-        } else {
-            Persistence::StateFile
-        };
-        let mut app = start::app(self, persistence, &mut inputs).await;
-        tokio::pin!(shutdown);
-        let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
-        // Reports and saves the remaining state in any case, also after an error.
-        shutdown::shut_down(app, inputs).await;
-        info!("stopped");
-        result
-    }
-
-    /// The first status that this agent would compute, from files only. Attaches, sends and saves
-    /// nothing. Must be called in a runtime.
-    ///
-    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
-    /// the node's addresses are resolved with DNS.
-    pub async fn status(self) -> NodeStatus {
-        let clock = self.clock;
-        let Self {
-            config, setters, ..
-        } = self;
-        let agent = Self::new(config, clock).setters(setters).sites(Vec::new());
-        let mut inputs = KernelInputs::none(agent.kernel.support());
-        let app = start::app(agent, Persistence::None, &mut inputs).await;
-        app.ledger.status(clock.now())
     }
 }

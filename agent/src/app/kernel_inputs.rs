@@ -1,4 +1,4 @@
-//! Where kernel events come from, and the tasks that receive them.
+//! The tasks that receive kernel events.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
 
-use super::Agent;
+use super::builder::{Agent, KernelSource};
 use crate::clock::Clock;
 use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::os::psi::Trigger;
@@ -20,29 +20,6 @@ use crate::subjects::KillSource;
 /// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
 /// events are lost in one place only, where they are counted.
 const EVENTS: usize = 1024;
-
-/// Where kernel events come from.
-#[derive(Debug)]
-pub enum KernelSource {
-    /// The running kernel, by the attached programs.
-    Attached(Box<LoadedKernel>),
-    /// The records of a simulation.
-    Fed(mpsc::Receiver<Received>),
-    /// No kernel events, only files. The state of each probe contains the reason.
-    None(Support),
-}
-
-impl KernelSource {
-    /// The state of every probe.
-    #[must_use]
-    pub fn support(&self) -> Support {
-        match self {
-            Self::Attached(loaded) => loaded.kernel.support().clone(),
-            Self::Fed(_) => Support::all(),
-            Self::None(support) => support.clone(),
-        }
-    }
-}
 
 /// What a task that reads a ring ends with.
 pub(super) type RingEnd = (&'static str, io::Result<()>);

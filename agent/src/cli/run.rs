@@ -50,7 +50,7 @@ struct OneShotFlags {
 
 /// What to do with write requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Delivery {
+enum WriteMode {
     Send,
     Print,
 }
@@ -64,10 +64,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
         } else {
             RunMode::UntilStopped
         },
-        delivery: if arguments.one_shot.dry_run {
-            Delivery::Print
+        write_mode: if arguments.one_shot.dry_run {
+            WriteMode::Print
         } else {
-            Delivery::Send
+            WriteMode::Send
         },
     };
     let overrides = arguments.settings.overrides();
@@ -80,7 +80,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     if let Some(reason) = settings::excessive_reservations(&config) {
         return refuse(&reason);
     }
-    if options.delivery == Delivery::Print {
+    if options.write_mode == WriteMode::Print {
         // A daemon may be running at the same time.
         config.serve = None;
     }
@@ -114,7 +114,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 #[derive(Debug, Clone, Copy)]
 struct RunOptions {
     run_mode: RunMode,
-    delivery: Delivery,
+    write_mode: WriteMode,
 }
 
 /// What a reload of the configuration needs.
@@ -141,11 +141,11 @@ impl Prepared {
             .build()
             .map_err(|err| failed(&err))?;
         let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
-        let client = runtime.block_on(client(&config, options.delivery));
+        let client = runtime.block_on(client(&config, options.write_mode));
         let client = client.map_err(|why| refuse(&why))?;
-        let (claim, control) = match options.delivery {
-            Delivery::Print => (None, None),
-            Delivery::Send => {
+        let (claim, control) = match options.write_mode {
+            WriteMode::Print => (None, None),
+            WriteMode::Send => {
                 let _entered = runtime.enter();
                 supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
             }
@@ -154,7 +154,7 @@ impl Prepared {
         // What requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
         let has_status = config.mode == Mode::Node && client.is_some();
-        let logind = (has_status && options.delivery == Delivery::Send).then(|| {
+        let logind = (has_status && options.write_mode == WriteMode::Send).then(|| {
             let _entered = runtime.enter();
             logind::start(config.host_root.join(logind::BUS))
         });
@@ -326,12 +326,12 @@ fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
 }
 
 /// The client of the API server, or one that prints the requests. Opens no connection.
-async fn client(config: &Config, delivery: Delivery) -> Result<Option<Client>, String> {
+async fn client(config: &Config, write_mode: WriteMode) -> Result<Option<Client>, String> {
     let deadline = config.lease_duration / 4;
     let client = settings::client(config, deadline).await?;
-    match delivery {
-        Delivery::Send => Ok(client),
-        Delivery::Print => {
+    match write_mode {
+        WriteMode::Send => Ok(client),
+        WriteMode::Print => {
             let client = Client::dry_run(client, deadline, Box::new(supervision::print));
             client.map(Some).map_err(|err| err.to_string())
         }

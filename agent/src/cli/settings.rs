@@ -238,8 +238,8 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
 /// connection.
 pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option<Client>, String> {
     let source = match &config.kubeconfig {
-        Some(path) => credentials::Source::Kubeconfig(path),
-        None if variable(IN_CLUSTER).is_some() => credentials::Source::InCluster,
+        Some(path) => credentials::CredentialSource::Kubeconfig(path),
+        None if variable(IN_CLUSTER).is_some() => credentials::CredentialSource::InCluster,
         None => return Ok(None),
     };
     let client = Client::from_credentials(source, deadline).await;

@@ -4,9 +4,10 @@
 use aya::programs::{BtfTracePoint, FEntry, FExit, Program, ProgramError, RawTracePoint};
 use aya::{Btf, BtfError, Ebpf};
 
+use super::probe::{Hook, KillHook, Probe, SCOPE};
 use super::resolve::Resolved;
-use super::support::{Hook, Missing, Probe, ProbeState, Support};
-use super::wanted::{KillHook, SCOPE, Wanted};
+use super::support::{Missing, ProbeState, Support};
+use super::wanted::Wanted;
 
 /// Bytes kept of a verifier log, whose end names the cause.
 const VERIFIER_LOG_TAIL: usize = 2048;

@@ -7,7 +7,7 @@ use agent_common::settings::device_key;
 use aya::maps::{Array, HashMap, MapData, MapError};
 use zerocopy::FromBytes;
 
-use super::loader::KernelError;
+use super::error::KernelError;
 use crate::units::DeviceNumber;
 
 type DiskBytes = [u8; size_of::<DiskEntry>()];

@@ -11,8 +11,10 @@ use zerocopy::IntoBytes;
 
 use super::attach::{self, explain};
 use super::disks::DiskMaps;
+use super::error::KernelError;
+use super::probe::Probe;
 use super::resolve::{Resolved, resolve};
-use super::support::{Missing, Probe, Support};
+use super::support::{Missing, Support};
 use super::wanted::Wanted;
 use crate::units::DeviceNumber;
 
@@ -22,26 +24,6 @@ pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 type RawBytes<const N: usize> = [u8; N];
 type PidSettingsBytes = RawBytes<{ size_of::<PidSettings>() }>;
 type PidStateBytes = RawBytes<{ size_of::<PidState>() }>;
-
-/// A map is not what this build expects, or the kernel refuses access to it.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The object and the agent do not match.
-    #[error("the eBPF object has no map {0}; build the agent and the object from one tree")]
-    NoMap(&'static str),
-    /// A map could not be read or written.
-    #[error("cannot use the eBPF map {name}")]
-    Map {
-        /// Its name.
-        name: &'static str,
-        /// The kernel's error.
-        #[source]
-        source: aya::maps::MapError,
-    },
-    /// All slots for disks are in use.
-    #[error("no more than {0} disks can be watched")]
-    Full(u32),
-}
 
 /// The loaded programs, and the rings to read.
 pub struct LoadedKernel {

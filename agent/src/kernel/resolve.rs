@@ -5,7 +5,8 @@ use std::path::Path;
 use agent_common::KernelOffsets;
 
 use super::btf::Btf;
-use super::support::{Missing, Probe};
+use super::probe::Probe;
+use super::support::Missing;
 use crate::file::{self, Links};
 
 /// The BTF type names that [`offsets`] needs.

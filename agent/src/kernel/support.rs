@@ -3,94 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::wanted::{KillHook, SCOPE};
-
-/// An eBPF program of the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Probe {
-    /// OOM kills, from the task.
-    OomVictim,
-    /// OOM kills, from the entry of the function that marks the task.
-    OomFentry,
-    /// OOM kills, from the pid.
-    OomPid,
-    /// Exit of a task that was marked by its pid.
-    OomExit,
-    /// Scope of a kill: entry of the victim selection.
-    ScopeEnter,
-    /// Scope of a kill: return of the victim selection.
-    ScopeLeave,
-    /// The number of pids.
-    PidFork,
-    /// Disk latency.
-    DiskComplete,
-}
-
-/// Attach point of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
-    /// A raw tracepoint of this name.
-    Tracepoint(&'static str),
-    /// A BTF tracepoint, whose argument types the verifier knows.
-    Typed(&'static str),
-    /// Entry of this kernel function.
-    Entry(&'static str),
-    /// Return of this kernel function.
-    Return(&'static str),
-}
-
-impl fmt::Display for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tracepoint(name) | Self::Typed(name) => f.write_str(name),
-            Self::Entry(function) => write!(f, "entry of {function}"),
-            Self::Return(function) => write!(f, "return of {function}"),
-        }
-    }
-}
-
-impl Probe {
-    /// All probes.
-    pub const ALL: [Self; 8] = [
-        Self::OomVictim,
-        Self::OomFentry,
-        Self::OomPid,
-        Self::OomExit,
-        Self::ScopeEnter,
-        Self::ScopeLeave,
-        Self::PidFork,
-        Self::DiskComplete,
-    ];
-
-    /// Program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates longer names.
-    #[must_use]
-    pub const fn program(self) -> &'static str {
-        match self {
-            Self::OomVictim => "oom_victim",
-            Self::OomFentry => "oom_fentry",
-            Self::OomPid => "oom_pid",
-            Self::OomExit => "oom_exit",
-            Self::ScopeEnter => "scope_enter",
-            Self::ScopeLeave => "scope_leave",
-            Self::PidFork => "pid_fork",
-            Self::DiskComplete => "disk_complete",
-        }
-    }
-
-    /// Attach point.
-    #[must_use]
-    pub const fn hook(self) -> Hook {
-        match self {
-            Self::OomVictim | Self::OomPid => Hook::Tracepoint("mark_victim"),
-            Self::OomFentry => Hook::Entry("mark_oom_victim"),
-            Self::OomExit => Hook::Tracepoint("sched_process_exit"),
-            Self::ScopeEnter => Hook::Entry("out_of_memory"),
-            Self::ScopeLeave => Hook::Return("out_of_memory"),
-            Self::PidFork => Hook::Tracepoint("sched_process_fork"),
-            Self::DiskComplete => Hook::Typed("block_rq_complete"),
-        }
-    }
-}
+use super::probe::{KillHook, Probe, SCOPE};
 
 /// Why a probe is not attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -332,12 +245,5 @@ mod tests {
         let expected = [(OomVictim, &Missing::Prototype), (OomFentry, &WHY)];
         assert_eq!(reasons.unavailable(), expected, "two reasons");
         assert_eq!(Support::all().unavailable(), []);
-    }
-
-    #[test]
-    fn program_names_are_not_truncated() {
-        for probe in Probe::ALL {
-            assert!(probe.program().len() <= 15, "{probe:?}");
-        }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KillOwner, PodRef, Words};
+use super::{KillOwner, Words};
 use crate::clock::Stamp;
-use crate::pods::CgroupKind;
+use crate::pods::{CgroupKind, PodRef};
 use crate::pressure::oom::{Doubt, Grounds, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};

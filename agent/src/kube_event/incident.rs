@@ -9,34 +9,10 @@ use super::{Draft, Involved, RefusedForks, ReportedKills, UnidentifiedKills, Vic
 use crate::clock::{Now, Stamp};
 use crate::escape::escape;
 use crate::node_status::transition::EventType;
-use crate::pods::{CgroupKind, Container, Pod, PodId};
+use crate::pods::{Container, Pod, PodRef};
 
 /// Characters of a container's id that are shown, as runtimes do.
 const SHORT_ID: usize = 12;
-
-/// The pod that a cgroup belongs to, and the container in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodRef {
-    /// As the name of the cgroup identifies it.
-    pub pod: PodId,
-    /// The container's id, if the cgroup is a container's.
-    pub container: Option<String>,
-}
-
-impl PodRef {
-    /// `None`: no pod's.
-    #[must_use]
-    pub fn of(place: CgroupKind) -> Option<Self> {
-        match place {
-            CgroupKind::Pod { pod } => Some(Self {
-                pod,
-                container: None,
-            }),
-            CgroupKind::Container { pod, container } => Some(Self { pod, container }),
-            CgroupKind::Pods | CgroupKind::Other => None,
-        }
-    }
-}
 
 /// How a message names a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,7 +203,7 @@ impl ContainerLabel {
 mod tests {
     use super::*;
     use crate::kube_event::Period;
-    use crate::pods::ContainerList;
+    use crate::pods::{ContainerList, PodId};
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
         Incident {

@@ -30,6 +30,9 @@ pub mod ready;
 pub mod version;
 pub mod volumes;
 
+/// `reason` of every condition whose source is unavailable.
+const UNAVAILABLE: &str = "SourceUnavailable";
+
 /// What a setter can read.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
@@ -103,6 +106,44 @@ pub const fn condition_type(resource: Resource) -> Option<&'static str> {
         Resource::Pids => Some("PIDPressure"),
         Resource::DiskIo => Some(disk_io::TYPE),
         Resource::PodsPids => None,
+    }
+}
+
+/// Which sources of a resource cannot be read: `lost`, or its main source if none was ever sampled.
+fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) -> String {
+    let all = match resource {
+        Resource::Memory => Signal::MemoryAvailable,
+        Resource::Disk => Signal::NodefsAvailable,
+        Resource::Pids => Signal::PidAvailable,
+        Resource::PodsPids => Signal::AllocatablePidAvailable,
+        Resource::DiskIo => return disk_io::cannot_be_read(&context.facts.disks),
+    };
+    // Slow disks may raise `DiskPressure` too.
+    if lost.is_empty() && context.facts.lost.contains_key(&resource) {
+        return disk_io::cannot_be_read(&context.facts.disks);
+    }
+    let lost = if lost.is_empty() { &[all] } else { lost };
+    let names = lost
+        .iter()
+        .map(|signal| signal_name(*signal, &context.facts.companion.pods_cgroup));
+    format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
+}
+
+/// The name that users know; a derived signal is that of the pods cgroup.
+fn signal_name(signal: Signal, pods_cgroup: &str) -> String {
+    match signal {
+        Signal::AllocatableMemoryAvailable => {
+            format!("memory.available of the pods cgroup {pods_cgroup}")
+        }
+        Signal::AllocatablePidAvailable => {
+            format!("pid.available of the pods cgroup {pods_cgroup}")
+        }
+        Signal::MemoryAvailable
+        | Signal::NodefsAvailable
+        | Signal::NodefsInodesFree
+        | Signal::ImagefsAvailable
+        | Signal::ImagefsInodesFree
+        | Signal::PidAvailable => signal.as_str().to_owned(),
     }
 }
 

@@ -1,92 +1,11 @@
-//! When the times of a condition change, and which changes are recorded as Events.
-
-use std::time::{Duration, SystemTime};
+//! Which changes of the status are recorded as Events.
 
 use serde::{Deserialize, Serialize};
 
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
-use crate::clock::Now;
 use crate::reading::Resource;
-
-/// A condition as a setter computes it, without times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ComputedCondition<'a> {
-    /// `type`.
-    pub type_: &'a str,
-    /// `status`.
-    pub status: Status,
-    /// `reason`.
-    pub reason: &'a str,
-    /// `message`.
-    pub message: &'a str,
-}
-
-/// What happens to the stored reason and message if the status is unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SameStatus {
-    /// The stored ones stay, even those of another writer. For the kubelet's pressure conditions.
-    KeepsText,
-    /// The computed ones replace them, because they are more specific than the status.
-    ReplacesText,
-}
-
-/// The condition to report, given what the API server has.
-///
-/// `last_transition_time` changes only with `status`, not with a new message or reason: controllers
-/// measure from this time, and a change would restart every wait.
-#[must_use]
-pub fn stamp(
-    computed: ComputedCondition<'_>,
-    same: SameStatus,
-    stored: &StoredNode,
-    now: Now,
-) -> Condition {
-    let at = whole_seconds(now.wall);
-    let fresh = Condition {
-        type_: computed.type_.to_owned(),
-        status: computed.status,
-        reason: computed.reason.to_owned(),
-        message: computed.message.to_owned(),
-        last_transition_time: at,
-        last_heartbeat_time: at,
-    };
-    let unchanged = stored
-        .condition(computed.type_)
-        .filter(|stored| stored.status == computed.status);
-    match (unchanged, same) {
-        (None, _) => fresh,
-        (Some(stored), SameStatus::KeepsText) => Condition {
-            last_transition_time: since(stored, at),
-            last_heartbeat_time: at,
-            ..stored.clone()
-        },
-        (Some(stored), SameStatus::ReplacesText) => Condition {
-            last_transition_time: since(stored, at),
-            ..fresh
-        },
-    }
-}
-
-/// When the stored condition changed to its status. Without that time it is `now`: a controller
-/// that waits for a duration must not find that decades have passed.
-fn since(stored: &Condition, now: SystemTime) -> SystemTime {
-    if stored.last_transition_time <= SystemTime::UNIX_EPOCH {
-        now
-    } else {
-        stored.last_transition_time
-    }
-}
-
-/// Times in the API have a resolution of one second. A finer time would differ from what is read
-/// back.
-fn whole_seconds(at: SystemTime) -> SystemTime {
-    let since_epoch = at
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    SystemTime::UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs())
-}
 
 /// `type` of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -264,12 +183,10 @@ fn edge_to(condition: &Condition) -> Edge {
     }
 }
 
-/// The edge of `spec.unschedulable` between two states of the Node.
-///
-/// The initial state is schedulable: `StoredNode::default()`.
+/// The edge of `spec.unschedulable`, as it was and as it is.
 #[must_use]
-pub fn schedulable_edge(before: &StoredNode, after: &StoredNode) -> Option<Edge> {
-    let reason = match (before.unschedulable, after.unschedulable) {
+pub fn schedulable_edge(before: bool, after: bool) -> Option<Edge> {
+    let reason = match (before, after) {
         (false, true) => "NodeNotSchedulable",
         (true, false) => "NodeSchedulable",
         (true, true) | (false, false) => return None,
@@ -283,127 +200,8 @@ pub fn schedulable_edge(before: &StoredNode, after: &StoredNode) -> Option<Edge>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::BootNanos;
     use crate::node_status::NodeInfo;
-    use crate::node_status::fixture::{now, stored, wall};
-
-    #[test]
-    fn a_stored_condition_without_a_transition_time_gets_the_current_time() {
-        let never = SystemTime::UNIX_EPOCH;
-        for (same, at) in [
-            (SameStatus::KeepsText, never),
-            (SameStatus::ReplacesText, never),
-            // Go's zero time.
-            (
-                SameStatus::ReplacesText,
-                never - Duration::from_hours(17_259_888),
-            ),
-        ] {
-            let computed = ComputedCondition {
-                type_: "MemoryLow",
-                status: Status::True,
-                reason: "LowMemory",
-                message: "",
-            };
-            let fresh = stamp(computed, same, &StoredNode::default(), now());
-            let mut before = fresh.clone();
-            before.last_transition_time = at;
-            let stored = StoredNode {
-                conditions: vec![before],
-                ..StoredNode::default()
-            };
-            assert_eq!(stamp(computed, same, &stored, now()), fresh, "{same:?}");
-        }
-    }
-
-    #[test]
-    fn a_time_is_truncated_to_the_second() {
-        let rows = [
-            (wall(7), 7, "whole already"),
-            (wall(7) + Duration::from_nanos(1), 7, "just after"),
-            (wall(8) - Duration::from_nanos(1), 7, "just before the next"),
-            (
-                SystemTime::UNIX_EPOCH - Duration::from_secs(1),
-                0,
-                "a clock that was never set",
-            ),
-        ];
-        for (at, seconds, why) in rows {
-            assert_eq!(whole_seconds(at), wall(seconds), "{why}");
-        }
-    }
-
-    #[test]
-    fn the_text_and_the_transition_time_depend_on_the_stored_status() {
-        use SameStatus::{KeepsText, ReplacesText};
-        use Status::{False, True};
-
-        let computed = |status| ComputedCondition {
-            type_: "T",
-            status,
-            reason: "New",
-            message: "new",
-        };
-        let old = |status| Some(stored("T", status, "Old", "old"));
-        let other = Some(stored("U", Status::True, "Old", "old"));
-        let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
-        let rows = [
-            (None, KeepsText, "New", at_once, "nothing stored"),
-            (other, KeepsText, "New", at_once, "another type stored"),
-            (old(False), KeepsText, "New", at_once, "a transition"),
-            (old(False), ReplacesText, "New", at_once, "a transition"),
-            (old(True), KeepsText, "Old", then, "no transition"),
-            (
-                old(True),
-                ReplacesText,
-                "New",
-                then,
-                "no transition, new text",
-            ),
-        ];
-        for (before, same, reason, time, why) in rows {
-            let stored = StoredNode {
-                conditions: before.into_iter().collect(),
-                ..StoredNode::default()
-            };
-            let c = stamp(computed(True), same, &stored, now());
-            assert_eq!(
-                (&*c.type_, c.status, &*c.reason, c.last_transition_time),
-                ("T", True, reason, time),
-                "{why}"
-            );
-            assert_eq!(c.last_heartbeat_time, at_once, "{why}");
-        }
-    }
-
-    #[test]
-    fn the_transition_time_stays_over_many_heartbeats() {
-        let mut server = StoredNode::default();
-        //          at s  status          transition at
-        let script = [
-            (100, Status::False, 100),
-            (110, Status::False, 100),
-            (120, Status::True, 120),
-            (130, Status::True, 120),
-            (140, Status::False, 140),
-        ];
-        for (at, status, expected) in script {
-            let computed = ComputedCondition {
-                type_: "T",
-                status,
-                reason: "R",
-                message: "m",
-            };
-            let now = Now {
-                boot: BootNanos(0),
-                wall: wall(at),
-            };
-            let c = stamp(computed, SameStatus::KeepsText, &server, now);
-            assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
-            assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
-            server.conditions = vec![c];
-        }
-    }
+    use crate::node_status::fixture::stored;
 
     fn recorded(before: Option<Status>, type_: &str, after: Status) -> Vec<String> {
         let node = StoredNode {
@@ -597,10 +395,6 @@ mod tests {
 
     #[test]
     fn cordoning_is_recorded_and_a_cordoned_node_at_start_too() {
-        let node = |unschedulable| StoredNode {
-            unschedulable,
-            ..StoredNode::default()
-        };
         let rows = [
             (false, true, Some("NodeNotSchedulable")),
             (true, false, Some("NodeSchedulable")),
@@ -608,7 +402,7 @@ mod tests {
             (true, true, None),
         ];
         for (before, after, expected) in rows {
-            let edge = schedulable_edge(&node(before), &node(after));
+            let edge = schedulable_edge(before, after);
             assert_eq!(edge.as_ref().map(Edge::reason), expected);
         }
     }

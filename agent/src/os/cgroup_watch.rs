@@ -108,13 +108,13 @@ fn drain(inotify: &Inotify) -> io::Result<Changes> {
 #[derive(Debug)]
 struct Watches {
     room: usize,
-    known: HashMap<PathBuf, Watch>,
+    known: HashMap<PathBuf, WatchedDirectory>,
     round: u64,
     warned: bool,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct WatchedDirectory {
     descriptor: WatchDescriptor,
     /// Inode of the directory, because a path can be reused.
     directory: u64,
@@ -195,7 +195,7 @@ impl Watches {
         match inotify.add_watch(path, mask) {
             Ok(descriptor) => {
                 let round = self.round;
-                let watch = Watch {
+                let watch = WatchedDirectory {
                     descriptor,
                     directory,
                     round,

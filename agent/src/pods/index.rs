@@ -54,7 +54,7 @@ impl Pod {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct IndexedPod {
     pod: Pod,
     /// As of the last request.
     containers: Option<Box<Containers>>,
@@ -67,7 +67,7 @@ struct Entry {
 /// All known pods.
 #[derive(Debug, Clone, Default)]
 pub struct PodIndex {
-    pods: BTreeMap<Box<str>, Entry>,
+    pods: BTreeMap<Box<str>, IndexedPod>,
     listing: u32,
     removals: u64,
 }
@@ -91,7 +91,7 @@ impl PodIndex {
             .then(|| self.make_room())
             .flatten();
         if self.pods.len() < MAX_PODS {
-            let entry = Entry {
+            let entry = IndexedPod {
                 containers: None,
                 listing,
                 removed: None,
@@ -105,7 +105,7 @@ impl PodIndex {
     /// Drops one pod: the one that was removed first, or else the one that was not listed for the
     /// longest time.
     fn make_room(&mut self) -> Option<Pod> {
-        let unlisted = |known: &Entry| self.listing.wrapping_sub(known.listing);
+        let unlisted = |known: &IndexedPod| self.listing.wrapping_sub(known.listing);
         let spare = self
             .pods
             .values()
@@ -137,7 +137,8 @@ impl PodIndex {
 
     /// The listing since [`Self::relist`] is complete: returns the other pods, which are removed.
     pub fn listed(&mut self) -> Vec<Pod> {
-        let missing = |known: &&Entry| known.removed.is_none() && known.listing != self.listing;
+        let missing =
+            |known: &&IndexedPod| known.removed.is_none() && known.listing != self.listing;
         let missing = self.pods.values().filter(missing);
         let missing: Vec<Pod> = missing.map(|known| known.pod.clone()).collect();
         for pod in &missing {
@@ -177,8 +178,8 @@ impl PodIndex {
         }
     }
 
-    fn claiming(&self, hash: &str) -> impl Iterator<Item = &Entry> {
-        let is = move |known: &&Entry| known.pod.config_hash.as_deref() == Some(hash);
+    fn claiming(&self, hash: &str) -> impl Iterator<Item = &IndexedPod> {
+        let is = move |known: &&IndexedPod| known.pod.config_hash.as_deref() == Some(hash);
         self.pods.values().filter(is)
     }
 
@@ -310,14 +311,14 @@ mod tests {
     fn five_hundred_pods_take_less_than_a_quarter_of_a_megabyte_and_nothing_grows() {
         let mut index = PodIndex::default();
         (0..500).for_each(|n| drop(index.put(pod(n))));
-        let text = |known: &Entry| {
+        let text = |known: &IndexedPod| {
             let pod = &known.pod;
             // The uid is also in the key; an allocation has at most 16 bytes of overhead.
             2 * (pod.uid.len() + 16) + pod.name.len() + pod.namespace.len() + 32
         };
         let texts: usize = index.pods.values().map(text).sum();
         // A node of the tree is at least half full.
-        let entries = 2 * index.pods.len() * size_of::<(Box<str>, Entry)>();
+        let entries = 2 * index.pods.len() * size_of::<(Box<str>, IndexedPod)>();
         assert!(texts + entries < 250_000, "{texts} + {entries}");
 
         for n in 0..2 * MAX_PODS {

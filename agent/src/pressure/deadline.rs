@@ -6,14 +6,11 @@ use std::time::Duration;
 use crate::clock::BootNanos;
 use crate::pressure::Pressure;
 use crate::pressure::evaluate::Evaluator;
-use crate::pressure::sample::Sample;
+use crate::pressure::sample::{LONGEST, Sample};
 use crate::reading::{Reading, Signal};
 
 /// Minimum interval: a value close to its threshold costs four samples a second.
 pub const SHORTEST: Duration = Duration::from_millis(250);
-
-/// Maximum interval: the kubelet's monitoring interval.
-pub const LONGEST: Duration = Duration::from_secs(10);
 
 /// Interval while a condition is True. Its end is minutes away.
 pub const WHILE_TRUE: Duration = Duration::from_secs(5);

@@ -55,6 +55,13 @@ pub struct DiskSample {
 }
 
 /// Whether a disk that seems healthy may hang.
+///
+/// ```text
+/// None ──tasks wait for I/O──► Requested ──sample: requests in flight──► InFlight
+///   ▲                              │                                        │
+///   │                     sample: idle, or unhealthy                sampled once more
+///   └──────────────────────────────┴────────────────────────────────────────┘
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspicion {
     None,

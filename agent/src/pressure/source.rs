@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::pressure::deadline::LONGEST;
+use crate::pressure::sample::LONGEST;
 
 /// A source that fails for this long is lost: two sampling periods.
 pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);

@@ -38,17 +38,52 @@ pub struct StallChange {
     pub to: Pressure,
 }
 
+/// When a file is read next, unless its trigger fires before.
+///
+/// ```text
+///                    WhenAwake: at once
+///    sample: calm,           │          sample: a stall, or the condition is True
+///    with a trigger          ▼                          or seeded
+/// OnTrigger ◄──────────── any state ────────────────────► WakeUp { at }
+///                            │ sample: calm, or none; without a trigger
+///                            ▼
+///                      WhenAwake { at }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextRead {
+    /// When the trigger fires.
+    OnTrigger,
+    /// From then on, when the agent is awake anyway.
+    WhenAwake { at: BootNanos },
+    /// Then: worth a wake-up.
+    WakeUp { at: BootNanos },
+}
+
+impl NextRead {
+    /// The earliest moment, if it needs no trigger.
+    const fn at(self) -> Option<BootNanos> {
+        match self {
+            Self::OnTrigger => None,
+            Self::WhenAwake { at } | Self::WakeUp { at } => Some(at),
+        }
+    }
+
+    const fn wakes_at(self) -> Option<BootNanos> {
+        match self {
+            Self::OnTrigger | Self::WhenAwake { .. } => None,
+            Self::WakeUp { at } => Some(at),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct StallState {
     kept: KeptTrue,
     source: SourceState,
     /// According to the last sample.
     exceeded: bool,
-    /// When to read the file.
-    due: Option<BootNanos>,
     has_trigger: bool,
-    /// Worth a wake-up.
-    active: bool,
+    next: NextRead,
 }
 
 /// The monitored stalls.
@@ -72,9 +107,8 @@ impl StallBoard {
                 kept: KeptTrue::UNREAD,
                 source: SourceState::NeverRead,
                 exceeded: false,
-                due: Some(BootNanos(0)),
                 has_trigger,
-                active: false,
+                next: NextRead::WhenAwake { at: BootNanos(0) },
             };
             (stall, state)
         };
@@ -105,8 +139,8 @@ impl StallBoard {
         if let Some(state) = self.states.get_mut(&stall)
             && state.kept.seed(self.transition_period, now)
         {
-            state.active = true;
-            state.due = Some(now.plus(READ_INTERVAL));
+            let at = now.plus(READ_INTERVAL);
+            state.next = NextRead::WakeUp { at };
         }
     }
 
@@ -134,13 +168,13 @@ impl StallBoard {
     /// When to wake up to read a file; `None` if there is no stall.
     #[must_use]
     pub fn wake_at(&self) -> Option<BootNanos> {
-        let active = self.states.values().filter(|state| state.active);
-        active.filter_map(|state| state.due).min()
+        let states = self.states.values();
+        states.filter_map(|state| state.next.wakes_at()).min()
     }
 
     /// The files that are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
-        let due = move |state: &StallState| state.due.is_some_and(|due| due <= now);
+        let due = move |state: &StallState| state.next.at().is_some_and(|at| at <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));
         states.map(|(stall, _)| *stall)
     }
@@ -173,11 +207,16 @@ impl StallBoard {
         }
         let to = state.kept.pressure();
         let under = matches!(to, Pressure::UnderPressure { .. });
-        state.active = under || sample.is_some_and(|s| high(s.avg10));
         // A removed cgroup took its trigger along; the next cgroup of that name has none.
         state.has_trigger &= sample.is_some();
-        let again = state.active || !state.has_trigger;
-        state.due = again.then(|| now.plus(READ_INTERVAL));
+        let at = now.plus(READ_INTERVAL);
+        state.next = if under || sample.is_some_and(|s| high(s.avg10)) {
+            NextRead::WakeUp { at }
+        } else if state.has_trigger {
+            NextRead::OnTrigger
+        } else {
+            NextRead::WhenAwake { at }
+        };
         let changed = std::mem::discriminant(&from) != std::mem::discriminant(&to);
         changed.then_some(StallChange { stall, from, to })
     }

@@ -9,7 +9,7 @@ use agent_common::settings::{DISK_FAILING, device_numbers};
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Side, Via};
+use super::{MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Side, Via};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
@@ -100,8 +100,8 @@ fn side(state: u32) -> Side {
     if state == 0 { Side::Under } else { Side::Over }
 }
 
-fn oom_kill(at: BootNanos, body: &raw::OomKill) -> OomKill {
-    OomKill {
+fn oom_kill(at: BootNanos, body: &raw::OomKill) -> RecordedKill {
+    RecordedKill {
         at,
         victim: Pid(body.tgid),
         comm: text(&body.comm),

@@ -23,7 +23,12 @@ use crate::reading::Resource;
 /// Each is a whole Node, so there is room for one.
 const NODE_EVENTS: usize = 1;
 
-/// Registers the Node, then writes its status on request.
+/// Registers the Node, or waits until it exists.
+///
+/// ```text
+/// NodeWriter ──first request──► tries ──registered or found──────────► RegisteredNode
+///                                 └─────another agent renews the Lease──► ends
+/// ```
 pub(super) struct NodeWriter {
     pub(super) writer: Writer,
     pub(super) registration: Registration,
@@ -32,12 +37,50 @@ pub(super) struct NodeWriter {
     pub(super) register: bool,
     pub(super) checkpoint: DeviceCheckpoint,
     pub(super) started: Now,
-    /// The Node was not written since the last comparison, and the stored status is the computed one.
-    pub(super) settled: bool,
-    /// The Node at the last comparison.
-    pub(super) seen: StoredNode,
+}
+
+/// Writes the status of a Node that exists, on request.
+struct RegisteredNode {
+    writer: Writer,
+    comparison: Comparison,
+    /// `spec.unschedulable` as last recorded. A Node is schedulable at first.
+    unschedulable: bool,
     /// A reboot was recorded; a process sees one at most.
-    pub(super) rebooted: bool,
+    rebooted: bool,
+}
+
+/// Whether the stored status must be compared with the computed one.
+///
+/// ```text
+///        ┌──sent, or failed
+///        ▼ │      ──nothing to send──►
+///      Needed                          Equal
+///               ◄──written, or deleted──
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// They may differ.
+    Needed,
+    /// They were equal, and the Node was not written since.
+    Equal,
+}
+
+impl Comparison {
+    /// After a sync that sent something or nothing, or failed.
+    const fn synced<T, E>(outcome: &Result<Option<T>, E>) -> Self {
+        match outcome {
+            Ok(None) => Self::Equal,
+            Ok(Some(_)) | Err(_) => Self::Needed,
+        }
+    }
+
+    /// Whether a requested sync has anything to do. `due`: the status is sent even if it is unchanged.
+    const fn has_work(self, due: bool, computed_again: bool) -> bool {
+        match self {
+            Self::Needed => true,
+            Self::Equal => due || computed_again,
+        }
+    }
 }
 
 /// The result of a try to register or find the Node.
@@ -57,52 +100,14 @@ impl NodeWriter {
         if self.know_node().await.is_err() {
             return;
         }
-        let mut node = self.watch();
-        let mut request = Some(first);
-        loop {
-            if let Some(SyncRequest { why, stamps }) = request.take() {
-                let outcome = self.sync(&stamps).await;
-                let report = Report::Synced {
-                    why,
-                    stamps,
-                    outcome,
-                    node: self.writer.on_node(),
-                    next: Wait::Short,
-                };
-                if self.writer.send(report).await.is_err() {
-                    return;
-                }
-            }
-            tokio::select! {
-                asked = requests.recv() => match asked {
-                    Some(asked) => request = Some(asked),
-                    None => return,
-                },
-                event = node.recv() => match event {
-                    Some(NodeEvent::Stored(node)) => {
-                        self.settled = false;
-                        self.writer.status.observe(node);
-                        self.record_schedulable();
-                    }
-                    Some(NodeEvent::Deleted) => {
-                        self.settled = false;
-                        self.writer.status.forget();
-                    }
-                    // Without the watch the stored Node would be outdated.
-                    None => return,
-                },
-            }
-        }
-    }
-
-    /// Records that the Node was cordoned or uncordoned, also if it was so when it was found.
-    fn record_schedulable(&mut self) {
-        let stored = self.writer.status.stored().unwrap_or_default();
-        if let Some(edge) = schedulable_edge(&self.seen, &stored) {
-            self.writer
-                .record(vec![edge], self.writer.link.clock.now(), &BTreeMap::new());
-        }
-        self.seen = stored;
+        let events = self.watch();
+        let node = RegisteredNode {
+            writer: self.writer,
+            comparison: Comparison::Needed,
+            unschedulable: false,
+            rebooted: false,
+        };
+        node.run(first, requests, events).await;
     }
 
     fn watch(&self) -> mpsc::Receiver<NodeEvent> {
@@ -184,20 +189,76 @@ impl NodeWriter {
         self.may_write.send_replace(true);
         Ok(None)
     }
+}
+
+impl RegisteredNode {
+    async fn run(
+        mut self,
+        first: SyncRequest,
+        mut requests: mpsc::Receiver<SyncRequest>,
+        mut events: mpsc::Receiver<NodeEvent>,
+    ) {
+        let mut request = Some(first);
+        loop {
+            if let Some(SyncRequest { why, stamps }) = request.take() {
+                let outcome = self.sync(&stamps).await;
+                let report = Report::Synced {
+                    why,
+                    stamps,
+                    outcome,
+                    node: self.writer.on_node(),
+                    next: Wait::Short,
+                };
+                if self.writer.send(report).await.is_err() {
+                    return;
+                }
+            }
+            tokio::select! {
+                asked = requests.recv() => match asked {
+                    Some(asked) => request = Some(asked),
+                    None => return,
+                },
+                event = events.recv() => match event {
+                    Some(NodeEvent::Stored(node)) => {
+                        self.comparison = Comparison::Needed;
+                        self.writer.status.observe(node);
+                        self.record_schedulable();
+                    }
+                    Some(NodeEvent::Deleted) => {
+                        self.comparison = Comparison::Needed;
+                        self.writer.status.forget();
+                    }
+                    // Without the watch the stored Node would be outdated.
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Records that the Node was cordoned or uncordoned, also if it was so when it was found.
+    fn record_schedulable(&mut self) {
+        let stored = self.writer.status.stored().unwrap_or_default();
+        if let Some(edge) = schedulable_edge(self.unschedulable, stored.unschedulable) {
+            self.writer
+                .record(vec![edge], self.writer.link.clock.now(), &BTreeMap::new());
+        }
+        self.unschedulable = stored.unschedulable;
+    }
 
     async fn sync(&mut self, stamps: &BTreeMap<Resource, Stamp>) -> Result<Option<Sent>, ApiError> {
         let writer = &mut self.writer;
         let now = writer.link.clock.now();
         let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
-        if self.settled && !due && matches!(writer.computed.has_changed(), Ok(false)) {
-            return Ok(None); // Neither the computed nor the stored status has changed.
+        let computed_again = !matches!(writer.computed.has_changed(), Ok(false));
+        if !self.comparison.has_work(due, computed_again) {
+            return Ok(None);
         }
-        self.settled = false;
         let Synced {
             outcome,
             mut transitions,
             ..
         } = writer.sync().await;
+        self.comparison = Comparison::synced(&outcome);
         let sent = outcome?;
         // Another client that writes an old boot id back must not cause a second Event for one boot.
         transitions.retain(|edge| {
@@ -205,7 +266,32 @@ impl NodeWriter {
         });
         self.writer
             .record(transitions, self.writer.link.clock.now(), stamps);
-        self.settled = sent.is_none();
         Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_not_written_is_compared_only_if_the_status_is_new_or_due() {
+        use Comparison::{Equal, Needed};
+
+        let synced = |outcome: Result<Option<()>, ()>| Comparison::synced(&outcome);
+        assert_eq!(synced(Ok(None)), Equal, "there was nothing to send");
+        assert_eq!(synced(Ok(Some(()))), Needed, "the answer may differ");
+        assert_eq!(synced(Err(())), Needed, "it may have been applied");
+        //  due, computed again, work
+        let rows = [
+            (Needed, false, false, true),
+            (Equal, false, false, false),
+            (Equal, true, false, true),
+            (Equal, false, true, true),
+        ];
+        for (comparison, due, computed_again, work) in rows {
+            let found = comparison.has_work(due, computed_again);
+            assert_eq!(found, work, "{comparison:?} {due} {computed_again}");
+        }
     }
 }

@@ -15,19 +15,19 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Once {
     deadline: BootNanos,
-    status: Step,
-    lease: Step,
-    taints: Step,
+    status: Progress,
+    lease: Progress,
+    taints: Progress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Progress {
     ToDo,
     Done,
     Failed,
 }
 
-impl Step {
+impl Progress {
     fn of<T, E>(result: &Result<T, E>) -> Self {
         match result {
             Ok(_) => Self::Done,
@@ -42,13 +42,13 @@ impl Once {
     pub fn new(mode: Mode, now: BootNanos) -> Self {
         Self {
             deadline: now.plus(LIMIT),
-            status: Step::ToDo,
+            status: Progress::ToDo,
             lease: match mode {
-                Mode::Node => Step::ToDo,
-                Mode::Companion => Step::Done,
+                Mode::Node => Progress::ToDo,
+                Mode::Companion => Progress::Done,
             },
             // Reported before the status, and only if there are taints to write.
-            taints: Step::Done,
+            taints: Progress::Done,
         }
     }
 
@@ -61,7 +61,7 @@ impl Once {
     /// Records the result of a request.
     pub fn record(&mut self, report: &Report) {
         match report {
-            Report::Synced { outcome, .. } => self.status = Step::of(outcome),
+            Report::Synced { outcome, .. } => self.status = Progress::of(outcome),
             // There is no Lease before the Node exists; the next cycle creates it.
             Report::Lease(Ok(Cycle::NoNode))
             | Report::OtherHolder(_)
@@ -69,11 +69,11 @@ impl Once {
             | Report::Event(_) => {}
             Report::Tainted(TaintOutcome { failed, .. }) => {
                 self.taints = match failed {
-                    None => Step::Done,
-                    Some(_) => Step::Failed,
+                    None => Progress::Done,
+                    Some(_) => Progress::Failed,
                 };
             }
-            Report::Lease(cycle) => self.lease = Step::of(cycle),
+            Report::Lease(cycle) => self.lease = Progress::of(cycle),
         }
     }
 
@@ -81,13 +81,15 @@ impl Once {
     #[must_use]
     pub fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
         match (self.status, self.lease) {
-            (Step::Failed, _) => Some(Err("status")),
-            (Step::Done, Step::Failed) => Some(Err("lease")),
-            (Step::Done, Step::Done) if self.taints == Step::Failed => Some(Err("taints")),
-            (Step::Done, Step::Done) => Some(Ok(())),
-            (Step::ToDo, _) if self.deadline <= now => Some(Err("status")),
-            (Step::Done, Step::ToDo) if self.deadline <= now => Some(Err("lease")),
-            (Step::ToDo, _) | (Step::Done, Step::ToDo) => None,
+            (Progress::Failed, _) => Some(Err("status")),
+            (Progress::Done, Progress::Failed) => Some(Err("lease")),
+            (Progress::Done, Progress::Done) if self.taints == Progress::Failed => {
+                Some(Err("taints"))
+            }
+            (Progress::Done, Progress::Done) => Some(Ok(())),
+            (Progress::ToDo, _) if self.deadline <= now => Some(Err("status")),
+            (Progress::Done, Progress::ToDo) if self.deadline <= now => Some(Err("lease")),
+            (Progress::ToDo, _) | (Progress::Done, Progress::ToDo) => None,
         }
     }
 }

@@ -15,13 +15,11 @@ use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, Sent, StatusWriter};
-use crate::clock::{Clock, Now, Stamp};
+use crate::clock::{Clock, Stamp};
 use crate::config::{Config, Mode};
 use crate::host::HostRoot;
-use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::report::ReportSchedule as Schedule;
-use crate::node_status::transition::Edge;
-use crate::node_status::{Registration, Runtime, StoredNode};
+use crate::node_status::{Registration, Runtime};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
 
@@ -111,9 +109,6 @@ fn keep_node(
         register: config.register_node,
         checkpoint: checkpoint(config),
         started: writer.link.clock.now(),
-        settled: false,
-        seen: StoredNode::default(),
-        rebooted: false,
         writer,
     };
     tasks.spawn(STATUS_WRITER, node.run(syncs));
@@ -168,32 +163,6 @@ async fn keep_lease(
             return;
         }
     }
-}
-
-/// The Events of transitions. One that the kernel caused has the kernel's time.
-pub(super) fn events(
-    transitions: Vec<Edge>,
-    node: &str,
-    now: Now,
-    stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = Draft> {
-    transitions.into_iter().map(move |edge| {
-        let stamp = edge
-            .resource()
-            .and_then(|resource| stamps.get(&resource))
-            .copied();
-        Draft {
-            object: Involved::Node,
-            type_: edge.type_(),
-            reason: edge.reason().to_owned(),
-            message: edge.message(node),
-            of: 1,
-            times: 1,
-            kills: ReportedKills::default(),
-            at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
-            stamp,
-        }
-    })
 }
 
 /// The way from the kernel to the API server's answer, in numbers.

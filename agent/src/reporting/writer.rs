@@ -8,12 +8,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
-use super::start::events;
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
-use crate::api::status::{Decision, Sent, StatusWriter, SyncOutcome};
+use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
+use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::Computed;
 use crate::node_status::report::{self, ReportSchedule as Schedule};
@@ -83,9 +83,9 @@ impl Writer {
             let decision = match schedule.decide(now.boot) {
                 report::ReportDue::Now(due) => {
                     why = due;
-                    Decision::Send
+                    SendRule::Always
                 }
-                report::ReportDue::IfChanged => Decision::IfChanged,
+                report::ReportDue::IfChanged => SendRule::IfChanged,
             };
             (status, decision)
         });
@@ -172,6 +172,32 @@ impl Writer {
         let sent = self.link.reports.send(report).await;
         sent.map_err(|_| LoopEnded)
     }
+}
+
+/// The Events of transitions. One that the kernel caused has the kernel's time.
+fn events(
+    transitions: Vec<Edge>,
+    node: &str,
+    now: Now,
+    stamps: &BTreeMap<Resource, Stamp>,
+) -> impl Iterator<Item = Draft> {
+    transitions.into_iter().map(move |edge| {
+        let stamp = edge
+            .resource()
+            .and_then(|resource| stamps.get(&resource))
+            .copied();
+        Draft {
+            object: Involved::Node,
+            type_: edge.type_(),
+            reason: edge.reason().to_owned(),
+            message: edge.message(node),
+            of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
+            at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
+            stamp,
+        }
+    })
 }
 
 /// Logs a warning once while it lasts.

@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::queue::{Queue, Ticket};
-use super::{Listener, Pages, QueryKind, Responder, pages};
+use super::{Listener, PageResponder, Pages, QueryKind, pages};
 
 /// Limit on connections per listener that wait for no answer of the loop. Each costs a descriptor
 /// and at most 10 KiB.
@@ -46,7 +46,7 @@ struct Queues {
 }
 
 /// Serves the connections of `listener`.
-pub(super) async fn run(mut listener: Listener, pages: Pages, responder: Responder) {
+pub(super) async fn run(mut listener: Listener, pages: Pages, responder: PageResponder) {
     let queues = Queues {
         unanswered: Arc::new(Queue::new(UNANSWERED)),
         answered: Arc::new(Queue::new(ANSWERED)),
@@ -92,7 +92,7 @@ pub(super) async fn run(mut listener: Listener, pages: Pages, responder: Respond
 fn connection<S>(
     stream: S,
     pages: Pages,
-    responder: Responder,
+    responder: PageResponder,
     queues: Queues,
 ) -> impl Future<Output = ()> + use<S>
 where

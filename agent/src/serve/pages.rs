@@ -8,19 +8,19 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Pages, QueryKind, Responder};
+use super::{PageResponder, Pages, QueryKind};
 use crate::metrics;
 
 /// A complete response.
-type Answer = Response<Full<Bytes>>;
+type PageResponse = Response<Full<Bytes>>;
 
 /// Answers one request and ignores its body. Calls `on_query` before a query to the loop.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
-    responder: &Responder,
+    responder: &PageResponder,
     on_query: &impl Fn(QueryKind),
-) -> Result<Answer, Infallible> {
+) -> Result<PageResponse, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
     };
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-async fn query(subject: QueryKind, responder: &Responder) -> Answer {
+async fn query(subject: QueryKind, responder: &PageResponder) -> PageResponse {
     let content_type = match subject {
         QueryKind::Metrics => metrics::CONTENT_TYPE,
         QueryKind::Status | QueryKind::Explain => "application/json",
@@ -90,7 +90,7 @@ async fn query(subject: QueryKind, responder: &Responder) -> Answer {
     }
 }
 
-fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> Answer {
+fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> PageResponse {
     let text = match text.into() {
         Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
         Cow::Owned(text) => text.into(),
@@ -98,7 +98,7 @@ fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> Answer {
     typed(code, "text/plain; charset=utf-8", text)
 }
 
-fn typed(code: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+fn typed(code: StatusCode, content_type: &'static str, body: Bytes) -> PageResponse {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = code;
     let content_type = HeaderValue::from_static(content_type);

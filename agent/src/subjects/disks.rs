@@ -13,8 +13,8 @@ use super::{Decision, Effect, FactChange, Input, MapUpdate, Query, SignalInput, 
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
-use crate::pressure::deadline::LONGEST;
 use crate::pressure::disks::{DiskBoard, Health};
+use crate::pressure::sample::LONGEST;
 use crate::reading::Disk;
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;

@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{
-    ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, PodRef, ReportedKills,
-};
-use crate::pods::{Containers, Pod, PodChange, PodIndex};
+use crate::kube_event::{ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, ReportedKills};
+use crate::pods::{Containers, Pod, PodChange, PodIndex, PodRef};
 
 #[cfg(test)]
 mod tests;
@@ -76,23 +74,23 @@ pub enum ContainersRead {
 struct Waiting {
     incident: Incident,
     pod: PodRef,
-    wait: Wait,
+    wait: WaitFor,
 }
 
 /// What an incident waits for, and until when.
 ///
 /// ```text
 ///           pod unknown                      container's name unknown
-/// happened ─────────────► ForPod ── known ─────────────────────────────► ForName
+/// happened ─────────────► Pod ───── known ─────────────────────────────► Name
 ///    │                      │ deadline, or pods cannot be watched            │ known, or deadline
 ///    │                      ▼                                                ▼
 ///    │                  the Node                                          the Pod
 ///    └── both known: the Pod
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    ForPod { until: BootNanos },
-    ForName { until: BootNanos },
+enum WaitFor {
+    Pod { until: BootNanos },
+    Name { until: BootNanos },
 }
 
 /// The last read of a pod.
@@ -110,14 +108,14 @@ enum Target {
 
 /// Whether Events are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reporting {
+enum EventRecording {
     LogOnly,
     Events,
 }
 
 /// Whether the API server permits the watch on pods, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watch {
+enum WatchPermission {
     Permitted,
     Refused,
 }
@@ -125,10 +123,10 @@ enum Watch {
 /// The pods of this node, and the incidents that wait.
 #[derive(Debug)]
 pub struct Incidents {
-    reporting: Reporting,
+    reporting: EventRecording,
     node_events: NodeEvents,
     index: PodIndex,
-    watch: Watch,
+    watch: WatchPermission,
     waiting: VecDeque<Waiting>,
     /// By uid of the pod.
     reads: BTreeMap<Box<str>, LastRead>,
@@ -144,10 +142,10 @@ impl Incidents {
     #[must_use]
     pub fn new(node_events: NodeEvents) -> Self {
         Self {
-            reporting: Reporting::LogOnly,
+            reporting: EventRecording::LogOnly,
             node_events,
             index: PodIndex::default(),
-            watch: Watch::Permitted,
+            watch: WatchPermission::Permitted,
             waiting: VecDeque::new(),
             reads: BTreeMap::new(),
             warned: false,
@@ -160,7 +158,7 @@ impl Incidents {
     pub fn on(&mut self, input: IncidentInput, now: Now) -> Vec<Effect> {
         match input {
             IncidentInput::Configured(node_events) => self.node_events = node_events,
-            IncidentInput::ReportingStarted => self.reporting = Reporting::Events,
+            IncidentInput::ReportingStarted => self.reporting = EventRecording::Events,
             IncidentInput::Happened(incidents) => self.happened(incidents, now.boot),
             IncidentInput::PodChanged(change) => self.pod_changed(change),
             IncidentInput::Containers { uid, read } => self.containers_read(&uid, read, now.boot),
@@ -183,8 +181,8 @@ impl Incidents {
     fn happened(&mut self, incidents: Vec<Incident>, now: BootNanos) {
         for incident in incidents {
             match self.reporting {
-                Reporting::LogOnly => self.unwanted.add_all(incident.kills),
-                Reporting::Events => self.report(incident, now),
+                EventRecording::LogOnly => self.unwanted.add_all(incident.kills),
+                EventRecording::Events => self.report(incident, now),
             }
         }
         let acknowledged = std::mem::take(&mut self.unwanted);
@@ -213,7 +211,7 @@ impl Incidents {
             Waiting {
                 incident,
                 pod,
-                wait: Wait::ForPod { until },
+                wait: WaitFor::Pod { until },
             },
             now,
         );
@@ -241,7 +239,7 @@ impl Incidents {
     /// The object of the Event; `None`: it may be known soon.
     fn target(&mut self, waiting: &mut Waiting, now: BootNanos) -> Option<Target> {
         let Some(pod) = self.index.find(&waiting.pod.pod).cloned() else {
-            let over = self.watch == Watch::Refused || waiting.until() <= now;
+            let over = self.watch == WatchPermission::Refused || waiting.until() <= now;
             return over.then_some(Target::Node);
         };
         let Some(id) = &waiting.pod.container else {
@@ -256,10 +254,10 @@ impl Incidents {
             return Some(Target::Pod(pod, Some(by_id)));
         }
         let until = match waiting.wait {
-            Wait::ForName { until } => until,
-            Wait::ForPod { .. } => now.plus(UNKNOWN_NAME),
+            WaitFor::Name { until } => until,
+            WaitFor::Pod { .. } => now.plus(UNKNOWN_NAME),
         };
-        waiting.wait = Wait::ForName { until };
+        waiting.wait = WaitFor::Name { until };
         (until <= now).then_some(Target::Pod(pod, Some(by_id)))
     }
 
@@ -314,7 +312,7 @@ impl Incidents {
     fn pod_changed(&mut self, change: PodChange) {
         let removed = match change {
             PodChange::Relisting => {
-                self.watch = Watch::Permitted;
+                self.watch = WatchPermission::Permitted;
                 self.index.relist();
                 Vec::new()
             }
@@ -322,7 +320,7 @@ impl Incidents {
             PodChange::Removed(uid) => self.index.remove(&uid).cloned().into_iter().collect(),
             PodChange::Listed => self.index.listed(),
             PodChange::Refused => {
-                self.watch = Watch::Refused;
+                self.watch = WatchPermission::Refused;
                 Vec::new()
             }
         };
@@ -380,7 +378,7 @@ impl Waiting {
     /// When it is reported by what is known.
     fn until(&self) -> BootNanos {
         match self.wait {
-            Wait::ForPod { until } | Wait::ForName { until } => until,
+            WaitFor::Pod { until } | WaitFor::Name { until } => until,
         }
     }
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use super::{Decision, Effect, Input, Query, StateInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
-    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills,
+    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, ReportedKills,
     UnidentifiedKills, incidents,
 };
-use crate::pods::classify;
+use crate::pods::{PodRef, classify};
 
 mod effects;
 mod input;
@@ -29,8 +29,8 @@ pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
 };
-use ledger::{ByOwner, Counter, Counters, Ledger, owner_of};
-use states::{Baseline, LastReading, Missed, Patience, Reading, Saving};
+use ledger::{ByOwner, Counter, Counters, KillLedger, owner_of};
+use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two
 /// writes of the state. Records that were in a ring at the first reading have arrived by then.
@@ -44,9 +44,9 @@ const REGULAR: Duration = Duration::from_secs(9);
 #[derive(Debug)]
 pub struct KillCounters {
     source: KillSource,
-    ledger: Ledger,
+    ledger: KillLedger,
     baseline: Baseline,
-    reading: Reading,
+    reading: CounterReading,
     last_reading: LastReading,
     /// When the counters were last asked for.
     asked_at: BootNanos,
@@ -66,9 +66,9 @@ impl KillCounters {
     pub fn new(setup: KillCounterSetup, now: BootNanos) -> Self {
         Self {
             source: setup.source,
-            ledger: Ledger::new(setup.counting == Some(Counting::Nested)),
+            ledger: KillLedger::new(setup.counting == Some(Counting::Nested)),
             baseline: Baseline::Unknown,
-            reading: Reading::Asked,
+            reading: CounterReading::Asked,
             last_reading: match setup.counting {
                 Some(_) => LastReading::Read,
                 None => LastReading::Failed,
@@ -205,12 +205,14 @@ impl KillCounters {
             return effects;
         }
         match self.reading {
-            Reading::Wanted => effects.push(self.ask(now)),
-            Reading::Idle if self.source == KillSource::Counters => match self.last_reading {
-                LastReading::Read => effects.push(Effect::Query(Query::PodsKillCounter)),
-                LastReading::Failed => effects.push(self.ask(now)),
-            },
-            Reading::Idle | Reading::Asked | Reading::AskedAndWanted => {}
+            CounterReading::Wanted => effects.push(self.ask(now)),
+            CounterReading::Idle if self.source == KillSource::Counters => {
+                match self.last_reading {
+                    LastReading::Read => effects.push(Effect::Query(Query::PodsKillCounter)),
+                    LastReading::Failed => effects.push(self.ask(now)),
+                }
+            }
+            CounterReading::Idle | CounterReading::Asked | CounterReading::AskedAndWanted => {}
         }
         effects
     }
@@ -229,7 +231,7 @@ impl KillCounters {
     }
 
     fn ask(&mut self, now: BootNanos) -> Effect {
-        self.reading = Reading::Asked;
+        self.reading = CounterReading::Asked;
         self.asked_at = now;
         self.ledger.asked();
         Effect::Query(match self.baseline {

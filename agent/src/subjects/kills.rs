@@ -18,8 +18,8 @@ use crate::pressure::oom::{
     Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, judge,
 };
 use crate::reading::Resource;
-use crate::reading::oom::{LimitOwner, ScopeSource};
-use crate::record::{LoggedKill, MemcgLimit, OomKill, Via};
+use crate::reading::oom::{LimitOwner, OomConstraint, ScopeSource};
+use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
 use crate::units::{Bytes, CgroupId};
 
 mod limit_hits;
@@ -43,7 +43,7 @@ pub enum KillInput {
     /// A program recorded a kill.
     Recorded {
         /// The record.
-        kill: Box<OomKill>,
+        kill: Box<RecordedKill>,
         /// When it was read.
         read: BootNanos,
         /// Path of the cgroup of all pods.
@@ -88,7 +88,7 @@ enum Examination {
     Idle,
     /// The paths of its cgroups were asked for.
     AwaitsPaths {
-        kill: Box<OomKill>,
+        kill: Box<RecordedKill>,
         read: BootNanos,
         pods: String,
     },
@@ -110,6 +110,29 @@ struct Case {
     victim: Option<String>,
     /// Complete but for the verdict.
     finding: Finding,
+}
+
+impl Case {
+    /// The verdict depends on the limit as the finding has it.
+    fn new(
+        victim: Option<String>,
+        finding: Finding,
+        source: ScopeSource,
+        constraint: Option<OomConstraint>,
+        order: Option<i32>,
+    ) -> Self {
+        let scope = finding.scope.as_ref().map(|limiting| limiting.owner);
+        Self {
+            kill: Kill {
+                scope,
+                source,
+                constraint,
+                order,
+            },
+            victim,
+            finding,
+        }
+    }
 }
 
 /// What a finding has before it is judged, and after a query without an answer.
@@ -333,7 +356,7 @@ impl Kills {
 
     fn recorded_case(
         &mut self,
-        kill: &OomKill,
+        kill: &RecordedKill,
         read: BootNanos,
         pods: &str,
         paths: Vec<Option<String>>,
@@ -360,36 +383,28 @@ impl Kills {
             None => owner_by_names(kill, pods),
         };
         let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
-        Case {
-            kill: Kill {
-                scope: scope.as_ref().map(|limiting| limiting.owner),
-                source: kill.source,
-                constraint: kill.constraint,
-                order: kill.order,
+        let finding = Finding {
+            stamp: Stamp {
+                kernel: kill.at,
+                read,
             },
-            finding: Finding {
-                stamp: Stamp {
-                    kernel: kill.at,
-                    read,
-                },
-                victim: kill.victim,
-                comm: escape(&kill.comm),
-                uid: Some(kill.uid),
-                cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-                counter: owner.counter(victim.as_deref(), pods),
-                owner,
-                scope,
-                resident: known.then_some(resident),
-                trigger: Some(trigger),
-                verdict: NOT_JUDGED,
-            },
-            victim,
-        }
+            victim: kill.victim,
+            comm: escape(&kill.comm),
+            uid: Some(kill.uid),
+            cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
+            counter: owner.counter(victim.as_deref(), pods),
+            owner,
+            scope,
+            resident: known.then_some(resident),
+            trigger: Some(trigger),
+            verdict: NOT_JUDGED,
+        };
+        Case::new(victim, finding, kill.source, kill.constraint, kill.order)
     }
 }
 
 /// The cgroups of a record whose paths are needed, in the order in which they are used.
-fn cgroups_of(kill: &OomKill) -> Vec<CgroupId> {
+fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
     let limit = kill.scope.memcg();
     let tied = limit.and_then(|limit| limit.tied);
     let limiting = limit.map(|limit| limit.limiting);
@@ -415,35 +430,28 @@ fn logged_case(kill: &LoggedKill, read: BootNanos, pods: &str) -> Case {
         VictimOwner::of(classify(path, pods))
     });
     let trigger = kill.trigger.as_ref();
-    Case {
-        kill: Kill {
-            scope: scope.as_ref().map(|limiting| limiting.owner),
-            source: ScopeSource::Logged,
-            constraint: kill.constraint,
-            order: kill.order,
+    let finding = Finding {
+        stamp: Stamp {
+            kernel: kill.at,
+            read,
         },
-        finding: Finding {
-            stamp: Stamp {
-                kernel: kill.at,
-                read,
-            },
-            victim: kill.victim,
-            comm: escape(&kill.comm),
-            uid: kill.uid,
-            cgroup: kill.cgroup.as_ref().map(escape),
-            counter: owner.counter(victim.as_deref(), pods),
-            owner,
-            scope,
-            resident: kill.resident,
-            trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
-            verdict: NOT_JUDGED,
-        },
-        victim,
-    }
+        victim: kill.victim,
+        comm: escape(&kill.comm),
+        uid: kill.uid,
+        cgroup: kill.cgroup.as_ref().map(escape),
+        counter: owner.counter(victim.as_deref(), pods),
+        owner,
+        scope,
+        resident: kill.resident,
+        trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
+        verdict: NOT_JUDGED,
+    };
+    let source = ScopeSource::Logged;
+    Case::new(victim, finding, source, kill.constraint, kill.order)
 }
 
 /// By the last names of a cgroup that was removed and not seen before.
-fn owner_by_names(kill: &OomKill, pods: &str) -> VictimOwner {
+fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
     match classify_by_names(&kill.names, pods) {
         ByNames::Certain(kind) => VictimOwner::of(kind),
         ByNames::Claimed(_) => VictimOwner::UnknownPod,
@@ -453,7 +461,12 @@ fn owner_by_names(kill: &OomKill, pods: &str) -> VictimOwner {
 
 /// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
 /// every pod.
-fn limit_owner(path: Option<&str>, kill: &OomKill, limit: &MemcgLimit, pods: &str) -> LimitOwner {
+fn limit_owner(
+    path: Option<&str>,
+    kill: &RecordedKill,
+    limit: &MemcgLimit,
+    pods: &str,
+) -> LimitOwner {
     match path {
         Some(path) => owner_by_path(path, pods),
         None if limit.limiting == kill.cgroup => LimitOwner::Container,
@@ -471,7 +484,7 @@ fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
 }
 
 /// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
-fn last_names(kill: &OomKill) -> String {
+fn last_names(kill: &RecordedKill) -> String {
     let names = kill.names.iter().rev().filter(|name| !name.is_empty());
     names.fold("…".to_owned(), |path, name| {
         format!("{path}/{}", escape(name))

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::escape::escape;
-use crate::kube_event::{Incident, Occurrence, PodRef, RefusedForks, ReportedKills};
-use crate::pods::classify;
-use crate::pressure::deadline::LONGEST;
+use crate::kube_event::{Incident, Occurrence, RefusedForks, ReportedKills};
+use crate::pods::{PodRef, classify};
 use crate::pressure::refusals::{Refusals, Refused};
+use crate::pressure::sample::LONGEST;
 use crate::units::CgroupId;
 
 #[cfg(test)]

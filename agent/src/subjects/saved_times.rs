@@ -13,7 +13,7 @@ use super::Effect;
 use super::kill_counters::{CountedKills, PreviousAgent};
 use crate::clock::BootNanos;
 use crate::pressure::Exceeded;
-use crate::pressure::deadline::LONGEST;
+use crate::pressure::sample::LONGEST;
 use crate::units::CgroupId;
 
 #[cfg(test)]

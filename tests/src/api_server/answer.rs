@@ -18,7 +18,7 @@ use super::failure::Failure;
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum ServerAnswer {
     Whole(Option<Bytes>),
     /// Ends when the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),
@@ -85,7 +85,7 @@ impl Broken {
     }
 }
 
-impl Body for Answer {
+impl Body for ServerAnswer {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -119,7 +119,7 @@ impl Body for Answer {
     }
 }
 
-pub(super) fn refuse(failure: &Failure) -> Response<Answer> {
+pub(super) fn refuse(failure: &Failure) -> Response<ServerAnswer> {
     let mut response = json_answer(failure.code, &failure.status());
     if let Some(seconds) = failure.retry_after {
         response
@@ -129,25 +129,25 @@ pub(super) fn refuse(failure: &Failure) -> Response<Answer> {
     response
 }
 
-pub(super) fn json_answer(code: u16, body: &Value) -> Response<Answer> {
+pub(super) fn json_answer(code: u16, body: &Value) -> Response<ServerAnswer> {
     whole(code, Bytes::from(body.to_string()))
 }
 
-pub(super) fn whole(code: u16, bytes: Bytes) -> Response<Answer> {
-    typed(code, Answer::Whole(Some(bytes)), "application/json")
+pub(super) fn whole(code: u16, bytes: Bytes) -> Response<ServerAnswer> {
+    typed(code, ServerAnswer::Whole(Some(bytes)), "application/json")
 }
 
 /// A body that never ends, of these bytes over and over again.
-pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<Answer> {
+pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<ServerAnswer> {
     typed(
         code,
-        Answer::Endless(Bytes::from_static(bytes)),
+        ServerAnswer::Endless(Bytes::from_static(bytes)),
         "application/json",
     )
 }
 
 /// A watch of one event, which is no change.
-pub(super) fn bookmark() -> Response<Answer> {
+pub(super) fn bookmark() -> Response<ServerAnswer> {
     let bookmark = json!({
         "type": "BOOKMARK",
         "object": { "metadata": { "resourceVersion": "1" } },
@@ -156,7 +156,7 @@ pub(super) fn bookmark() -> Response<Answer> {
 }
 
 /// Maps of one member each: 140 KB that take 15 MB once they are parsed.
-pub(super) fn many_members() -> Response<Answer> {
+pub(super) fn many_members() -> Response<ServerAnswer> {
     const MEMBERS: usize = 20_000;
     let maps = r#"{"":0},"#.repeat(MEMBERS);
     let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":[{maps}0]}}}}\n");
@@ -164,7 +164,7 @@ pub(super) fn many_members() -> Response<Answer> {
 }
 
 /// A header for each KiB of one megabyte.
-pub(super) fn large_headers() -> Response<Answer> {
+pub(super) fn large_headers() -> Response<ServerAnswer> {
     let mut response = whole(200, Bytes::from_static(b"{}"));
     for n in 0..1024 {
         let name = header::HeaderName::try_from(format!("x-{n}")).expect("a name");
@@ -175,7 +175,7 @@ pub(super) fn large_headers() -> Response<Answer> {
 }
 
 /// 429, with a wait that no duration can be multiplied by anything.
-pub(super) fn huge_retry_after() -> Response<Answer> {
+pub(super) fn huge_retry_after() -> Response<ServerAnswer> {
     let mut status = Failure::scripted(429, None).status();
     status["details"]["retryAfterSeconds"] = Value::from(u64::MAX);
     let mut response = json_answer(429, &status);
@@ -185,15 +185,15 @@ pub(super) fn huge_retry_after() -> Response<Answer> {
     response
 }
 
-pub(super) fn plain(text: &'static str) -> Response<Answer> {
+pub(super) fn plain(text: &'static str) -> Response<ServerAnswer> {
     typed(
         200,
-        Answer::Whole(Some(Bytes::from_static(text.as_bytes()))),
+        ServerAnswer::Whole(Some(Bytes::from_static(text.as_bytes()))),
         "text/plain",
     )
 }
 
-pub(super) fn typed(code: u16, body: Answer, media: &'static str) -> Response<Answer> {
+pub(super) fn typed(code: u16, body: ServerAnswer, media: &'static str) -> Response<ServerAnswer> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).expect("a valid status code");
     let media = header::HeaderValue::from_static(media);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tls::{self, Credentials};
+use super::tls::{self, TlsCredentials};
 use super::{ApiServer, Grant, Identity};
 
 impl ApiServer {
@@ -34,14 +34,14 @@ impl ApiServer {
             .state()
             .certificates
             .insert(der, identity.clone());
-        let credentials = Credentials::Certificate(&issued);
+        let credentials = TlsCredentials::Certificate(&issued);
         tls::write_kubeconfig(path, &self.url(), &authority.ca_pem, &credentials)
     }
 
     /// Writes a kubeconfig to `path`, with a bearer token. [`ApiServer::allow_token`] makes it good.
     pub fn token_kubeconfig(&self, path: &Path, token: &str) -> PathBuf {
         let ca_pem = &self.listening().authority.ca_pem;
-        tls::write_kubeconfig(path, &self.url(), ca_pem, &Credentials::Token(token))
+        tls::write_kubeconfig(path, &self.url(), ca_pem, &TlsCredentials::Token(token))
     }
 
     /// From now on this bearer token stands for this identity.

@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use super::answer::{self, Answer, Broken, Drip, json_answer, plain, refuse, typed, whole};
+use super::answer::{self, Broken, Drip, ServerAnswer, json_answer, plain, refuse, typed, whole};
 use super::auth::{Access, Identity};
 use super::connection::{Control, Mode};
 use super::discovery;
 use super::failure::Failure;
 use super::faults::Effect;
-use super::query::{Query, Selector};
-use super::read::{Form, Read};
+use super::query::{QueryParameters, Selector};
+use super::read::{Form, ReadRequest};
 use super::record::Recorded;
 use super::resource::{Part, Target};
 use super::state::Inner;
-use super::watch::Watch;
+use super::watch::WatchStream;
 use super::write::{Deleted, PatchKind, Write};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -72,7 +72,7 @@ async fn handle(
     control: Arc<Control>,
     identity: Option<Identity>,
     request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<ServerAnswer>, Infallible> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
         // The client broke off within its own request.
@@ -119,8 +119,8 @@ async fn suffer(
     inner: &Inner,
     control: &Arc<Control>,
     effects: Vec<Effect>,
-    answer: impl FnOnce() -> Response<Answer>,
-) -> Response<Answer> {
+    answer: impl FnOnce() -> Response<ServerAnswer>,
+) -> Response<ServerAnswer> {
     for effect in effects {
         match effect {
             Effect::Latency(delay) => sleep(delay).await,
@@ -173,21 +173,24 @@ async fn suffer(
     answer()
 }
 
-async fn dripping(response: Response<Answer>) -> Response<Answer> {
+async fn dripping(response: Response<ServerAnswer>) -> Response<ServerAnswer> {
     let (head, body) = response.into_parts();
-    Response::from_parts(head, Answer::Drip(Drip::new(first_bytes(body).await)))
+    Response::from_parts(head, ServerAnswer::Drip(Drip::new(first_bytes(body).await)))
 }
 
 /// All of a body; of a watch its first line, which may be long in coming.
-async fn first_bytes(body: Answer) -> Bytes {
+async fn first_bytes(body: ServerAnswer) -> Bytes {
     match body {
-        Answer::Whole(bytes) => bytes.unwrap_or_default(),
-        Answer::Stream(mut lines) => lines.recv().await.unwrap_or_default(),
-        Answer::Broken(_) | Answer::Endless(_) | Answer::Drip(_) => Bytes::new(),
+        ServerAnswer::Whole(bytes) => bytes.unwrap_or_default(),
+        ServerAnswer::Stream(mut lines) => lines.recv().await.unwrap_or_default(),
+        ServerAnswer::Broken(_) | ServerAnswer::Endless(_) | ServerAnswer::Drip(_) => Bytes::new(),
     }
 }
 
-async fn broken(response: Response<Answer>, reset: Option<Arc<Control>>) -> Response<Answer> {
+async fn broken(
+    response: Response<ServerAnswer>,
+    reset: Option<Arc<Control>>,
+) -> Response<ServerAnswer> {
     let (head, body) = response.into_parts();
     let bytes = first_bytes(body).await;
     let body = Broken {
@@ -196,7 +199,7 @@ async fn broken(response: Response<Answer>, reset: Option<Arc<Control>>) -> Resp
         reset,
         turns: 3,
     };
-    Response::from_parts(head, Answer::Broken(body))
+    Response::from_parts(head, ServerAnswer::Broken(body))
 }
 
 fn authenticate(
@@ -222,7 +225,7 @@ fn authenticate(
     }
 }
 
-fn answer(inner: &Arc<Inner>, call: &Call) -> Response<Answer> {
+fn answer(inner: &Arc<Inner>, call: &Call) -> Response<ServerAnswer> {
     let path = call.seen.path.as_str();
     let reads = call.seen.method == "GET";
     if reads && matches!(path, "/readyz" | "/livez" | "/healthz") {
@@ -244,8 +247,8 @@ fn on_target(
     inner: &Arc<Inner>,
     call: &Call,
     target: &Target,
-) -> Result<Response<Answer>, Failure> {
-    let query = Query::parse(&call.seen.query);
+) -> Result<Response<ServerAnswer>, Failure> {
+    let query = QueryParameters::parse(&call.seen.query);
     let selector = Selector::of(target, &query)?;
     let one = !target.name.is_empty();
     let verb = match (call.seen.method.as_str(), one) {
@@ -270,7 +273,7 @@ fn on_target(
     let accept = call.seen.headers.get("accept").map_or("", String::as_str);
     let form = Form::of(accept);
     let wall = inner.clock.wall();
-    let read = Read {
+    let read = ReadRequest {
         target,
         query: &query,
         form,
@@ -283,8 +286,8 @@ fn on_target(
             &read.list(&inner.state().store, &selector)?,
         )),
         "watch" => {
-            let lines = Watch::start(inner, target.resource, selector, form, &query)?;
-            Ok(typed(200, Answer::Stream(lines), "application/json"))
+            let lines = WatchStream::start(inner, target.resource, selector, form, &query)?;
+            Ok(typed(200, ServerAnswer::Stream(lines), "application/json"))
         }
         _ => {
             let write = Write {
@@ -370,7 +373,7 @@ fn deletion(target: &Target, deleted: Deleted) -> Value {
 }
 
 /// A SelfSubjectAccessReview, answered by the authorizer that the requests themselves meet.
-fn review(inner: &Inner, call: &Call) -> Result<Response<Answer>, Failure> {
+fn review(inner: &Inner, call: &Call) -> Result<Response<ServerAnswer>, Failure> {
     let mut review = json_body(&call.seen)?;
     let asked = review["spec"]["resourceAttributes"].clone();
     let text = |field: &str| asked[field].as_str().unwrap_or_default();

@@ -9,9 +9,9 @@ use super::resource::{Resource, Target};
 
 /// The parameters of a request, decoded. The last of several with one name counts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Query(BTreeMap<String, String>);
+pub(super) struct QueryParameters(BTreeMap<String, String>);
 
-impl Query {
+impl QueryParameters {
     pub(super) fn parse(query: &str) -> Self {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         Self(
@@ -96,7 +96,7 @@ impl Selector {
     /// # Errors
     ///
     /// 400 for a field that the resource cannot be selected by, and for what cannot be read.
-    pub(super) fn of(target: &Target, query: &Query) -> Result<Self, Failure> {
+    pub(super) fn of(target: &Target, query: &QueryParameters) -> Result<Self, Failure> {
         let fields = query.get("fieldSelector").unwrap_or_default();
         let fields = terms(fields)
             .into_iter()
@@ -255,10 +255,13 @@ mod tests {
             ("labelSelector=app%20notin%20(web)", false),
             ("labelSelector=tier=x", false),
         ] {
-            let selector = Selector::of(&target, &Query::parse(query)).unwrap();
+            let selector = Selector::of(&target, &QueryParameters::parse(query)).unwrap();
             assert_eq!(selector.matches(&pod), expected, "{query}");
         }
-        let unknown = Selector::of(&target, &Query::parse("fieldSelector=spec.hostname=x"));
+        let unknown = Selector::of(
+            &target,
+            &QueryParameters::parse("fieldSelector=spec.hostname=x"),
+        );
         assert_eq!(unknown.unwrap_err().code, 400);
     }
 }

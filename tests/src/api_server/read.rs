@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::query::{Query, Selector};
+use super::query::{QueryParameters, Selector};
 use super::resource::{Resource, Target};
 use super::store::Store;
 use super::table;
@@ -82,15 +82,15 @@ pub(super) fn metadata_only(object: &Value) -> Value {
 
 /// A read by one user.
 #[derive(Debug)]
-pub(super) struct Read<'a> {
+pub(super) struct ReadRequest<'a> {
     pub(super) target: &'a Target,
-    pub(super) query: &'a Query,
+    pub(super) query: &'a QueryParameters,
     pub(super) form: Form,
     /// Seconds since 1970.
     pub(super) wall: u64,
 }
 
-impl Read<'_> {
+impl ReadRequest<'_> {
     pub(super) fn get(&self, store: &Store) -> Result<Value, Failure> {
         let Target {
             resource,

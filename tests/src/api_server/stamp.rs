@@ -10,7 +10,7 @@ const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
 /// The source of a server's time.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Clock {
+pub(super) enum ServerClock {
     /// The machine's clocks.
     Machine,
     /// The runtime's clock, which tests pause and move.
@@ -20,7 +20,7 @@ pub(super) enum Clock {
     },
 }
 
-impl Clock {
+impl ServerClock {
     /// Time since boot, or since the server was started if time is simulated.
     pub(super) fn boot(self) -> Duration {
         match self {

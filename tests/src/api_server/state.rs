@@ -11,23 +11,23 @@ use super::connection::{Control, Mode};
 use super::faults::Faults;
 use super::record::Recorded;
 use super::resource::Resource;
-use super::stamp::{self, Clock};
+use super::stamp::{self, ServerClock};
 use super::store::Store;
 
 /// The state that all connections share. A lock, not a task with messages: the tests read
 /// it without waiting, and the lock is never kept across an await.
 pub(super) struct Inner {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ServerState>,
     /// Marked at every change of the state.
     pub(super) changed: signal::Sender<()>,
-    pub(super) clock: Clock,
+    pub(super) clock: ServerClock,
     pub(super) faults: Faults,
 }
 
 pub(super) type Log = Box<dyn Fn(&Recorded) + Send>;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     pub(super) store: Store,
     pub(super) requests: Vec<Recorded>,
     pub(super) open: BTreeMap<u64, Arc<Control>>,
@@ -51,7 +51,7 @@ pub(super) enum Freezing {
 }
 
 impl Inner {
-    pub(super) fn new(clock: Clock) -> Arc<Self> {
+    pub(super) fn new(clock: ServerClock) -> Arc<Self> {
         let inner = Self {
             state: Mutex::default(),
             changed: signal::Sender::new(()),
@@ -65,7 +65,7 @@ impl Inner {
         Arc::new(inner)
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Authority {
 }
 
 /// A client certificate with its key.
-pub(super) struct Issued {
+pub(super) struct IssuedCertificate {
     pub(super) der: CertificateDer<'static>,
     pub(super) certificate_pem: String,
     pub(super) key_pem: String,
@@ -51,7 +51,7 @@ impl Authority {
         }
     }
 
-    pub(super) fn issue(&self, identity: &Identity) -> Issued {
+    pub(super) fn issue(&self, identity: &Identity) -> IssuedCertificate {
         let mut params = CertificateParams::default();
         // The group that everyone gets is not in the certificate.
         let groups = identity
@@ -64,7 +64,7 @@ impl Authority {
         let certificate = params
             .signed_by(&key, &self.ca)
             .expect("a client certificate");
-        Issued {
+        IssuedCertificate {
             der: certificate.der().clone(),
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
@@ -108,8 +108,8 @@ fn server_config(ca: &Issuer<'static, KeyPair>, ca_der: &CertificateDer<'static>
 }
 
 /// How a client of a kubeconfig proves who it is.
-pub(super) enum Credentials<'a> {
-    Certificate(&'a Issued),
+pub(super) enum TlsCredentials<'a> {
+    Certificate(&'a IssuedCertificate),
     Token(&'a str),
 }
 
@@ -118,15 +118,15 @@ pub(super) fn write_kubeconfig(
     path: &Path,
     url: &str,
     ca_pem: &str,
-    credentials: &Credentials<'_>,
+    credentials: &TlsCredentials<'_>,
 ) -> PathBuf {
     let user = match credentials {
-        Credentials::Certificate(issued) => format!(
+        TlsCredentials::Certificate(issued) => format!(
             "client-certificate-data: {}\n    client-key-data: {}",
             STANDARD.encode(&issued.certificate_pem),
             STANDARD.encode(&issued.key_pem)
         ),
-        Credentials::Token(token) => format!("token: {token}"),
+        TlsCredentials::Token(token) => format!("token: {token}"),
     };
     let ca = STANDARD.encode(ca_pem);
     let text = format!(

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::failure::Failure;
-use super::query::{Query, Selector};
+use super::query::{QueryParameters, Selector};
 use super::read::Form;
 use super::resource::Resource;
 use super::state::Inner;
@@ -25,7 +25,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 const PENDING_LINES: usize = 64;
 
 /// One watch.
-pub(super) struct Watch {
+pub(super) struct WatchStream {
     resource: &'static Resource,
     selector: Selector,
     form: Form,
@@ -46,14 +46,14 @@ enum Bookmarks {
 /// The watch is over: the client closed it, or it got 410.
 struct Over;
 
-impl Watch {
+impl WatchStream {
     /// Checks the query, and starts to write lines. Must be called on the runtime.
     pub(super) fn start(
         inner: &Arc<Inner>,
         resource: &'static Resource,
         selector: Selector,
         form: Form,
-        query: &Query,
+        query: &QueryParameters,
     ) -> Result<mpsc::Receiver<Bytes>, Failure> {
         let initial = query.is_true("sendInitialEvents");
         if initial && query.get("resourceVersionMatch") != Some("NotOlderThan") {

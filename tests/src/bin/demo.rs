@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use nodepulse_tests::demo::{self, Machine, Options};
+use nodepulse_tests::demo::{self, DemoMachine, Options};
 use nodepulse_tests::provoke::Provoke;
 
 /// Demonstrates the agent with real kernel events
@@ -39,7 +39,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         provoke: Provoke::next_to_this_program()?,
         kubeconfig: arguments.kubeconfig.clone(),
     };
-    if let Some(missing) = Machine::detect().missing() {
+    if let Some(missing) = DemoMachine::detect().missing() {
         eprintln!(
             "demo: {missing}; reading files instead, and skipping the steps that need kernel events\n"
         );

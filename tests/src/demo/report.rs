@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Machine;
+use super::DemoMachine;
 
 /// Everything.
-pub struct Report {
+pub struct DemoReport {
     kernel: String,
     missing: Option<String>,
     probes: Vec<(String, String)>,
     api_server: String,
-    steps: Vec<Step>,
+    steps: Vec<DemoStep>,
     conditions: Vec<Value>,
 }
 
 /// One thing that was provoked.
-pub struct Step {
+pub struct DemoStep {
     name: &'static str,
-    outcome: anyhow::Result<Outcome>,
+    outcome: anyhow::Result<StepOutcome>,
 }
 
 /// What the API server received.
-pub enum Outcome {
+pub enum StepOutcome {
     /// A process was killed.
     Kill {
         /// The victim.
@@ -38,9 +38,9 @@ pub enum Outcome {
         /// `MemoryPressure` afterwards.
         condition: Value,
         /// The Event's times.
-        times: Times,
+        times: StepTimes,
         /// The condition's times, if it changed.
-        condition_times: Option<Times>,
+        condition_times: Option<StepTimes>,
     },
     /// A condition changed.
     Condition {
@@ -49,7 +49,7 @@ pub enum Outcome {
         /// The condition.
         condition: Value,
         /// Its times; `None` if it was read from files.
-        times: Option<Times>,
+        times: Option<StepTimes>,
     },
     /// It could not be provoked or observed on this machine.
     Skipped(String),
@@ -57,7 +57,7 @@ pub enum Outcome {
 
 /// Times on the boot clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub struct StepTimes {
     /// The kernel stamped the record.
     pub kernel: Duration,
     /// The agent read the record from the ring.
@@ -68,7 +68,7 @@ pub struct Times {
     pub acked: Duration,
 }
 
-impl Times {
+impl StepTimes {
     fn since_kernel(&self) -> [(&'static str, f64); 3] {
         let ms = |at: Duration| at.saturating_sub(self.kernel).as_secs_f64() * 1e3;
         [
@@ -88,14 +88,14 @@ impl Times {
     }
 }
 
-impl Step {
-    pub(super) fn from(name: &'static str, outcome: anyhow::Result<Outcome>) -> Self {
+impl DemoStep {
+    pub(super) fn from(name: &'static str, outcome: anyhow::Result<StepOutcome>) -> Self {
         Self { name, outcome }
     }
 
     fn json(&self) -> Value {
         let (result, detail) = match &self.outcome {
-            Ok(Outcome::Kill {
+            Ok(StepOutcome::Kill {
                 pid,
                 cgroup,
                 limiting,
@@ -108,10 +108,10 @@ impl Step {
                 json!({
                     "victim": pid, "cgroup": cgroup, "limiting": limiting, "event": event,
                     "condition": condition, "event_times": times.json(),
-                    "condition_times": condition_times.as_ref().map(Times::json),
+                    "condition_times": condition_times.as_ref().map(StepTimes::json),
                 }),
             ),
-            Ok(Outcome::Condition {
+            Ok(StepOutcome::Condition {
                 what,
                 condition,
                 times,
@@ -119,21 +119,21 @@ impl Step {
                 "reported",
                 json!({
                     "provoked": what, "condition": condition,
-                    "condition_times": times.as_ref().map(Times::json),
+                    "condition_times": times.as_ref().map(StepTimes::json),
                 }),
             ),
-            Ok(Outcome::Skipped(why)) => ("skipped", json!({ "why": why })),
+            Ok(StepOutcome::Skipped(why)) => ("skipped", json!({ "why": why })),
             Err(err) => ("failed", json!({ "why": format!("{err:#}") })),
         };
         json!({ "step": self.name, "result": result, "detail": detail })
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for DemoStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         match &self.outcome {
-            Ok(Outcome::Kill {
+            Ok(StepOutcome::Kill {
                 pid,
                 cgroup,
                 limiting,
@@ -150,7 +150,7 @@ impl fmt::Display for Step {
                     None => writeln!(f, "  no pressure on the node: {}", line(condition)),
                 }
             }
-            Ok(Outcome::Condition {
+            Ok(StepOutcome::Condition {
                 what,
                 condition,
                 times,
@@ -161,13 +161,13 @@ impl fmt::Display for Step {
                     None => writeln!(f, "  {} (read from files)", line(condition)),
                 }
             }
-            Ok(Outcome::Skipped(why)) => writeln!(f, "  skipped: {why}"),
+            Ok(StepOutcome::Skipped(why)) => writeln!(f, "  skipped: {why}"),
             Err(err) => writeln!(f, "  FAILED: {err:#}"),
         }
     }
 }
 
-fn timeline(f: &mut fmt::Formatter<'_>, what: &str, times: &Times) -> fmt::Result {
+fn timeline(f: &mut fmt::Formatter<'_>, what: &str, times: &StepTimes) -> fmt::Result {
     write!(f, "  {:>12.6} s kernel", times.kernel.as_secs_f64())?;
     for (name, ms) in times.since_kernel() {
         write!(f, " │ +{ms:.3} ms {}", name.replace('_', " "))?;
@@ -181,12 +181,12 @@ fn line(condition: &Value) -> String {
     format!("{}={} ({})", text("type"), text("status"), text("reason"))
 }
 
-impl Report {
+impl DemoReport {
     pub(super) fn new(
-        machine: &Machine,
+        machine: &DemoMachine,
         probes: Vec<(String, String)>,
         api_server: String,
-        steps: Vec<Step>,
+        steps: Vec<DemoStep>,
         node: &Value,
     ) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -204,7 +204,7 @@ impl Report {
     /// Whether every step was either reported, or skipped on a machine that lacks something.
     pub fn succeeded(&self) -> bool {
         self.steps.iter().all(|step| match &step.outcome {
-            Ok(Outcome::Skipped(_)) => self.missing.is_some(),
+            Ok(StepOutcome::Skipped(_)) => self.missing.is_some(),
             Ok(_) => true,
             Err(_) => false,
         })
@@ -222,7 +222,7 @@ impl Report {
             "api_server": self.api_server,
             "missing": self.missing,
             "probes": probes,
-            "steps": self.steps.iter().map(Step::json).collect::<Vec<_>>(),
+            "steps": self.steps.iter().map(DemoStep::json).collect::<Vec<_>>(),
             "conditions": self.conditions,
             "ok": self.succeeded(),
         })

@@ -8,8 +8,8 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::report::{Outcome, Step, Times};
-use super::{NODE, PATIENCE, Stage, condition};
+use super::report::{DemoStep, StepOutcome, StepTimes};
+use super::{DemoStage, NODE, PATIENCE, condition};
 use crate::pod::Pod;
 
 /// A pod with a memory limit, and a container in it without one.
@@ -34,20 +34,20 @@ const EDGE_SPACING: Duration = Duration::from_millis(1200);
 const MORE: u64 = 256 << 20;
 
 /// A kill at a pod's own limit: an Event, and no pressure on the node.
-pub async fn container_kill(stage: &mut Stage<'_>) -> Step {
+pub async fn container_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     let name = "OOM kill at a pod's limit";
-    let kill = Kill {
+    let kill = DemoKill {
         pod: "limited",
         container: LIMITED_CONTAINER,
         limit: LIMITED_POD,
         words: "in container app: the pod was at the memory limit",
         pressure: "False",
     };
-    Step::from(name, kill_in(stage, kill).await)
+    DemoStep::from(name, kill_in(stage, kill).await)
 }
 
 /// A kill at the limit of all pods: the node itself is short.
-pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
+pub async fn pods_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     let name = "OOM kill at the limit of all pods";
     let limited = match &stage.cgroups {
         Ok(cgroups) => cgroups
@@ -57,7 +57,7 @@ pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
     };
     let outcome = match limited {
         Ok(()) => {
-            let kill = Kill {
+            let kill = DemoKill {
                 pod: "free",
                 container: FREE_CONTAINER,
                 limit: "kubepods",
@@ -68,7 +68,7 @@ pub async fn pods_kill(stage: &mut Stage<'_>) -> Step {
         }
         Err(err) => Err(err),
     };
-    Step::from(name, outcome)
+    DemoStep::from(name, outcome)
 }
 
 /// The pods as the API server has them.
@@ -88,7 +88,7 @@ pub fn pods() -> [Pod; 2] {
 }
 
 /// A kill, and its expected report.
-struct Kill {
+struct DemoKill {
     pod: &'static str,
     container: &'static str,
     limit: &'static str,
@@ -96,8 +96,8 @@ struct Kill {
     pressure: &'static str,
 }
 
-async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
-    let Kill {
+async fn kill_in(stage: &mut DemoStage<'_>, kill: DemoKill) -> Result<StepOutcome> {
+    let DemoKill {
         pod,
         container,
         limit,
@@ -106,7 +106,7 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
     } = kill;
     let cgroups = match &stage.cgroups {
         Ok(cgroups) => cgroups,
-        Err(why) => return Ok(Outcome::Skipped(why.clone())),
+        Err(why) => return Ok(StepOutcome::Skipped(why.clone())),
     };
     let (victim_path, limit_path) = (cgroups.path(container), cgroups.path(limit));
     let dir = cgroups.dir(container);
@@ -121,7 +121,7 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
     );
     let rungs = ["oom_victim", "oom_fentry", "oom_exit"];
     if !rungs.iter().any(|rung| stage.attached(rung)) {
-        return Ok(Outcome::Skipped(
+        return Ok(StepOutcome::Skipped(
             "no probe for kills is attached".to_owned(),
         ));
     }
@@ -149,7 +149,7 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
         .times(began, "event reported", "reason", "OOMKilled")
         .await?;
     let memory = stage.settled("MemoryPressure", pressure).await?;
-    Ok(Outcome::Kill {
+    Ok(StepOutcome::Kill {
         pid,
         cgroup: victim_path,
         limiting: limit_path,
@@ -168,11 +168,11 @@ async fn kill_in(stage: &mut Stage<'_>, kill: Kill) -> Result<Outcome> {
 }
 
 /// Forks across the threshold on pids.
-pub async fn pids(stage: &mut Stage<'_>) -> Step {
-    Step::from("forks above the PID threshold", forks(stage).await)
+pub async fn pids(stage: &mut DemoStage<'_>) -> DemoStep {
+    DemoStep::from("forks above the PID threshold", forks(stage).await)
 }
 
-async fn forks(stage: &mut Stage<'_>) -> Result<Outcome> {
+async fn forks(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     let (provoke, count) = (stage.options.provoke.clone(), stage.pids.crowd);
     let began = stage.begin().await?;
     let crowd = tokio::task::spawn_blocking(move || provoke.crowd(count)).await??;
@@ -190,7 +190,7 @@ async fn forks(stage: &mut Stage<'_>) -> Result<Outcome> {
         "{count} processes, threshold pid.available<{}",
         stage.pids.available
     );
-    Ok(Outcome::Condition {
+    Ok(StepOutcome::Condition {
         what,
         condition,
         times,
@@ -198,20 +198,20 @@ async fn forks(stage: &mut Stage<'_>) -> Result<Outcome> {
 }
 
 /// Direct I/O that takes longer than the limit set for this disk.
-pub async fn disk(stage: &mut Stage<'_>) -> Step {
-    Step::from(
+pub async fn disk(stage: &mut DemoStage<'_>) -> DemoStep {
+    DemoStep::from(
         "direct I/O slower than the disk's limit",
         slow_io(stage).await,
     )
 }
 
-async fn slow_io(stage: &mut Stage<'_>) -> Result<Outcome> {
+async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     let disk = match &stage.disk {
         Ok(disk) => disk,
-        Err(why) => return Ok(Outcome::Skipped(why.clone())),
+        Err(why) => return Ok(StepOutcome::Skipped(why.clone())),
     };
     if !stage.attached("disk_complete") {
-        return Ok(Outcome::Skipped(
+        return Ok(StepOutcome::Skipped(
             "the probe for disks is not attached".to_owned(),
         ));
     }
@@ -257,14 +257,14 @@ async fn slow_io(stage: &mut Stage<'_>) -> Result<Outcome> {
         "large direct writes to {}, limit {slow} us{others}",
         disk.name
     );
-    Ok(Outcome::Condition {
+    Ok(StepOutcome::Condition {
         what,
         condition,
         times: Some(times),
     })
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     /// Lets the last edge be old enough that the next one is sent at once, and gives the time: the
     /// agent sends at most one a second.
     async fn begin(&self) -> Result<Duration> {
@@ -313,14 +313,20 @@ impl Stage<'_> {
 
     /// When the kernel saw it, we read it, the request went out and the answer came, as logged:
     /// the first line of its kind about something that happened after `began`.
-    async fn times(&self, began: Duration, line: &str, key: &str, value: &str) -> Result<Times> {
+    async fn times(
+        &self,
+        began: Duration,
+        line: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<StepTimes> {
         let seen = self.agent.line(PATIENCE, |logged| {
             let fields = logged.get("fields")?;
             let is =
                 fields.get("message")?.as_str()? == line && fields.get(key)?.as_str()? == value;
             let at = |key| fields.get(key)?.as_u64().map(Duration::from_nanos);
             let is = is && at("kernel_ns")? >= began;
-            is.then_some(Times {
+            is.then_some(StepTimes {
                 kernel: at("kernel_ns")?,
                 read: at("read_ns")?,
                 sent: at("sent_ns")?,

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use nodepulse::kernel::{KillHook, Wanted};
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::{MemcgLimit, OomConstraint, OomKill, OomScope, Record, ScopeSource, Via};
+use nodepulse::record::{
+    MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Via,
+};
 use nodepulse::units::Pid;
 
 use super::Loaded;
@@ -92,7 +94,7 @@ pub async fn by(loaded: &mut Loaded, provoke: &Provoke, via: Via) -> io::Result<
 }
 
 /// If the pair is attached, a kill has the kernel's scope; otherwise it is marked as inferred.
-fn assert_source(loaded: &Loaded, kill: &OomKill, constraint: OomConstraint) {
+fn assert_source(loaded: &Loaded, kill: &RecordedKill, constraint: OomConstraint) {
     let scope = (kill.source, kill.constraint, kill.order.is_some());
     let expected = if loaded.kernel.support().exact_scope() {
         (ScopeSource::Exact, Some(constraint), true)
@@ -151,7 +153,7 @@ pub async fn global(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     tree.limit("pod", 1 << 40)?;
     let (pid, status) = provoke.eat_in(&tree.dir("pod/container"), 1 << 36)?;
     assert!(!status.success(), "it was killed");
-    let kill: OomKill = loaded.kill_of(pid).await;
+    let kill: RecordedKill = loaded.kill_of(pid).await;
     assert_eq!(kill.scope, OomScope::Global);
     assert_eq!((kill.victim, kill.trigger), (Pid(pid), Pid(pid)));
     assert_eq!(kill.names[0], b"container");

@@ -15,8 +15,8 @@ use nix::libc;
 use nodepulse::kernel::Probe;
 use nodepulse::kernel::disks::DiskMaps;
 use nodepulse::kernel::loader::BTF;
+use nodepulse::kernel::probe::Hook;
 use nodepulse::kernel::resolve::resolve;
-use nodepulse::kernel::support::Hook;
 use nodepulse::units::DeviceNumber;
 use zerocopy::IntoBytes as _;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Name, labels, value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     /// With its suffix.
     pub name: String,
     /// Unescaped.
@@ -13,7 +13,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-impl Sample {
+impl MetricSample {
     pub(super) fn parse(line: &str) -> Result<Self, String> {
         let end = line.find(['{', ' ']).ok_or("no value")?;
         let (name, rest) = line.split_at(end);

@@ -199,7 +199,7 @@ impl Drop for Loop {
 
 /// A loop device that hangs on demand: its file is on a file system that can be frozen.
 #[derive(Debug)]
-pub struct Freezing {
+pub struct FreezableFileSystem {
     /// The device that hangs. First, since it goes first.
     pub disk: Loop,
     mount: Mount,
@@ -212,7 +212,7 @@ struct Mount {
     _under: Loop,
 }
 
-impl Freezing {
+impl FreezableFileSystem {
     /// With its files in `dir`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use nodepulse::kernel::Wanted;
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::OomKill;
+use nodepulse::record::RecordedKill;
 
 use super::ladder;
 use crate::loaded::Loaded;
@@ -172,7 +172,7 @@ async fn sees() -> io::Result<()> {
 }
 
 /// The kill of the process that the next line of input names.
-async fn next(loaded: &mut Loaded) -> io::Result<OomKill> {
+async fn next(loaded: &mut Loaded) -> io::Result<RecordedKill> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let pid = line.trim().parse().map_err(io::Error::other)?;

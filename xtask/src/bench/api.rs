@@ -21,7 +21,7 @@ pub struct Api {
 /// One request, when it was answered: a watch when it is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Counts from 1.
     pub connection: u64,
     /// For messages.
@@ -29,7 +29,7 @@ pub struct Request {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// A renewal of the Lease.
     Lease,
     /// A patch of the Node's status.
@@ -100,10 +100,10 @@ impl Request {
         let (method, target) = (words.next(), words.next().unwrap_or_default());
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let kind = match method {
-            Some("GET") if query.contains("watch=") => Kind::Watch,
-            Some("PUT") if path.contains("/leases/") => Kind::Lease,
-            Some("PATCH") if path.ends_with("/status") => Kind::Status,
-            _ => Kind::Other,
+            Some("GET") if query.contains("watch=") => RequestKind::Watch,
+            Some("PUT") if path.contains("/leases/") => RequestKind::Lease,
+            Some("PATCH") if path.ends_with("/status") => RequestKind::Status,
+            _ => RequestKind::Other,
         };
         let connection = line.split_once("(connection ");
         let connection = connection.and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
@@ -143,18 +143,24 @@ mod tests {
     fn a_logged_request_contains_its_kind_and_connection() {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let rows = [
-            (format!("PUT {leases}/bench -> 200"), Kind::Lease),
-            (format!("POST {leases} -> 201"), Kind::Other),
+            (format!("PUT {leases}/bench -> 200"), RequestKind::Lease),
+            (format!("POST {leases} -> 201"), RequestKind::Other),
             (
                 "PATCH /api/v1/nodes/bench/status -> 200".to_owned(),
-                Kind::Status,
+                RequestKind::Status,
             ),
-            ("PATCH /api/v1/nodes/bench -> 200".to_owned(), Kind::Other),
+            (
+                "PATCH /api/v1/nodes/bench -> 200".to_owned(),
+                RequestKind::Other,
+            ),
             (
                 "GET /api/v1/pods?watch=true&x=y -> 200".to_owned(),
-                Kind::Watch,
+                RequestKind::Watch,
             ),
-            ("GET /api/v1/pods?limit=5 -> 200".to_owned(), Kind::Other),
+            (
+                "GET /api/v1/pods?limit=5 -> 200".to_owned(),
+                RequestKind::Other,
+            ),
         ];
         for (words, kind) in rows {
             let line = format!("12.345 {words} (connection 7, system:node:bench)");

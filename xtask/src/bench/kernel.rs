@@ -53,7 +53,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!over.is_empty())))
 }
 
-struct Row {
+struct ProbeRow {
     what: &'static str,
     /// JSON pointer.
     at: &'static str,
@@ -61,8 +61,8 @@ struct Row {
     gate: Option<f64>,
 }
 
-const fn row(what: &'static str, at: &'static str, digits: usize, gate: Option<f64>) -> Row {
-    Row {
+const fn row(what: &'static str, at: &'static str, digits: usize, gate: Option<f64>) -> ProbeRow {
+    ProbeRow {
         what,
         at,
         digits,
@@ -70,7 +70,7 @@ const fn row(what: &'static str, at: &'static str, digits: usize, gate: Option<f
     }
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [ProbeRow; 10] = [
     row(
         "`sched_process_fork`, ns a run, net",
         "/fork/net",
@@ -142,11 +142,11 @@ fn table(costs: &Value) -> String {
 
 /// Figures whose whole interval exceeds the gate.
 fn over_budget(costs: &Value) -> Vec<String> {
-    let over = |row: &&Row| {
+    let over = |row: &&ProbeRow| {
         let low = number(costs, row.at, "low");
         row.gate.is_some_and(|gate| low.is_nan() || low > gate)
     };
-    let line = |row: &Row| {
+    let line = |row: &ProbeRow| {
         let (low, gate) = (number(costs, row.at, "low"), row.gate.unwrap_or_default());
         format!("{}: at least {low:.4}, gate {gate}", row.what)
     };

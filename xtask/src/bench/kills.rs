@@ -40,21 +40,21 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let section = format!("{}\n\n{table}", method(&measured));
         Section("bench-kills").write(&repo.root.join("OVERHEAD.md"), &section)?;
     }
-    let over: Vec<&Row> = rows.iter().filter(|row| row.is_over()).collect();
+    let over: Vec<&KillsRow> = rows.iter().filter(|row| row.is_over()).collect();
     for row in &over {
         eprintln!("bench: over budget: {}", row.what);
     }
     Ok(ExitCode::from(u8::from(!over.is_empty())))
 }
 
-struct Row {
+struct KillsRow {
     what: &'static str,
     /// Median and 99th percentile.
     took: [f64; 2],
     gates: [Option<f64>; 2],
 }
 
-impl Row {
+impl KillsRow {
     fn is_over(&self) -> bool {
         let judged = self.took.iter().zip(self.gates);
         // A missing figure exceeds its gate.
@@ -64,7 +64,7 @@ impl Row {
     }
 }
 
-fn rows(measured: &Value) -> Vec<Row> {
+fn rows(measured: &Value) -> Vec<KillsRow> {
     let took = |at: &str| {
         ["p50", "p99"].map(|rank| {
             let figure = measured.pointer(&format!("{at}/{rank}"));
@@ -73,7 +73,7 @@ fn rows(measured: &Value) -> Vec<Row> {
     };
     let bare = took("/bare");
     let whole = [Some(1.5 * bare[0] + BEYOND), None];
-    let row = |what, at, gates| Row {
+    let row = |what, at, gates| KillsRow {
         what,
         took: took(at),
         gates,
@@ -91,7 +91,7 @@ fn rows(measured: &Value) -> Vec<Row> {
 }
 
 /// As Markdown.
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[KillsRow]) -> String {
     let mut lines = vec![
         "| ms | median | gate | 99th percentile | gate |".to_owned(),
         "| --- | ---: | ---: | ---: | ---: |".to_owned(),

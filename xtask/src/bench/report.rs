@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::api::{Kind, Request};
+use super::api::{Request, RequestKind};
 use super::first_line;
 use super::runs::{Run, STATUS_PATCHES, WATCH_REOPENS};
 use super::sample::Sample;
@@ -18,11 +18,11 @@ const FAR: f64 = 4.0;
 pub struct Figures {
     title: String,
     seconds: f64,
-    rows: Vec<Row>,
+    rows: Vec<FigureRow>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
+struct FigureRow {
     what: &'static str,
     unit: &'static str,
     value: f64,
@@ -67,10 +67,10 @@ impl Traffic {
         let mut traffic = Self::default();
         for request in requests.iter().skip(from) {
             let counter = match request.kind {
-                Kind::Lease => &mut traffic.lease,
-                Kind::Status => &mut traffic.status,
-                Kind::Watch => &mut traffic.watch,
-                Kind::Other => {
+                RequestKind::Lease => &mut traffic.lease,
+                RequestKind::Status => &mut traffic.status,
+                RequestKind::Watch => &mut traffic.watch,
+                RequestKind::Other => {
                     eprintln!("bench: unexpected: {}", request.line);
                     &mut traffic.other
                 }
@@ -96,7 +96,7 @@ impl Figures {
         let seconds = during.as_secs_f64();
         let mut rows = of_the_process(run, (first, last), seconds);
         rows.extend(of_the_api(run, traffic, seconds));
-        rows.push(Row {
+        rows.push(FigureRow {
             what: "binary",
             unit: "MiB",
             value: float(binary_bytes) / 1_048_576.0,
@@ -112,7 +112,7 @@ impl Figures {
 
     /// One line for each figure that exceeds its gate.
     pub fn over(&self, judged: Judged) -> impl Iterator<Item = String> {
-        let over = move |row: &&Row| {
+        let over = move |row: &&FigureRow| {
             let factor = match (judged, row.moved_by) {
                 (Judged::Everything, _) | (_, MovedBy::Nothing) => 1.0,
                 (Judged::OnAnyMachine, MovedBy::Others) => FAR,
@@ -128,8 +128,8 @@ impl Figures {
     }
 }
 
-fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) -> Vec<Row> {
-    let row = |what, unit, value, gate, moved_by| Row {
+fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) -> Vec<FigureRow> {
+    let row = |what, unit, value, gate, moved_by| FigureRow {
         what,
         unit,
         value,
@@ -176,8 +176,8 @@ fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) ->
     ]
 }
 
-fn of_the_api(run: &Run, traffic: &Traffic, seconds: f64) -> [Row; 5] {
-    let row = |what, value, gate| Row {
+fn of_the_api(run: &Run, traffic: &Traffic, seconds: f64) -> [FigureRow; 5] {
+    let row = |what, value, gate| FigureRow {
         what,
         unit: "",
         value: float(value),
@@ -204,7 +204,7 @@ fn float(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
-impl Row {
+impl FigureRow {
     fn name(&self) -> String {
         match self.unit {
             "" => self.what.to_owned(),
@@ -346,10 +346,10 @@ mod tests {
             line: String::new(),
         };
         let requests = [
-            request(Kind::Other, 1),
-            request(Kind::Watch, 2),
-            request(Kind::Lease, 2),
-            request(Kind::Lease, 2),
+            request(RequestKind::Other, 1),
+            request(RequestKind::Watch, 2),
+            request(RequestKind::Lease, 2),
+            request(RequestKind::Lease, 2),
         ];
         let expected = Traffic {
             lease: 2,

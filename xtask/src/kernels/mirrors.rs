@@ -77,11 +77,11 @@ pub fn archive() -> Mirrors {
 }
 
 /// Mirror and suite.
-type Source = (String, String);
+type MirrorSource = (String, String);
 
-fn chosen(sources: &[Source]) -> Mirrors {
+fn chosen(sources: &[MirrorSource]) -> Mirrors {
     let first = |security: bool, default: &str| {
-        let fits = |(_, suite): &&Source| {
+        let fits = |(_, suite): &&MirrorSource| {
             let release = suite.split(['-', '/']).next().unwrap_or_default();
             let is_main = suite == release;
             let is_security = suite.ends_with("-security");
@@ -98,7 +98,7 @@ fn chosen(sources: &[Source]) -> Mirrors {
 }
 
 /// Of `deb [options] mirror suite component …`.
-fn one_line(text: &str) -> Vec<Source> {
+fn one_line(text: &str) -> Vec<MirrorSource> {
     let source = |line: &str| {
         let rest = line.trim().strip_prefix("deb ")?.trim_start();
         let rest = match rest.strip_prefix('[') {
@@ -112,7 +112,7 @@ fn one_line(text: &str) -> Vec<Source> {
 }
 
 /// Of stanzas with `URIs:` and `Suites:`.
-fn stanzas(text: &str) -> Vec<Source> {
+fn stanzas(text: &str) -> Vec<MirrorSource> {
     let mut sources = Vec::new();
     for stanza in text.split("\n\n") {
         let field = |name: &str| {

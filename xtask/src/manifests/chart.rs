@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::template::{self, Scope};
+use super::template::{self, TemplateScope};
 use super::yaml;
 
 /// A chart in its directory.
@@ -65,7 +65,7 @@ impl Chart {
         for (name, text) in shared {
             defined.extend(template::definitions(&text).context(name)?);
         }
-        let scope = Scope {
+        let scope = TemplateScope {
             data: &data,
             file: &file,
             defined: &defined,

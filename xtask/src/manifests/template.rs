@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::yaml;
 
 /// What a template can name.
-pub struct Scope<'a> {
+pub struct TemplateScope<'a> {
     /// `.Values`, `.Chart`, `.Release`.
     pub data: &'a Value,
     /// `.Files.Get`.
@@ -31,15 +31,21 @@ pub fn definitions(template: &str) -> Result<BTreeMap<String, String>> {
         let at = template.len() - rest.len() + before.len();
         rest = behind;
         match (tokens(action)?.as_slice(), &open) {
-            ([Token::Name("define"), Token::Literal(Value::String(name))], None) => {
+            (
+                [
+                    TemplateToken::Name("define"),
+                    TemplateToken::Literal(Value::String(name)),
+                ],
+                None,
+            ) => {
                 open = Some((name.clone(), template.len() - rest.len()));
             }
-            ([Token::Name("if"), ..], Some(_)) => depth += 1,
-            ([Token::Name("end")], Some((name, begin))) if depth == 0 => {
+            ([TemplateToken::Name("if"), ..], Some(_)) => depth += 1,
+            ([TemplateToken::Name("end")], Some((name, begin))) if depth == 0 => {
                 defined.insert(name.clone(), template[*begin..at].to_owned());
                 open = None;
             }
-            ([Token::Name("end")], Some(_)) => depth -= 1,
+            ([TemplateToken::Name("end")], Some(_)) => depth -= 1,
             (_, Some(_)) => {}
             (_, None) => bail!("{{{{ {action} }}}} is in no define"),
         }
@@ -63,7 +69,7 @@ impl Open {
 }
 
 /// The text of a template with everything in braces carried out.
-pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
+pub fn render(template: &str, scope: &TemplateScope<'_>) -> Result<String> {
     let mut out = String::new();
     let mut open: Vec<Open> = Vec::new();
     let mut rest = template;
@@ -75,7 +81,7 @@ pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
         rest = behind;
         let tokens = tokens(action).with_context(|| format!("{{{{ {action} }}}}"))?;
         match tokens.first() {
-            Some(Token::Name("if")) => {
+            Some(TemplateToken::Name("if")) => {
                 let condition = writes && is_true(&pipeline(&tokens[1..], scope)?);
                 open.push(Open {
                     around: writes,
@@ -83,12 +89,12 @@ pub fn render(template: &str, scope: &Scope<'_>) -> Result<String> {
                     in_else: false,
                 });
             }
-            Some(Token::Name("else")) if tokens.len() == 1 => {
+            Some(TemplateToken::Name("else")) if tokens.len() == 1 => {
                 let last = open.last_mut().context("else without if")?;
                 ensure!(!last.in_else, "two else in one if");
                 last.in_else = true;
             }
-            Some(Token::Name("end")) if tokens.len() == 1 => {
+            Some(TemplateToken::Name("end")) if tokens.len() == 1 => {
                 open.pop().context("end without if")?;
             }
             _ if writes => {
@@ -122,32 +128,32 @@ fn next_action(text: &str) -> Result<Option<(&str, &str, &str)>> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Token<'a> {
+enum TemplateToken<'a> {
     /// A function or a keyword.
     Name(&'a str),
     /// `.Values.a.b`, without the first dot.
     Field(&'a str),
     Literal(Value),
     /// In parentheses.
-    Group(Vec<Token<'a>>),
+    Group(Vec<TemplateToken<'a>>),
     Pipe,
 }
 
 /// The tokens of an action. Strings contain no escapes.
-fn tokens(action: &str) -> Result<Vec<Token<'_>>> {
+fn tokens(action: &str) -> Result<Vec<TemplateToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = action.trim_start();
     while !rest.is_empty() {
         if let Some(string) = rest.strip_prefix('"') {
             let (string, behind) = string.split_once('"').context("a string has no end")?;
             ensure!(!string.contains('\\'), "escapes are not known here");
-            tokens.push(Token::Literal(string.into()));
+            tokens.push(TemplateToken::Literal(string.into()));
             rest = behind.trim_start();
             continue;
         }
         if let Some(group) = rest.strip_prefix('(') {
             let (group, behind) = group.split_at(group_end(group)?);
-            tokens.push(Token::Group(self::tokens(group)?));
+            tokens.push(TemplateToken::Group(self::tokens(group)?));
             rest = behind[1..].trim_start();
             continue;
         }
@@ -156,13 +162,13 @@ fn tokens(action: &str) -> Result<Vec<Token<'_>>> {
         let known = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '|';
         ensure!(word.chars().all(known), "`{word}` is not known here");
         tokens.push(if word == "|" {
-            Token::Pipe
+            TemplateToken::Pipe
         } else if let Some(field) = word.strip_prefix('.') {
-            Token::Field(field)
+            TemplateToken::Field(field)
         } else if let Ok(number) = word.parse::<u32>() {
-            Token::Literal(number.into())
+            TemplateToken::Literal(number.into())
         } else {
-            Token::Name(word)
+            TemplateToken::Name(word)
         });
     }
     Ok(tokens)
@@ -184,33 +190,37 @@ fn group_end(text: &str) -> Result<usize> {
 }
 
 /// `a b | c d`: each part's value is the last argument of the next.
-fn pipeline(tokens: &[Token<'_>], scope: &Scope<'_>) -> Result<Value> {
+fn pipeline(tokens: &[TemplateToken<'_>], scope: &TemplateScope<'_>) -> Result<Value> {
     let mut last = None;
-    for part in tokens.split(|word| *word == Token::Pipe) {
+    for part in tokens.split(|word| *word == TemplateToken::Pipe) {
         last = Some(command(part, last, scope)?);
     }
     last.context("nothing to write")
 }
 
-fn command(tokens: &[Token<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Result<Value> {
+fn command(
+    tokens: &[TemplateToken<'_>],
+    piped: Option<Value>,
+    scope: &TemplateScope<'_>,
+) -> Result<Value> {
     let (first, tokens) = tokens.split_first().context("an empty part")?;
     let arguments = tokens.iter().map(|word| match word {
-        Token::Field(path) => Ok(field(path, scope.data)),
-        Token::Literal(value) => Ok(value.clone()),
-        Token::Group(tokens) => pipeline(tokens, scope),
-        Token::Name(_) | Token::Pipe => bail!("{word:?} is not an argument"),
+        TemplateToken::Field(path) => Ok(field(path, scope.data)),
+        TemplateToken::Literal(value) => Ok(value.clone()),
+        TemplateToken::Group(tokens) => pipeline(tokens, scope),
+        TemplateToken::Name(_) | TemplateToken::Pipe => bail!("{word:?} is not an argument"),
     });
     let mut arguments = arguments.collect::<Result<Vec<Value>>>()?;
     arguments.extend(piped);
     match first {
-        Token::Name("include") => match arguments.as_slice() {
+        TemplateToken::Name("include") => match arguments.as_slice() {
             [Value::String(name), data] => {
                 let text = scope.defined.get(name).context("it is not defined")?;
-                Ok(render(text, &Scope { data, ..*scope })?.into())
+                Ok(render(text, &TemplateScope { data, ..*scope })?.into())
             }
             _ => bail!("include takes a name and what its dot is"),
         },
-        Token::Name("lookup") => match arguments.as_slice() {
+        TemplateToken::Name("lookup") => match arguments.as_slice() {
             [_, Value::String(kind), _, Value::String(name)] => {
                 let there = scope.installed.contains(&(kind, name));
                 Ok(if there {
@@ -221,14 +231,14 @@ fn command(tokens: &[Token<'_>], piped: Option<Value>, scope: &Scope<'_>) -> Res
             }
             _ => bail!("lookup takes a version, a kind, a namespace and a name"),
         },
-        Token::Name("dict") => dict(&arguments),
-        Token::Name(name) => call(name, &arguments),
-        Token::Field("Files.Get") => match arguments.as_slice() {
+        TemplateToken::Name("dict") => dict(&arguments),
+        TemplateToken::Name(name) => call(name, &arguments),
+        TemplateToken::Field("Files.Get") => match arguments.as_slice() {
             [Value::String(path)] => Ok((scope.file)(path)?.into()),
             _ => bail!("Files.Get takes one path"),
         },
-        Token::Field(path) if arguments.is_empty() => Ok(field(path, scope.data)),
-        Token::Literal(value) if arguments.is_empty() => Ok(value.clone()),
+        TemplateToken::Field(path) if arguments.is_empty() => Ok(field(path, scope.data)),
+        TemplateToken::Literal(value) if arguments.is_empty() => Ok(value.clone()),
         other => bail!("{other:?} takes no arguments"),
     }
 }
@@ -307,7 +317,7 @@ mod tests {
             "{{- define \"d\" }}\n{{- if .x }}<{{ .x }}>{{ end }}!\n{{- end }}\n\n\
              {{- define \"e\" -}}\n  {{ include \"d\" .y }}\n{{ end }}",
         )?;
-        let scope = Scope {
+        let scope = TemplateScope {
             data: &data,
             file: &|name| Ok(format!("file {name}\nend")),
             defined: &defined,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::stages::Outcome;
+use super::stages::StageOutcome;
 use crate::repo::shown;
 use crate::skips::{Record, Skip};
 
@@ -25,7 +25,7 @@ impl Counts {
     }
 }
 
-pub fn run(command: &mut Command) -> Result<Outcome> {
+pub fn run(command: &mut Command) -> Result<StageOutcome> {
     let record = Record::new();
     let (name, path) = record.variable();
     let mut child = command
@@ -50,7 +50,7 @@ pub fn run(command: &mut Command) -> Result<Outcome> {
             shown(command)
         )
     });
-    Ok(Outcome {
+    Ok(StageOutcome {
         counts,
         failure,
         skips,

@@ -24,14 +24,14 @@ pub struct Stage {
     budget_seconds: u64,
     /// Names of stages that must have succeeded.
     pub needs: &'static [&'static str],
-    pub run: fn(&Repo) -> Result<Outcome>,
+    pub run: fn(&Repo) -> Result<StageOutcome>,
     /// What runs instead if the command line names the stage.
-    pub run_if_named: fn(&Repo) -> Result<Outcome>,
+    pub run_if_named: fn(&Repo) -> Result<StageOutcome>,
 }
 
 /// What a stage that could run found.
 #[derive(Default)]
-pub struct Outcome {
+pub struct StageOutcome {
     pub counts: Counts,
     pub failure: Option<String>,
     /// Tests and checks that could not run: part of `counts`.
@@ -71,7 +71,7 @@ const fn stage(
     name: &'static str,
     budget_seconds: u64,
     needs: &'static [&'static str],
-    run: fn(&Repo) -> Result<Outcome>,
+    run: fn(&Repo) -> Result<StageOutcome>,
 ) -> Stage {
     Stage {
         name,
@@ -93,8 +93,8 @@ impl Stage {
     }
 }
 
-fn done(result: Result<()>) -> Result<Outcome> {
-    result.map(|()| Outcome::default())
+fn done(result: Result<()>) -> Result<StageOutcome> {
+    result.map(|()| StageOutcome::default())
 }
 
 /// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set of
@@ -105,20 +105,20 @@ fn workspace(repo: &Repo, verb: &str) -> Command {
     cargo
 }
 
-fn fmt(repo: &Repo) -> Result<Outcome> {
+fn fmt(repo: &Repo) -> Result<StageOutcome> {
     done(run(repo.cargo().args(["fmt", "--all", "--check"])))
 }
 
-fn tidy() -> Result<Outcome> {
+fn tidy() -> Result<StageOutcome> {
     let broken = tidy::report(true)?;
     let failure = (broken > 0).then(|| format!("{broken} rules of the layout are broken"));
-    Ok(Outcome {
+    Ok(StageOutcome {
         failure,
-        ..Outcome::default()
+        ..StageOutcome::default()
     })
 }
 
-fn clippy(repo: &Repo) -> Result<Outcome> {
+fn clippy(repo: &Repo) -> Result<StageOutcome> {
     done(run(workspace(repo, "clippy").args([
         "--all-targets",
         "--",
@@ -127,31 +127,31 @@ fn clippy(repo: &Repo) -> Result<Outcome> {
     ])))
 }
 
-fn clippy_ebpf(repo: &Repo) -> Result<Outcome> {
+fn clippy_ebpf(repo: &Repo) -> Result<StageOutcome> {
     done(run(
         build_ebpf::cargo(repo, "clippy", build_ebpf::TESTING)?.args(["--", "-D", "warnings"])
     ))
 }
 
 /// Also the programs that end-to-end tests start: `cargo test` alone leaves out the agent's.
-fn build(repo: &Repo) -> Result<Outcome> {
+fn build(repo: &Repo) -> Result<StageOutcome> {
     done(run(workspace(repo, "build").arg("--all-targets")))
 }
 
-fn test(repo: &Repo) -> Result<Outcome> {
+fn test(repo: &Repo) -> Result<StageOutcome> {
     // Scenarios of `cluster` run on the embedded server here, even if a real one is configured.
     let mut test = workspace(repo, "test");
     libtest::run(test.arg("--no-fail-fast").env_remove(ADMIN))
 }
 
-fn doc(repo: &Repo) -> Result<Outcome> {
+fn doc(repo: &Repo) -> Result<StageOutcome> {
     let mut doc = workspace(repo, "doc");
     // What is private is documented for those who change it.
     doc.args(["--no-deps", "--document-private-items"]);
     done(run(doc.env("RUSTDOCFLAGS", "-D warnings")))
 }
 
-fn kernel(repo: &Repo) -> Result<Outcome> {
+fn kernel(repo: &Repo) -> Result<StageOutcome> {
     can_load_programs()?;
     build_ebpf::object(repo, build_ebpf::TESTING)?;
     let mut test = workspace(repo, "test");
@@ -165,7 +165,7 @@ fn kernel(repo: &Repo) -> Result<Outcome> {
 }
 
 /// The scenarios and what is shipped, on a real API server, if its kubeconfig is given.
-fn cluster(repo: &Repo) -> Result<Outcome> {
+fn cluster(repo: &Repo) -> Result<StageOutcome> {
     if std::env::var_os(ADMIN).is_none() {
         let why = format!("{NO_CLUSTER}: {ADMIN} names no administrator's kubeconfig");
         return Err(CannotRunHere(why).into());
@@ -176,12 +176,12 @@ fn cluster(repo: &Repo) -> Result<Outcome> {
 }
 
 /// The oldest kernel that can be downloaded, and the newest.
-fn vm(repo: &Repo) -> Result<Outcome> {
+fn vm(repo: &Repo) -> Result<StageOutcome> {
     setup::vm(repo).map_err(|err| CannotRunHere(format!("{err:#}")))?;
     let reports = vm::reports(repo, &vm::Choice::Ends)?;
     println!("\n{}", vm::table(&reports));
     let counts = vm::counts(&reports);
-    Ok(Outcome {
+    Ok(StageOutcome {
         counts,
         failure: (counts.failed > 0).then(|| format!("{} checks failed", counts.failed)),
         skips: vm::skips(&reports),
@@ -189,16 +189,16 @@ fn vm(repo: &Repo) -> Result<Outcome> {
 }
 
 /// The release binary against those gates of its budget that any machine can judge.
-fn overhead(repo: &Repo) -> Result<Outcome> {
+fn overhead(repo: &Repo) -> Result<StageOutcome> {
     let over = bench::gates(repo)?;
-    Ok(Outcome {
+    Ok(StageOutcome {
         failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
-        ..Outcome::default()
+        ..StageOutcome::default()
     })
 }
 
 /// The release binary while everything around it misbehaves for so many `seconds`.
-fn hostile(repo: &Repo, seconds: &str, tests: &[&str]) -> Result<Outcome> {
+fn hostile(repo: &Repo, seconds: &str, tests: &[&str]) -> Result<StageOutcome> {
     const SECONDS: &str = "NODEPULSE_HOSTILE_SECONDS";
     can_load_programs()?;
     let program = xtask_run::agent(repo)?;

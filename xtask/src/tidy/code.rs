@@ -190,6 +190,8 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
 pub struct NamedPath {
     pub line: usize,
     pub path: String,
+    /// What follows `as`.
+    pub alias: Option<String>,
 }
 
 /// Every path of two or more segments in `code`, which is [`code_only`].
@@ -204,6 +206,23 @@ pub fn paths(code: &str) -> Vec<NamedPath> {
         }
     }
     found
+}
+
+/// What the `use` statements in `code` bring into scope: names, and the paths that they stand for.
+pub fn imports(code: &str) -> Vec<(String, String)> {
+    let mut imports = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        if code[..at].ends_with(is_word) {
+            continue;
+        }
+        for found in paths(&code[at + 4..item_end(code, at)]) {
+            let path = found.path.strip_suffix("::self").unwrap_or(&found.path);
+            let name = path.rsplit("::").next().unwrap_or_default();
+            let name = found.alias.as_deref().unwrap_or(name);
+            imports.push((name.to_owned(), path.to_owned()));
+        }
+    }
+    imports
 }
 
 /// Reads the path at `at`, and those in its braces, and returns its end.
@@ -232,9 +251,18 @@ fn read_path(code: &str, at: usize, prefix: &str, found: &mut Vec<NamedPath>) ->
         path.push_str("::");
         at = code.len() - next.len();
     }
+    let alias = code[at..].trim_start().strip_prefix("as ");
+    let alias = alias.map(|alias| &alias[..word_len(alias)]);
+    if let Some(alias) = alias.filter(|_| !prefix.is_empty()) {
+        // In braces it is no path that begins with `prefix`.
+        at += code[at..].find(alias).unwrap_or(0) + alias.len();
+    }
     if path.contains("::") {
-        let line = line_of(code, start);
-        found.push(NamedPath { line, path });
+        found.push(NamedPath {
+            line: line_of(code, start),
+            path,
+            alias: alias.map(str::to_owned),
+        });
     }
     at
 }
@@ -344,5 +372,18 @@ mod tests {
             assert_eq!(found, expected, "{text}");
         }
         assert_eq!(paths("\n\na::b").first().map(|found| found.line), Some(3));
+    }
+
+    #[test]
+    fn imports_are_names_for_paths() {
+        let text = "pub use a::{b as c, d::{self, E as _}};\nfn f() { g as u8; use h::I as J; }";
+        let expected = [
+            ("c", "a::b"),
+            ("d", "a::d"),
+            ("_", "a::d::E"),
+            ("J", "h::I"),
+        ];
+        let expected = expected.map(|(name, path)| (name.to_owned(), path.to_owned()));
+        assert_eq!(imports(text), expected);
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     pub name: String,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     pub took: Duration,
     pub detail: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckVerdict {
     Ok,
     Failed,
     /// This kernel has no such thing.
@@ -97,7 +97,7 @@ impl Check {
     pub fn failed(name: &str, detail: &str) -> Self {
         Self {
             name: name.to_owned(),
-            verdict: Verdict::Failed,
+            verdict: CheckVerdict::Failed,
             took: Duration::ZERO,
             detail: detail.to_owned(),
         }
@@ -110,9 +110,9 @@ fn check(rest: &str) -> Option<Check> {
     Some(Check {
         name: words.next()?.to_owned(),
         verdict: match words.next()? {
-            "ok" => Verdict::Ok,
-            "FAILED" => Verdict::Failed,
-            "skipped" => Verdict::Skipped,
+            "ok" => CheckVerdict::Ok,
+            "FAILED" => CheckVerdict::Failed,
+            "skipped" => CheckVerdict::Skipped,
             _ => return None,
         },
         took: milliseconds(words.next()?)?,
@@ -156,8 +156,8 @@ mod tests {
             .map(|c| (c.name, c.verdict, c.took.as_millis(), c.detail))
             .collect();
         let expected = [
-            ("load", Verdict::Ok, 12, "three: all of them"),
-            ("oom", Verdict::Skipped, 0, "no task"),
+            ("load", CheckVerdict::Ok, 12, "three: all of them"),
+            ("oom", CheckVerdict::Skipped, 0, "no task"),
         ];
         let expected = expected.map(|(n, v, t, d)| (n.to_owned(), v, t, d.to_owned()));
         assert_eq!(checks, expected);
@@ -172,9 +172,9 @@ mod tests {
         let ended = console(&["vm-plan: a b c", "vm-test: a ok 1"]);
         let failed: Vec<_> = ended.checks("timed out");
         let expected = [
-            ("a", Verdict::Ok, ""),
-            ("b", Verdict::Failed, "timed out"),
-            ("c", Verdict::Failed, "not reached"),
+            ("a", CheckVerdict::Ok, ""),
+            ("b", CheckVerdict::Failed, "timed out"),
+            ("c", CheckVerdict::Failed, "not reached"),
         ];
         for (check, (name, verdict, detail)) in failed.iter().zip(expected) {
             assert_eq!(

@@ -36,7 +36,7 @@ pub fn boot(
     qemu.arg("-qmp")
         .arg(format!("unix:{},server=on,wait=off", socket.display()));
     qemu.args(disks::options(dir)?);
-    let mut child = Running::start(&mut qemu)?;
+    let mut child = RunningMachine::start(&mut qemu)?;
     let lines = lines_of(&mut child.0)?;
     let mut console = Console::default();
     let deadline = Instant::now() + LIMIT;
@@ -78,9 +78,9 @@ fn done(request: &str, socket: &Path) {
 }
 
 /// Killed with this value, and by the kernel with the thread that started it.
-struct Running(Child);
+struct RunningMachine(Child);
 
-impl Running {
+impl RunningMachine {
     fn start(qemu: &mut Command) -> Result<Self> {
         let child = qemu
             .stdout(Stdio::piped())
@@ -91,7 +91,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMachine {
     fn drop(&mut self) {
         // Fails if it has ended and was waited for.
         let _ = self.0.kill();

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::boots::{BOOTS, Boot};
-use super::console::{Check, Verdict};
+use super::console::{Check, CheckVerdict};
 use super::features::FEATURES;
-use super::{Outcome, Ran, Report};
+use super::{BootReport, KernelOutcome, KernelReport};
 use crate::skips::{NO_IMAGE, Skip};
 use crate::test::Counts;
 
@@ -29,18 +29,20 @@ means that some of them were skipped.
 ";
 
 /// One boot a block, one check a line.
-pub fn table(reports: &[Report]) -> String {
+pub fn table(reports: &[KernelReport]) -> String {
     let mut lines = Vec::new();
-    for Report { kernel, outcome } in reports {
+    for KernelReport { kernel, outcome } in reports {
         match outcome {
-            Outcome::Skipped(why) => lines.push(format!("SKIPPED {kernel}: {why}\n")),
-            Outcome::Ran(boots) => boots.iter().for_each(|ran| block(kernel, ran, &mut lines)),
+            KernelOutcome::Skipped(why) => lines.push(format!("SKIPPED {kernel}: {why}\n")),
+            KernelOutcome::Booted(boots) => {
+                boots.iter().for_each(|ran| block(kernel, ran, &mut lines))
+            }
         }
     }
     lines.join("\n")
 }
 
-fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
+fn block(kernel: &str, ran: &BootReport, lines: &mut Vec<String>) {
     let (boot, took) = (ran.boot.as_secs_f64(), ran.took.as_secs_f64());
     let (plan, release) = (ran.plan, &ran.release);
     lines.push(format!(
@@ -57,31 +59,31 @@ fn block(kernel: &str, ran: &Ran, lines: &mut Vec<String>) {
 }
 
 /// Each check is a test, and so is a kernel that could not be downloaded.
-pub fn counts(reports: &[Report]) -> Counts {
+pub fn counts(reports: &[KernelReport]) -> Counts {
     let mut counts = Counts {
         skipped: u32::try_from(skips(reports).len()).unwrap_or(u32::MAX),
         ..Counts::default()
     };
     for (_, check) in reports.iter().flat_map(checks) {
         match check.verdict {
-            Verdict::Ok => counts.passed += 1,
-            Verdict::Failed => counts.failed += 1,
-            Verdict::Skipped => {}
+            CheckVerdict::Ok => counts.passed += 1,
+            CheckVerdict::Failed => counts.failed += 1,
+            CheckVerdict::Skipped => {}
         }
     }
     counts
 }
 
 /// Kernels that could not be downloaded, and checks that a kernel cannot run.
-pub fn skips(reports: &[Report]) -> Vec<Skip> {
+pub fn skips(reports: &[KernelReport]) -> Vec<Skip> {
     let mut skips = Vec::new();
     for report in reports {
         let kernel = &report.kernel;
-        if let Outcome::Skipped(why) = &report.outcome {
+        if let KernelOutcome::Skipped(why) = &report.outcome {
             skips.push(Skip::new(kernel, format!("{NO_IMAGE}: {why}")));
         }
         let checks = checks(report).into_iter();
-        let skipped = checks.filter(|(_, check)| check.verdict == Verdict::Skipped);
+        let skipped = checks.filter(|(_, check)| check.verdict == CheckVerdict::Skipped);
         skips.extend(
             skipped.map(|(name, check)| Skip::new(format!("{kernel} {name}"), &*check.detail)),
         );
@@ -90,20 +92,20 @@ pub fn skips(reports: &[Report]) -> Vec<Skip> {
 }
 
 /// Kernels that were booted.
-pub fn booted(reports: &[Report]) -> usize {
-    let booted = |report: &&Report| matches!(report.outcome, Outcome::Ran(_));
+pub fn booted(reports: &[KernelReport]) -> usize {
+    let booted = |report: &&KernelReport| matches!(report.outcome, KernelOutcome::Booted(_));
     reports.iter().filter(booted).count()
 }
 
-fn boots(report: &Report) -> &[Ran] {
+fn boots(report: &KernelReport) -> &[BootReport] {
     match &report.outcome {
-        Outcome::Ran(boots) => boots,
-        Outcome::Skipped(_) => &[],
+        KernelOutcome::Booted(boots) => boots,
+        KernelOutcome::Skipped(_) => &[],
     }
 }
 
 /// Every check, by the name that [`FEATURES`] gives it.
-fn checks(report: &Report) -> Vec<(String, &Check)> {
+fn checks(report: &KernelReport) -> Vec<(String, &Check)> {
     let mut checks = Vec::new();
     for ran in boots(report) {
         let prefix = match ran.plan {
@@ -116,16 +118,16 @@ fn checks(report: &Report) -> Vec<(String, &Check)> {
     checks
 }
 
-const fn word(verdict: Verdict) -> &'static str {
+const fn word(verdict: CheckVerdict) -> &'static str {
     match verdict {
-        Verdict::Ok => "ok",
-        Verdict::Failed => "FAILED",
-        Verdict::Skipped => "skipped",
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Failed => "FAILED",
+        CheckVerdict::Skipped => "skipped",
     }
 }
 
 /// Replaces what an earlier run wrote into `file`.
-pub fn write(file: &Path, reports: &[Report]) -> Result<()> {
+pub fn write(file: &Path, reports: &[KernelReport]) -> Result<()> {
     let page = std::fs::read_to_string(file).unwrap_or_else(|_| format!("{PAGE}{BEGIN}\n{END}\n"));
     let page = replaced(&page, &section(reports))
         .with_context(|| format!("{} lacks the line `{BEGIN}` or `{END}`", file.display()))?;
@@ -142,8 +144,8 @@ fn replaced(page: &str, section: &str) -> Option<String> {
 }
 
 /// Kernels across, features down; then why something is not `ok`.
-fn section(reports: &[Report]) -> String {
-    let row = |first: &str, cell: &dyn Fn(&Report) -> String| {
+fn section(reports: &[KernelReport]) -> String {
+    let row = |first: &str, cell: &dyn Fn(&KernelReport) -> String| {
         let cells: Vec<_> = reports.iter().map(cell).collect();
         format!("| {first} | {} |\n", cells.join(" | "))
     };
@@ -159,7 +161,7 @@ fn section(reports: &[Report]) -> String {
     for Boot { plan, .. } in BOOTS {
         text += &row(&format!("boot `{plan}`: PID 1, off"), &|report| {
             let ran = boots(report).iter().find(|ran| ran.plan == plan);
-            let times = |ran: &Ran| format!("{}, {}", seconds(ran.boot), seconds(ran.took));
+            let times = |ran: &BootReport| format!("{}, {}", seconds(ran.boot), seconds(ran.took));
             ran.map_or_else(|| "-".to_owned(), times)
         });
     }
@@ -167,7 +169,7 @@ fn section(reports: &[Report]) -> String {
 }
 
 /// Features of which there is a check, and then each check that belongs to none.
-fn rows(reports: &[Report]) -> Vec<(String, Vec<String>)> {
+fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     let mut there: Vec<String> = Vec::new();
     for (name, _) in reports.iter().flat_map(checks) {
         if !there.contains(&name) {
@@ -197,34 +199,37 @@ fn seconds(time: std::time::Duration) -> String {
 }
 
 /// One verdict for all checks of a feature.
-fn cell(report: &Report, names: &[String]) -> String {
+fn cell(report: &KernelReport, names: &[String]) -> String {
     let all = checks(report);
     let verdicts: Vec<_> = all
         .iter()
         .filter(|(name, _)| names.contains(name))
         .map(|(_, check)| check.verdict)
         .collect();
-    let skipped = verdicts.iter().filter(|v| **v == Verdict::Skipped).count();
+    let skipped = verdicts
+        .iter()
+        .filter(|v| **v == CheckVerdict::Skipped)
+        .count();
     match verdicts.len() {
         0 => "-",
-        _ if verdicts.contains(&Verdict::Failed) => word(Verdict::Failed),
-        all if skipped == all => word(Verdict::Skipped),
+        _ if verdicts.contains(&CheckVerdict::Failed) => word(CheckVerdict::Failed),
+        all if skipped == all => word(CheckVerdict::Skipped),
         _ if skipped > 0 => "in part",
-        _ => word(Verdict::Ok),
+        _ => word(CheckVerdict::Ok),
     }
     .to_owned()
 }
 
-fn reasons(reports: &[Report]) -> String {
+fn reasons(reports: &[KernelReport]) -> String {
     let mut reasons = String::new();
     for report in reports {
         let kernel = &report.kernel;
-        if let Outcome::Skipped(why) = &report.outcome {
+        if let KernelOutcome::Skipped(why) = &report.outcome {
             reasons += &format!("- {kernel}: SKIPPED: {why}\n");
         }
         let mut reported: Vec<&str> = Vec::new();
         for (name, check) in checks(report) {
-            if check.verdict != Verdict::Ok && !reported.contains(&check.detail.as_str()) {
+            if check.verdict != CheckVerdict::Ok && !reported.contains(&check.detail.as_str()) {
                 reported.push(&check.detail);
                 let verdict = word(check.verdict);
                 reasons += &format!("- {kernel}: `{name}` {verdict}: {}\n", check.detail);
@@ -242,43 +247,43 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn reports() -> [Report; 2] {
+    fn reports() -> [KernelReport; 2] {
         let check = |name: &str, verdict, detail: &str| Check {
             name: name.to_owned(),
             verdict,
             took: Duration::from_millis(1500),
             detail: detail.to_owned(),
         };
-        let ran = Ran {
+        let ran = BootReport {
             plan: "full",
             release: "5.10.0-1".to_owned(),
             boot: Duration::from_secs(2),
             took: Duration::from_secs(20),
             checks: vec![
-                check("load", Verdict::Ok, "all"),
-                check("oom-nested", Verdict::Skipped, "no task"),
-                check("oom-group", Verdict::Skipped, "no task"),
-                check("pid-crossing", Verdict::Failed, "left: 1"),
-                check("other", Verdict::Ok, ""),
+                check("load", CheckVerdict::Ok, "all"),
+                check("oom-nested", CheckVerdict::Skipped, "no task"),
+                check("oom-group", CheckVerdict::Skipped, "no task"),
+                check("pid-crossing", CheckVerdict::Failed, "left: 1"),
+                check("other", CheckVerdict::Ok, ""),
             ],
             note: None,
         };
-        let bare = Ran {
+        let bare = BootReport {
             plan: "bare",
             release: "5.10.0-1".to_owned(),
             boot: Duration::from_secs(3),
             took: Duration::from_secs(10),
-            checks: vec![check("load", Verdict::Skipped, "no task")],
+            checks: vec![check("load", CheckVerdict::Skipped, "no task")],
             note: None,
         };
         [
-            Report {
+            KernelReport {
                 kernel: "5.10".to_owned(),
-                outcome: Outcome::Ran(vec![ran, bare]),
+                outcome: KernelOutcome::Booted(vec![ran, bare]),
             },
-            Report {
+            KernelReport {
                 kernel: "newest".to_owned(),
-                outcome: Outcome::Skipped("the mirror is gone".to_owned()),
+                outcome: KernelOutcome::Skipped("the mirror is gone".to_owned()),
             },
         ]
     }

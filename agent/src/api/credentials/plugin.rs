@@ -60,10 +60,10 @@ pub(super) fn problem(exec: &ExecConfig) -> Option<&'static str> {
 /// The running group. Behind a mutex, because the thread that runs the program waits for it, and
 /// the end of the agent must not wait for that thread.
 #[derive(Debug, Clone, Default)]
-pub(in crate::api) struct RunningPlugin(Arc<Mutex<State>>);
+pub(in crate::api) struct RunningPlugin(Arc<Mutex<GroupState>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum GroupState {
     #[default]
     Idle,
     Group(Pid),
@@ -75,21 +75,21 @@ impl RunningPlugin {
     /// Kills the running group, and prevents new ones.
     pub(in crate::api) fn end(&self) {
         let mut state = lock(&self.0);
-        if let State::Group(group) = *state {
+        if let GroupState::Group(group) = *state {
             kill(group);
         }
-        *state = State::Ended;
+        *state = GroupState::Ended;
     }
 
     /// Starts `command`, unless the agent is ending.
     fn start(&self, command: &mut Command) -> io::Result<Group<'_>> {
         let mut state = lock(&self.0);
-        if *state == State::Ended {
+        if *state == GroupState::Ended {
             return Err(io::Error::other("the agent is ending"));
         }
         let child = command.spawn()?;
         let id = i32::try_from(child.id()).map_err(io::Error::other)?;
-        *state = State::Group(Pid::from_raw(id));
+        *state = GroupState::Group(Pid::from_raw(id));
         Ok(Group {
             child,
             id: Pid::from_raw(id),
@@ -219,8 +219,8 @@ impl Group<'_> {
         }
         // From here on the id may be reused.
         let mut state = lock(&self.running.0);
-        if *state == State::Group(self.id) {
-            *state = State::Idle;
+        if *state == GroupState::Group(self.id) {
+            *state = GroupState::Idle;
         }
         self.child.wait()
     }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::correlate::Write;
+use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
 use crate::kube_event::Involved;
@@ -13,7 +13,7 @@ use crate::kube_event::Involved;
 const COMPONENT: &str = "nodepulse";
 
 /// A new Event.
-pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
+pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
     let input = &write.pending.newest;
     json!({
         "apiVersion": "v1",
@@ -33,7 +33,7 @@ pub fn event(name: &str, write: &Write, reporter: &Reporter) -> Value {
 }
 
 /// The patch that raises the count of an existing Event to `count`.
-pub fn patch(count: u32, write: &Write) -> Vec<u8> {
+pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     let patch = json!({
         "count": count,
         "lastTimestamp": time(write.pending.newest.at),

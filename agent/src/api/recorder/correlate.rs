@@ -162,7 +162,7 @@ impl Backlog {
 
 /// The key of an Event on the server. Without a message: the combined one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct EventKey {
     object: Involved,
     type_: EventType,
     reason: String,
@@ -180,9 +180,9 @@ pub struct CreatedEvent {
 
 /// One Event to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
+pub struct EventWrite {
     /// Its key afterwards.
-    pub key: Key,
+    pub key: EventKey,
     /// Its content.
     pub pending: PendingEvent,
     /// The message to write.
@@ -217,7 +217,7 @@ struct Recent {
 #[derive(Debug)]
 pub struct Correlator {
     subjects: Lru<(Involved, EventType), ObjectState>,
-    known: Lru<Key, CreatedEvent>,
+    known: Lru<EventKey, CreatedEvent>,
     /// Delayed observations of objects that were dropped.
     lost: u32,
     /// The kills in them.
@@ -236,7 +236,7 @@ impl Correlator {
     }
 
     /// What to write for `pending`; `None` if the rate limit delays it.
-    pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<Write> {
+    pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<EventWrite> {
         let of = (pending.newest.object.whole(), pending.newest.type_);
         if let Some(mut forgotten) = self.subjects.make_room(&of) {
             while let Some(delayed) = forgotten.take_delayed() {
@@ -273,7 +273,7 @@ impl Correlator {
     }
 
     /// A delayed observation that may be written now.
-    pub fn release(&mut self, now: BootNanos) -> Option<Write> {
+    pub fn release(&mut self, now: BootNanos) -> Option<EventWrite> {
         let pending = self.subjects.values_mut().find_map(|subject| {
             // In this order: a token is for a delayed observation.
             if subject.has_delayed() && subject.take_token(now) {
@@ -286,7 +286,7 @@ impl Correlator {
     }
 
     /// Any delayed observation, regardless of the limit, because there is no later write.
-    pub fn release_last(&mut self) -> Option<Write> {
+    pub fn release_last(&mut self) -> Option<EventWrite> {
         let pending = self
             .subjects
             .values_mut()
@@ -302,14 +302,14 @@ impl Correlator {
     }
 
     /// Stores what the server now has.
-    pub fn written(&mut self, key: Key, known: CreatedEvent) {
+    pub fn written(&mut self, key: EventKey, known: CreatedEvent) {
         self.known.insert(key, known);
     }
 
-    fn write(&mut self, pending: PendingEvent, combined: bool) -> Write {
+    fn write(&mut self, pending: PendingEvent, combined: bool) -> EventWrite {
         let input = &pending.newest;
         let combined = combined || pending.mixed;
-        let key = Key {
+        let key = EventKey {
             object: input.object.clone(),
             type_: input.type_,
             reason: input.reason.clone(),
@@ -321,7 +321,7 @@ impl Correlator {
             input.message.clone()
         };
         let known = self.known.get(&key).cloned();
-        Write {
+        EventWrite {
             key,
             count: if combined { pending.of } else { pending.times },
             pending,
@@ -444,7 +444,7 @@ pub(super) mod tests {
         Some(accept(correlator, write))
     }
 
-    fn accept(correlator: &mut Correlator, write: Write) -> (String, u32) {
+    fn accept(correlator: &mut Correlator, write: EventWrite) -> (String, u32) {
         let count = write.count + write.known.map_or(0, |known| known.count);
         let known = CreatedEvent {
             name: "n".to_owned(),

@@ -10,10 +10,10 @@ use crate::host::field;
 
 /// The path of the pods cgroup, which may not be known yet. Clones share the result.
 #[derive(Debug, Clone)]
-pub struct PodsPath(Arc<Shared>);
+pub struct PodsPath(Arc<SharedPath>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedPath {
     layout: Option<Layout>,
     candidates: Vec<String>,
     /// The final choice.
@@ -32,7 +32,7 @@ impl PodsPath {
         if candidates.len() == 1 {
             certain.get_or_init(|| 0);
         }
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedPath {
             layout,
             candidates,
             certain,

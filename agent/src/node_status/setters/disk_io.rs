@@ -3,8 +3,8 @@
 //! The message names the disks and contains no number that changes. During the transition period no
 //! disk is slow any more, and the stored message stays.
 
-use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus};
+use super::{Context, SetterError, UNAVAILABLE};
+use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{Disks, NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
@@ -27,7 +27,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     let unknown = (
         Status::Unknown,
         SameStatus::ReplacesText,
-        super::nodepulse::UNAVAILABLE,
+        UNAVAILABLE,
         &*unavailable,
     );
     let pressure = context.pressure(Resource::DiskIo);

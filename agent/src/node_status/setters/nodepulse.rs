@@ -4,17 +4,14 @@
 //! that there is a problem. Without a source a condition is Unknown: it is never a stale True or a
 //! guessed False.
 
-use super::{Context, SetterError, disk_io as disks};
+use super::{Context, SetterError, UNAVAILABLE, cannot_be_read, disk_io as disks, signal_name};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::transition::{ComputedCondition, SameStatus};
+use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::kills::{FREQUENT, WITHIN};
 use crate::pressure::oom::Grounds;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal, StallKind, StallOf};
-
-/// `reason` of every condition whose source is unavailable.
-pub const UNAVAILABLE: &str = "SourceUnavailable";
 
 type Set = Result<(), SetterError>;
 
@@ -230,31 +227,11 @@ fn if_lost(resource: Resource, context: &Context<'_>) -> Option<Outcome> {
     Some(Outcome::unknown(cannot_be_read(resource, lost, context)))
 }
 
-/// Which sources of a resource cannot be read: `lost`, or its main source if none was ever sampled.
-pub(super) fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) -> String {
-    let all = match resource {
-        Resource::Memory => Signal::MemoryAvailable,
-        Resource::Disk => Signal::NodefsAvailable,
-        Resource::Pids => Signal::PidAvailable,
-        Resource::PodsPids => Signal::AllocatablePidAvailable,
-        Resource::DiskIo => return disks::cannot_be_read(&context.facts.disks),
-    };
-    // Slow disks may raise `DiskPressure` too.
-    if lost.is_empty() && context.facts.lost.contains_key(&resource) {
-        return disks::cannot_be_read(&context.facts.disks);
-    }
-    let lost = if lost.is_empty() { &[all] } else { lost };
-    let names = lost
-        .iter()
-        .map(|signal| name(*signal, &context.facts.companion.pods_cgroup));
-    format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
-}
-
 /// Less than a threshold is available, or was within the transition period.
 fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Outcome {
     match cause {
         Cause::Below { signal, threshold } => {
-            let signal = name(signal, &context.facts.companion.pods_cgroup);
+            let signal = signal_name(signal, &context.facts.companion.pods_cgroup);
             let message =
                 format!("{signal} has been below {threshold} within the transition period");
             Outcome::problem(reason, message)
@@ -263,24 +240,6 @@ fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Outcome {
             reason,
             "a threshold has been met within the transition period",
         ),
-    }
-}
-
-/// The name that users know; a derived signal is that of the pods cgroup.
-fn name(signal: Signal, pods_cgroup: &str) -> String {
-    match signal {
-        Signal::AllocatableMemoryAvailable => {
-            format!("memory.available of the pods cgroup {pods_cgroup}")
-        }
-        Signal::AllocatablePidAvailable => {
-            format!("pid.available of the pods cgroup {pods_cgroup}")
-        }
-        Signal::MemoryAvailable
-        | Signal::NodefsAvailable
-        | Signal::NodefsInodesFree
-        | Signal::ImagefsAvailable
-        | Signal::ImagefsInodesFree
-        | Signal::PidAvailable => signal.as_str().to_owned(),
     }
 }
 

@@ -3,9 +3,8 @@
 //! The texts are an interface: operators alert on them. If a source cannot be read, a kubelet
 //! regards the threshold as not met; here the condition is Unknown, and names the source.
 
-use super::nodepulse::{UNAVAILABLE, cannot_be_read};
-use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus};
+use super::{Context, SetterError, UNAVAILABLE, cannot_be_read};
+use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;

@@ -1,7 +1,7 @@
 //! `Ready`: False while anything prevents pods from running, with the reasons.
 
 use super::{Context, SetterError};
-use crate::node_status::transition::{ComputedCondition, SameStatus};
+use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Runtime, Shutdown, Status};
 
 /// `type`.

@@ -51,14 +51,14 @@ pub type ByOwner = BTreeMap<KillOwner, u64>;
 
 /// The account.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct KillLedger {
     /// Version 2: the counter of all pods has the kills of each.
     nested: bool,
-    entries: BTreeMap<KillOwner, Entry>,
+    entries: BTreeMap<KillOwner, KillEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct KillEntry {
     /// The cgroup, once it was found.
     id: Option<CgroupId>,
     /// Of what the kernel counts. Below zero while a record is pending that the kernel did not count.
@@ -72,7 +72,7 @@ struct Entry {
     paused: Option<BootNanos>,
 }
 
-impl Ledger {
+impl KillLedger {
     pub const fn new(nested: bool) -> Self {
         Self {
             nested,
@@ -203,7 +203,7 @@ impl Ledger {
     /// What is acknowledged, by cgroup.
     pub fn acknowledged(&self) -> BTreeMap<CgroupId, u64> {
         let entries = self.entries.values();
-        let of = |entry: &Entry| {
+        let of = |entry: &KillEntry| {
             let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
             Some((entry.id?, known))
         };
@@ -231,7 +231,7 @@ impl Ledger {
     }
 
     /// The entry of `owner`, and on version 2 that of all pods.
-    fn each(&mut self, owner: &KillOwner, change: impl Fn(&mut Entry)) {
+    fn each(&mut self, owner: &KillOwner, change: impl Fn(&mut KillEntry)) {
         change(self.entries.entry(owner.clone()).or_default());
         if self.nested && *owner != KillOwner::Pods {
             change(self.entries.entry(KillOwner::Pods).or_default());
@@ -239,7 +239,7 @@ impl Ledger {
     }
 }
 
-impl Entry {
+impl KillEntry {
     fn known(&self) -> i128 {
         self.acknowledged + i128::from(self.pending)
     }

@@ -14,14 +14,14 @@ use crate::kube_event::{KillOwner, Period};
 ///                    └── answer ───────────────────────────────────────────────────────┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum CounterReading {
     Idle,
     Wanted,
     Asked,
     AskedAndWanted,
 }
 
-impl Reading {
+impl CounterReading {
     pub(super) const fn want(&mut self) {
         *self = match self {
             Self::Idle | Self::Wanted => Self::Wanted,

@@ -9,8 +9,8 @@ use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::{IncidentInput, Input};
 use crate::units::{CgroupId, Pid};
 
+use CounterReading::{Asked, AskedAndWanted, Idle, Wanted};
 use KillCounterInput as In;
-use Reading::{Asked, AskedAndWanted, Idle, Wanted};
 
 const PODS: &str = "/kubepods";
 const POD: &str = "/kubepods/podaa";
@@ -119,7 +119,7 @@ fn reported(incidents: &[Incident]) -> String {
 }
 
 /// Seconds, input, what follows, state of the reading.
-type Step = (u64, In, &'static [&'static str], Reading);
+type Step = (u64, In, &'static [&'static str], CounterReading);
 
 fn play(counters: &mut KillCounters, steps: Vec<Step>) {
     for (seconds, input, expected, reading) in steps {

@@ -27,8 +27,8 @@ fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
     })
 }
 
-fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> OomKill {
-    OomKill {
+fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> RecordedKill {
+    RecordedKill {
         at: BootNanos(8_000_000_000),
         victim: Pid(7),
         comm: b"victim\n".to_vec(),
@@ -49,7 +49,7 @@ fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> OomKill {
     }
 }
 
-fn recorded(kill: OomKill) -> KillInput {
+fn recorded(kill: RecordedKill) -> KillInput {
     KillInput::Recorded {
         kill: Box::new(kill),
         read: BootNanos(8_500_000_000),
@@ -108,7 +108,7 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
     type Script = Vec<(KillInput, &'static [&'static str])>;
     let ask_victim: &[&str] = &["CgroupPaths([CgroupId(3)])"];
     let ask_both: &[&str] = &["CgroupPaths([CgroupId(3), CgroupId(3)])"];
-    let unconstrained = OomKill {
+    let unconstrained = RecordedKill {
         constraint: Some(OomConstraint::None),
         ..kill(OomScope::Global, Exact)
     };
@@ -191,7 +191,7 @@ fn a_finding_has_the_contents_of_the_record_in_safe_text() {
 
 #[test]
 fn a_removed_cgroup_keeps_the_path_that_it_was_seen_with() {
-    let exit = |anon| OomKill {
+    let exit = |anon| RecordedKill {
         via: Via::Exit,
         anon_pages: anon,
         ..kill(OomScope::Global, ScopeSource::Exact)

@@ -10,7 +10,7 @@ use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::os::kmsg;
 use nodepulse::record::kmsg::KmsgParser;
-use nodepulse::record::{LoggedKill, MemcgLimit, OomKill, OomScope};
+use nodepulse::record::{LoggedKill, MemcgLimit, OomScope, RecordedKill};
 use nodepulse::units::CgroupId;
 use tokio::time::{interval, timeout};
 
@@ -83,7 +83,7 @@ async fn logged_kill(
     provoke: &Provoke,
     tree: &CgroupTree,
     log: &mut File,
-) -> io::Result<(OomKill, String)> {
+) -> io::Result<(RecordedKill, String)> {
     for _ in 0..ATTEMPTS {
         let (pid, status) = provoke.eat_in(&tree.dir("pod/container"), 64 * MIB)?;
         assert!(!status.success(), "it was killed");
@@ -103,7 +103,7 @@ fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
 }
 
 /// Paths of the cgroups that may have been at their limit, by the record.
-fn limits(kill: &OomKill, mount: &CgroupMount) -> Vec<String> {
+fn limits(kill: &RecordedKill, mount: &CgroupMount) -> Vec<String> {
     let OomScope::Memcg(MemcgLimit { limiting, tied, .. }) = kill.scope else {
         panic!("scope is {:?}", kill.scope);
     };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-use nodepulse::record::{MemcgLimit, OomKill, OomScope, Record};
+use nodepulse::record::{MemcgLimit, OomScope, Record, RecordedKill};
 use nodepulse::units::CgroupId;
 
 use super::{MIB, page, tree};
@@ -139,7 +139,7 @@ async fn await_records(loaded: &mut Loaded, mut left: Victims, records: &mut BTr
         .await;
 }
 
-fn contents(kill: &OomKill) -> Option<Expected> {
+fn contents(kill: &RecordedKill) -> Option<Expected> {
     let OomScope::Memcg(MemcgLimit {
         limiting,
         max_pages,

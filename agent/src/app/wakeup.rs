@@ -1,0 +1,47 @@
+//! What can wake the loop.
+
+use crate::logind::PowerMessage;
+use crate::queries::blocking::Answer;
+use crate::record::Received;
+use crate::reporting::Report;
+use crate::serve::{Query, QueryKind};
+use crate::subjects::IncidentInput;
+
+/// Everything that can wake the agent.
+pub(super) enum Wakeup {
+    /// A record from the kernel.
+    Kernel(Received),
+    /// A helper thread has answered a question.
+    Host(Answer),
+    /// The result of a request to the API server.
+    Api(Report),
+    /// An update about pods, from the API server.
+    Pods(IncidentInput),
+    /// A request for metrics, `status` or `explain`.
+    Query(Query),
+    /// The configuration may have changed.
+    Reload,
+    /// logind announced a shutdown of the machine, or cancelled it.
+    Power(PowerMessage),
+    /// A deadline was reached.
+    Tick,
+}
+
+impl Wakeup {
+    /// The label of this kind in metrics.
+    pub(super) const fn cause(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => "kernel",
+            Self::Host(_) => "host",
+            Self::Api(_) => "api",
+            Self::Pods(_) => "pods",
+            Self::Query(query) => match query.subject {
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
+            },
+            Self::Reload => "reload",
+            Self::Power(_) => "logind",
+            Self::Tick => "alarm",
+        }
+    }
+}
