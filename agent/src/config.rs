@@ -56,7 +56,7 @@ pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 pub const KIND: &str = "NodepulseConfiguration";
 
 /// What the agent writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Alongside a kubelet: writes nodepulse's conditions and Events.
     Companion,

@@ -38,9 +38,6 @@ use renewals::Renewals;
 use start::log_event;
 use syncs::Syncs;
 
-/// Longest that periodic work may come early to share a wake-up with other work.
-pub const ALIGN: Duration = Duration::from_millis(400);
-
 /// A period is stretched by up to this share, so that nodes that started together drift apart: the
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
 const JITTER: f64 = 0.04;

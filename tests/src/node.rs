@@ -141,13 +141,6 @@ impl Node {
         self
     }
 
-    /// With everything that passes through its subjects on this tape.
-    #[must_use]
-    pub fn recorded_on(mut self, tape: &Tape) -> Self {
-        self.recorder = Some(Box::new(tape.clone()));
-        self
-    }
-
     /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
     pub fn on_files(mut self) -> Self {
@@ -204,6 +197,13 @@ impl Node {
         self
     }
 
+    /// With everything that passes through its subjects on this tape.
+    #[must_use]
+    pub fn recorded_on(mut self, tape: &Tape) -> Self {
+        self.recorder = Some(Box::new(tape.clone()));
+        self
+    }
+
     /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
     /// whose clock is paused.
     ///
@@ -235,7 +235,10 @@ impl Node {
         let clock = clock(api, alarms_fail_after);
         let network = Arc::new(Network {
             api: Arc::clone(api),
-            identity: identity(user, &config),
+            identity: user.map_or_else(
+                || Identity::node(&config.node_name),
+                |user| Identity::user(&user),
+            ),
             reachable: AtomicBool::new(reachable),
             dials: Mutex::default(),
             panic: AtomicBool::new(false),
@@ -287,13 +290,6 @@ impl Node {
             run: tokio::spawn(agent.run(shutdown)),
         }
     }
-}
-
-fn identity(user: Option<String>, config: &Config) -> Identity {
-    user.map_or_else(
-        || Identity::node(&config.node_name),
-        |user| Identity::user(&user),
-    )
 }
 
 fn clock(api: &ApiServer, alarms_fail_after: Option<Duration>) -> Clock {

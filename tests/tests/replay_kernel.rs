@@ -26,12 +26,12 @@ const INPUTS: [(&str, usize); 9] = [
 
 /// The same of effects.
 const EFFECTS: [(&str, usize); 6] = [
-    ("CountKills", 50),
+    ("Input.KilledInPods", 50),
     ("Event", 6),
     ("Log.KillFound", 50),
     ("Map.PidLevels", 1),
     ("Query.CgroupPaths", 50),
-    ("SaveKills", 1),
+    ("Save", 1),
 ];
 
 /// The victims in the records of kills.

@@ -4,9 +4,13 @@ use std::fs::File;
 use std::future::Future;
 
 use tokio::sync::{mpsc, watch};
+use tracing::info;
 
-use super::parts::{AppError, KernelSource};
+use super::error::{AppError, no_kubelet};
+use super::kernel_inputs::{KernelInputs, KernelSource};
 use super::reload::Reloads;
+use super::start::Persistence;
+use super::{shutdown, start};
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::Clock;
@@ -16,6 +20,7 @@ use crate::kernel::Support;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
 use crate::logind::PowerMessage;
+use crate::node_status::NodeStatus;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
@@ -193,7 +198,40 @@ impl Agent {
     /// # Errors
     ///
     /// See [`AppError`].
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-        super::run(self, shutdown).await
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+        if self.has_client() {
+            no_kubelet(&self.config)?;
+        }
+        let mut alarm = self.clock.alarm().map_err(AppError::Alarm)?;
+        let mut inputs = KernelInputs::start(&mut self);
+        let dry_run = self.client.as_ref().is_some_and(Client::is_dry_run);
+        let persistence = if dry_run {
+            Persistence::None
+        } else {
+            Persistence::StateFile
+        };
+        let mut app = start::app(self, persistence, &mut inputs).await;
+        tokio::pin!(shutdown);
+        let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
+        // Reports and saves the remaining state in any case, also after an error.
+        shutdown::shut_down(app, inputs).await;
+        info!("stopped");
+        result
+    }
+
+    /// The first status that this agent would compute, from files only. Attaches, sends and saves
+    /// nothing. Must be called in a runtime.
+    ///
+    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
+    /// the node's addresses are resolved with DNS.
+    pub async fn status(self) -> NodeStatus {
+        let clock = self.clock;
+        let Self {
+            config, setters, ..
+        } = self;
+        let agent = Self::new(config, clock).setters(setters).sites(Vec::new());
+        let mut inputs = KernelInputs::none(agent.kernel.support());
+        let app = start::app(agent, Persistence::None, &mut inputs).await;
+        app.ledger.status(clock.now())
     }
 }

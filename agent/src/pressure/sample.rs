@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::reading::{Reading, Signal};
 
 /// Maximum interval between samples: the kubelet's monitoring interval.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
 /// One sample of one signal. A signal without a sample keeps its last known state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sample {
     /// The value was read.
     Read(Reading),

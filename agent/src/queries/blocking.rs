@@ -18,18 +18,16 @@ use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, classify};
-use crate::pressure::sample::Sample;
-use crate::reading::Signal;
 use crate::state::State;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
-use crate::subjects::{DiskInput, DiskQuery};
+use crate::subjects::{
+    DiskQuery, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput, StorageSample,
+};
 use crate::tasks::Tasks;
-use crate::units::Bytes;
 
 mod disks;
 mod nodefs;
-
-use nodefs::storage;
+pub mod saved;
 
 pub use disks::list as list_disks;
 
@@ -55,9 +53,9 @@ pub enum Question {
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
-    Load,
-    /// Save the state file.
-    Save(Box<State>),
+    Recall,
+    /// Write the state file.
+    Save(Saved),
     /// Read all layers of the configuration.
     Configuration,
 }
@@ -65,45 +63,12 @@ pub enum Question {
 /// The answer to a [`Question`].
 #[derive(Debug)]
 pub enum Answer {
-    /// To [`Question::Storage`].
-    Storage(Storage),
-    /// To [`Question::Disk`].
-    Disk(DiskInput),
-    /// To [`Question::Kills`]; `None` if the counters could not be read.
-    Kills(Option<CountedKills>),
-    /// To [`Question::Load`].
-    Loaded {
-        /// Of this boot or another; `None` if there is no usable state file.
-        state: Option<Box<State>>,
-        /// As [`Answer::Kills`].
-        kills: Option<CountedKills>,
-    },
-    /// To [`Question::Save`].
-    Saved,
+    /// An input of the subjects.
+    Subject(Input),
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
     /// To [`Question::Configuration`]; `Err` is an error message of one line.
     Configured(Result<Box<Config>, String>),
-}
-
-/// Usage of the root directory's file system.
-#[derive(Debug)]
-pub struct Storage {
-    /// Samples of [`STORAGE`].
-    pub samples: Vec<Sample>,
-    /// Its size.
-    pub capacity: Option<Bytes>,
-    /// The volumes in use; `None` if they are unknown or were not requested.
-    pub volumes: Option<Vec<String>>,
-}
-
-/// Whether state survives a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Persistence {
-    /// State is saved in the state directory.
-    StateFile,
-    /// The state file is neither read nor written.
-    None,
 }
 
 /// Passes questions to the lanes and returns their answers.
@@ -129,18 +94,20 @@ struct Responder {
     directory: PathBuf,
     /// Which component attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
-    /// The state directory; `None` with [`Persistence::None`].
-    state: Option<PathBuf>,
+    state_directory: PathBuf,
+    /// What every state file of this run has. `None`: the state file is neither read nor written.
+    base: Option<State>,
     pods: PodsPath,
     read: Option<ReadConfig>,
 }
 
 impl Blocking {
-    /// Must be called in a runtime.
+    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. Must be called in a
+    /// runtime.
     pub fn new(
         config: &Config,
         pods: PodsPath,
-        persistence: Persistence,
+        base: Option<State>,
         read: Option<ReadConfig>,
         (lanes, tasks): (&Lanes, &mut Tasks),
     ) -> Self {
@@ -154,10 +121,8 @@ impl Blocking {
                 // The kubelet reports them.
                 Mode::Companion => None,
             },
-            state: match persistence {
-                Persistence::StateFile => Some(config.state_directory.clone()),
-                Persistence::None => None,
-            },
+            state_directory: config.state_directory.clone(),
+            base,
             pods,
             read,
         };
@@ -193,7 +158,7 @@ impl Blocking {
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
             Question::Disk(_) => &self.disks,
-            Question::Kills | Question::Load | Question::Save(_) => &self.state,
+            Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
         // that are dropped here are found when the disks are listed again.
@@ -278,38 +243,35 @@ async fn run_lane(
 
 impl Responder {
     fn answer(&self, question: Question) -> Answer {
-        match question {
-            Question::Storage => storage(&self.directory, self.volumes()),
-            // Resolved by `Names`.
-            Question::Resolve { .. } => Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Answer::Disk(disks::answer(&self.root, query)),
-            Question::Kills => Answer::Kills(self.kills()),
-            Question::Load => Answer::Loaded {
-                state: self.load().map(Box::new),
-                kills: self.kills(),
-            },
-            Question::Save(state) => {
-                self.save(&state);
-                Answer::Saved
+        Answer::Subject(match question {
+            Question::Storage => {
+                let sample = nodefs::storage(&self.directory, self.volumes());
+                Input::Signal(SignalInput::StorageSampled(sample))
             }
-            Question::Configuration => Answer::Configured(match &self.read {
-                Some(read) => read.read().map(Box::new),
-                None => Err("the configuration has no source".to_owned()),
+            // Resolved by `Names`.
+            Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
+            Question::Disk(query) => Input::Disk(disks::answer(&self.root, query)),
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
+            Question::Recall => Input::State(StateInput::Recalled {
+                previous: match &self.base {
+                    Some(base) => saved::load(&self.state_directory, base),
+                    None => Previous::Unknown,
+                },
+                counted: self.kills(),
             }),
-        }
-    }
-
-    fn save(&self, state: &State) {
-        let Some(directory) = &self.state else {
-            return;
-        };
-        if let Err(err) = state.save(directory) {
-            warn!(
-                directory = %directory.display(),
-                err = &err as &dyn std::error::Error,
-                "state not saved for the next start"
-            );
-        }
+            Question::Save(saved) => {
+                if let Some(base) = &self.base {
+                    saved::save(&self.state_directory, base, saved);
+                }
+                Input::State(StateInput::Written)
+            }
+            Question::Configuration => {
+                return Answer::Configured(match &self.read {
+                    Some(read) => read.read().map(Box::new),
+                    None => Err("the configuration has no source".to_owned()),
+                });
+            }
+        })
     }
 
     /// Read only if the control plane attaches volumes: it waits for the status of each.
@@ -325,18 +287,6 @@ impl Responder {
                 .ok(),
             Some(AttachDetach::Node) | None => None,
         }
-    }
-
-    fn load(&self) -> Option<State> {
-        let directory = self.state.as_deref()?;
-        State::load(directory).unwrap_or_else(|err| {
-            warn!(
-                directory = %directory.display(),
-                err = &err as &dyn std::error::Error,
-                "state of the previous start not loaded"
-            );
-            None
-        })
     }
 
     /// Of the pods cgroup and of each pod.
@@ -378,39 +328,48 @@ impl Responder {
     }
 }
 
-/// The signals of [`Question::Storage`].
-pub const STORAGE: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
+/// What the agent waits for before its first report, in the order in which it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Initial {
+    /// What the previous agent saved.
+    Recalled,
+    /// The first sample of storage.
+    Storage,
+    /// The node's addresses.
+    Addresses,
+}
 
 impl Answer {
-    /// Whether the agent waits for it before its first report.
-    pub const fn is_initial(&self) -> bool {
-        matches!(
-            self,
-            Self::Storage(_) | Self::Loaded { .. } | Self::Resolved(_)
-        )
+    /// Which of the answers it is for which the agent waits before its first report, if it is one.
+    #[must_use]
+    pub const fn initial(&self) -> Option<Initial> {
+        match self {
+            Self::Subject(Input::State(StateInput::Recalled { .. })) => Some(Initial::Recalled),
+            Self::Subject(Input::Signal(SignalInput::StorageSampled(_))) => Some(Initial::Storage),
+            Self::Resolved(_) => Some(Initial::Addresses),
+            Self::Subject(_) | Self::Configured(_) => None,
+        }
     }
 
     /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
     /// queried counts.
     fn missing(question: &Question) -> Self {
-        match question {
-            Question::Storage => Self::Storage(Storage {
-                samples: STORAGE.map(Sample::Missing).to_vec(),
-                capacity: None,
-                volumes: None,
-            }),
-            Question::Resolve { .. } => Self::Resolved(Vec::new()),
-            Question::Kills => Self::Kills(None),
-            Question::Load => Self::Loaded {
-                state: None,
-                kills: None,
-            },
-            Question::Save(_) => Self::Saved,
-            Question::Configuration => {
-                Self::Configured(Err("the file system does not answer".to_owned()))
+        Self::Subject(match question {
+            Question::Storage => {
+                Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
             }
-            Question::Disk(query) => Self::Disk(disks::timed_out(query)),
-        }
+            Question::Resolve { .. } => return Self::Resolved(Vec::new()),
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
+            Question::Recall => Input::State(StateInput::Recalled {
+                previous: Previous::Unknown,
+                counted: None,
+            }),
+            Question::Save(_) => Input::State(StateInput::Written),
+            Question::Configuration => {
+                return Self::Configured(Err("the file system does not answer".to_owned()));
+            }
+            Question::Disk(query) => Input::Disk(disks::timed_out(query)),
+        })
     }
 }
 
@@ -452,17 +411,23 @@ mod tests {
             (
                 "nodefs",
                 || Question::Storage,
-                |answer| matches!(answer, Answer::Storage(found) if found.capacity.is_none()),
+                |answer| {
+                    let Answer::Subject(Input::Signal(SignalInput::StorageSampled(found))) = answer
+                    else {
+                        return false;
+                    };
+                    found.capacity.is_none()
+                },
             ),
             (
                 "disks",
                 || Question::Disk(DiskQuery::Counters(Vec::new())),
-                |answer| matches!(answer, Answer::Disk(_)),
+                |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
             ),
             (
                 "state",
-                || Question::Save(Box::default()),
-                |answer| matches!(answer, Answer::Saved),
+                || Question::Save(Saved::default()),
+                |answer| matches!(answer, Answer::Subject(Input::State(StateInput::Written))),
             ),
         ];
         for (name, question, expected) in rows {
@@ -483,7 +448,8 @@ mod tests {
         }
         for _ in 0..3 {
             let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
-            assert!(matches!(answer, Ok(Answer::Kills(None))));
+            let failed = Input::KillCounter(KillCounterInput::Counted(None));
+            assert!(matches!(answer, Ok(Answer::Subject(input)) if input == failed));
         }
     }
 }

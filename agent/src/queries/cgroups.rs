@@ -106,6 +106,7 @@ impl Cgroups {
         });
         let pids = layout.and_then(|layout| layout.pids.as_ref());
         NodeSetup {
+            mode: config.mode,
             page: page_size(),
             counters: KillCounterSetup {
                 source,

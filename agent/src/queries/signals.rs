@@ -60,7 +60,7 @@ impl Observe {
     }
 
     /// Samples memory and pids. Takes about 10 µs.
-    pub fn hot(&mut self) -> Vec<Sample> {
+    pub fn sample(&mut self) -> Vec<Sample> {
         let node = self.memory();
         self.find_pods();
         let pods = self.pods.as_ref();
@@ -241,7 +241,7 @@ mod tests {
                 None => drop(std::fs::remove_file(dir.path().join(path(file)))),
             }
             let mut observe = Observe::new(&config, pods_path(&config));
-            assert_eq!(observe.hot(), expected, "{file} {text:?}");
+            assert_eq!(observe.sample(), expected, "{file} {text:?}");
             let tasks = (file != "proc/loadavg").then_some(250);
             assert_eq!(observe.tasks(), tasks, "{file}");
         }
@@ -257,11 +257,11 @@ mod tests {
         ]
         .map(Sample::Absent);
         let of_pods = |samples: &[Sample]| [samples[1], samples[3]];
-        assert_eq!(of_pods(&observe.hot()), absent);
+        assert_eq!(of_pods(&observe.sample()), absent);
         for (name, text) in &NODE[4..] {
             dir.write(&path(name), text);
         }
-        let found = of_pods(&observe.hot()).map(|sample| matches!(sample, Sample::Read(_)));
+        let found = of_pods(&observe.sample()).map(|sample| matches!(sample, Sample::Read(_)));
         assert_eq!(found, [true, true]);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, KillCounterInput, Query};
+use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, ReportedKills};
 use crate::pods::{Containers, Pod, PodChange, PodIndex, PodRef};
@@ -192,7 +192,7 @@ impl Incidents {
                 ..KillOutcomes::default()
             });
             let settled = Input::KillCounter(settled);
-            self.effects.push(Effect::Input(Box::new(settled)));
+            self.effects.push(pass_on(settled));
         }
     }
 

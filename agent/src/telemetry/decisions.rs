@@ -1,10 +1,13 @@
 //! The log line of each decision of a subject.
 
+use std::collections::BTreeMap;
+
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
 use crate::kube_event::Finding;
 use crate::pressure::disks::Health;
+use crate::reading::{Resource, Signal};
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
 use crate::subjects::{Decision, DiskDecision, StallDecision};
@@ -34,8 +37,20 @@ pub fn log(decision: Decision) {
             "stall pressure changed"
         ),
         Decision::KillFound(finding) => log_kill(&finding),
-        // Only counted in metrics.
-        Decision::PodKilled { .. } | Decision::PodRemoved { .. } => {}
+        // Only in metrics and `explain`.
+        Decision::PodKilled { .. } | Decision::PodRemoved { .. } | Decision::Sampled(_) => {}
+        Decision::PressureChanged(change) => info!(
+            resource = change.resource.as_str(),
+            from = %change.from,
+            to = %change.to,
+            reason = change.reason.as_str(),
+            "pressure changed"
+        ),
+        Decision::SourcesLost { before, now } => log_lost_sources(&before, &now),
+        Decision::FrequencyOfKills { from, to } => {
+            info!(%from, %to, "frequency of kills changed");
+        }
+        Decision::PodsCgroupFound(cgroup) => info!(cgroup, "pods cgroup found"),
         Decision::ContainersForbidden => {
             warn!(
                 "Events contain container ids instead of names; grant this identity the verb get on \
@@ -68,6 +83,25 @@ pub fn log(decision: Decision) {
         Decision::StateOfOtherBoot => {
             info!("state file ignored: it was written in another boot");
         }
+    }
+}
+
+type LostSources = BTreeMap<Resource, Vec<Signal>>;
+
+/// Logs one line for each resource whose condition becomes Unknown, or is known again.
+fn log_lost_sources(before: &LostSources, now: &LostSources) {
+    let names = |signals: &[Signal]| {
+        let names: Vec<_> = signals.iter().map(|signal| signal.as_str()).collect();
+        names.join(", ")
+    };
+    for (resource, signals) in now {
+        if before.get(resource) != Some(signals) {
+            let (resource, signals) = (resource.as_str(), names(signals));
+            warn!(resource, %signals, "source lost; the condition is Unknown");
+        }
+    }
+    for resource in before.keys().filter(|resource| !now.contains_key(resource)) {
+        info!(resource = resource.as_str(), "source is available again");
     }
 }
 

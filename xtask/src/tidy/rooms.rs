@@ -167,6 +167,7 @@ const ROOMS: &[Room] = &[
             "clock",
             "config",
             "escape",
+            "explain",
             "host",
             "kernel",
             "kube_event",

@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 
 use tracing::debug;
 
-use super::{Answer, Question, STORAGE, Storage};
 use crate::host::{HostError, statfs};
 use crate::pressure::sample::Sample;
+use crate::subjects::StorageSample;
+use crate::subjects::signals::STORAGE;
 
 /// Reads space and inodes; `volumes` become part of the answer.
-pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer {
+pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> StorageSample {
     let usage = match existing(directory).and_then(|directory| statfs::read(&directory)) {
         Ok(usage) => usage,
         Err(err) => {
             debug!(err = &err as &dyn std::error::Error, "file system not read");
-            return Answer::missing(&Question::Storage);
+            return StorageSample::missing();
         }
     };
     let readings: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
@@ -24,11 +25,11 @@ pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Answer 
         // A file system may have no inodes to count.
         reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
     };
-    Answer::Storage(Storage {
+    StorageSample {
         samples: STORAGE.map(sample).to_vec(),
         capacity: Some(usage.capacity),
         volumes,
-    })
+    }
 }
 
 /// The directory, or its nearest existing ancestor, on whose file system the directory would be

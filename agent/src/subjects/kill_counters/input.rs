@@ -54,7 +54,7 @@ pub enum KillCounterInput {
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
     PodsCounter(PodsCounter),
-    /// To [`super::super::Query::RecallKills`]. `counted` is `None` if the counters could not be read.
+    /// To [`super::super::Query::Recall`]. `counted` is `None` if the counters could not be read.
     Recalled {
         /// What the previous agent saved.
         previous: PreviousAgent,

@@ -91,13 +91,13 @@ fn short(effects: &[Effect]) -> Vec<String> {
         Effect::Query(query) => format!("{query:?}"),
         Effect::Input(input) => match &**input {
             Input::Incident(IncidentInput::Happened(incidents)) => reported(incidents),
+            Input::KilledInPods { kills, .. } => format!("count {kills}"),
+            Input::State(StateInput::Acknowledged(kills)) => {
+                let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
+                format!("save {of_pod}")
+            }
             other => panic!("unexpected: {other:?}"),
         },
-        Effect::CountKills { kills, .. } => format!("count {kills}"),
-        Effect::SaveKills(kills) => {
-            let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
-            format!("save {of_pod}")
-        }
         Effect::Log(decision) => match decision {
             Decision::KillsReportedByNumber { kills, .. } => format!("log {kills} by number"),
             other => format!("log {other:?}"),

@@ -6,17 +6,20 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::clock::{BootNanos, Stamp};
-use crate::config::DiskIo;
+use crate::config::{DiskIo, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pressure::disks::{DiskSample, Health};
+use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallSample;
 use crate::pressure::threshold::Threshold;
-use crate::reading::{Disk, Stall, StallKind, StallOf};
+use crate::pressure::{Policy, SlowDisks};
+use crate::reading::{Disk, Signal, Stall, StallKind, StallOf};
 use crate::record::{DiskAction, DiskChange, Side};
 use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport, Window};
 use crate::subjects::{
-    Announced, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource,
-    MapUpdate, NodeSetup, PidInput, Query, StallInput, StallSetup,
+    Announced, DirectSample, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger,
+    KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput, Query, SignalInput, SignalSetup,
+    StallInput, StallSetup,
 };
 use crate::units::DeviceNumber;
 
@@ -43,6 +46,7 @@ fn setup() -> Setup {
         window: Duration::from_secs(1),
     };
     let node = NodeSetup {
+        mode: Mode::Companion,
         page: 4096,
         counters: KillCounterSetup {
             source: KillSource::Program,
@@ -55,6 +59,15 @@ fn setup() -> Setup {
     Setup {
         started: at(1).boot,
         node,
+        signals: SignalSetup {
+            policy: Policy {
+                thresholds: Vec::new(),
+                transition_period: Duration::from_mins(5),
+                slow_disks: SlowDisks::NodepulseConditionOnly,
+            },
+            announced: Vec::new(),
+            pods_cgroup: "/kubepods".to_owned(),
+        },
         disks: DiskSetup {
             settings,
             probe: DiskProbe::Attached,
@@ -71,6 +84,7 @@ fn setup() -> Setup {
 /// A node with one disk, which hangs, and whose tasks wait for it.
 fn answer(effect: &Effect) -> Option<Input> {
     match effect {
+        Effect::Input(input) => Some((**input).clone()),
         Effect::Map(MapUpdate::WatchDisks(disks)) => {
             Some(Input::Disk(DiskInput::Watched(disks.clone())))
         }
@@ -255,7 +269,7 @@ fn the_first_line_that_differs_is_named_with_both_texts() {
             Box::new(|lines| {
                 lines[0] = lines[0].replace("\"threshold\":40.0", "\"threshold\":99.0");
             }),
-            find("\"UnderPressure\"") + 1,
+            find("{\"Stall\":{\"Sampled\"") + 1,
         ),
     ];
     for (what, change, expected) in rows {
@@ -311,12 +325,19 @@ fn what_no_recorder_writes_is_refused_with_its_line() {
 #[test]
 fn the_next_moment_is_that_of_the_subject_that_is_due_first() {
     let mut subjects = Subjects::new(&setup());
-    assert_eq!(subjects.due(), None);
-    let over = PidInput::Crossed {
+    assert_eq!(subjects.due(), BootNanos(0), "nothing is sampled yet");
+    let sampled = Input::Signal(SignalInput::Sampled(DirectSample {
+        samples: vec![Sample::Absent(Signal::MemoryAvailable)],
+        tasks: None,
+        pid_capacity: None,
+        pods_cgroup: "/kubepods".to_owned(),
+        stamp: None,
+    }));
+    let over = Input::Pid(PidInput::Crossed {
         side: Side::Over,
         ids: 9,
         tasks: None,
-    };
+    });
     let stalled = Input::Stall(StallInput::Sampled {
         stall: NODE_IO,
         sample: Some(StallSample {
@@ -324,10 +345,21 @@ fn the_next_moment_is_that_of_the_subject_that_is_due_first() {
             avg60: 50.0,
         }),
     });
-    subjects.on(Input::Pid(over), at(10));
-    assert_eq!(subjects.due(), Some(at(15).boot), "tasks are counted");
-    subjects.on(stalled.clone(), at(1));
-    assert_eq!(subjects.due(), Some(at(11).boot), "the file comes first");
-    subjects.on(stalled, at(8));
-    assert_eq!(subjects.due(), Some(at(15).boot), "it was read meanwhile");
+    //  at s, input, due at s
+    let script = [
+        (3, sampled, 0, "storage was never sampled"),
+        (
+            3,
+            Input::Signal(SignalInput::StorageRequested),
+            13,
+            "the next sample",
+        ),
+        (6, over, 11, "tasks are counted"),
+        (0, stalled.clone(), 10, "the pressure file comes first"),
+        (4, stalled, 11, "it was read meanwhile"),
+    ];
+    for (seconds, input, due, name) in script {
+        subjects.on(input, at(seconds));
+        assert_eq!(subjects.due(), at(due).boot, "{name}");
+    }
 }

@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::*;
 
 /// Values of each type.
-const VALUES: u64 = 20_000;
+const VALUES: u64 = 40_000;
 
 /// Makes up the value of any type. Each enum takes turns with its variants.
 #[derive(Debug, Default)]
@@ -285,7 +285,7 @@ where
         assert_eq!(back, value, "{text}");
         assert_eq!(line(&back).unwrap(), text);
     }
-    assert!(made * 2 > VALUES, "{made} of {VALUES}");
+    assert!(made * 4 > VALUES, "{made} of {VALUES}");
     let enums = made_up.enums.into_iter();
     let whole = enums.map(|(name, (variants, made))| {
         assert!(variants <= made, "{made} values of {variants} of {name}");
