@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::future::Future;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tracing::info;
 
 use super::error::{AppError, no_kubelet};
@@ -17,7 +17,6 @@ use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::kernel::Support;
-use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
 use crate::logind::PowerMessage;
 use crate::node_status::NodeStatus;
@@ -55,7 +54,6 @@ pub struct Agent {
     pub(super) setters: Setters,
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
-    pub(super) counters: Option<watch::Receiver<ProbeCounters>>,
     pub(super) control: Option<Socket>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
@@ -79,7 +77,6 @@ impl Agent {
             },
             jitter: Jitter::seeded(clock.now().boot.0 | 1),
             sites: None,
-            counters: None,
             control: None,
             reloads: None,
             notify: Notify::default(),
@@ -133,12 +130,6 @@ impl Agent {
     /// Where metrics and health are served. Default: at the configured addresses.
     pub fn sites(mut self, sites: Vec<Site>) -> Self {
         self.sites = Some(sites);
-        self
-    }
-
-    /// The counters of simulated probes. Default: those of the attached programs.
-    pub fn counters(mut self, counters: watch::Receiver<ProbeCounters>) -> Self {
-        self.counters = Some(counters);
         self
     }
 

@@ -8,6 +8,7 @@ use tracing::info;
 
 use super::Agent;
 use crate::clock::Clock;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::os::psi::Trigger;
 use crate::os::watchers::Watchers;
@@ -26,8 +27,13 @@ const EVENTS: usize = 1024;
 pub enum KernelSource {
     /// The running kernel, by the attached programs.
     Attached(Box<LoadedKernel>),
-    /// The records of a simulation.
-    Fed(mpsc::Receiver<Received>),
+    /// A simulated kernel.
+    Simulated {
+        /// The records of its probes.
+        records: mpsc::Receiver<Received>,
+        /// Their counters.
+        counters: watch::Receiver<ProbeCounters>,
+    },
     /// No kernel events, only files. The state of each probe contains the reason.
     None(Support),
 }
@@ -38,7 +44,7 @@ impl KernelSource {
     pub fn support(&self) -> Support {
         match self {
             Self::Attached(loaded) => loaded.kernel.support().clone(),
-            Self::Fed(_) => Support::all(),
+            Self::Simulated { .. } => Support::all(),
             Self::None(support) => support.clone(),
         }
     }
@@ -51,6 +57,8 @@ pub(super) type RingEnd = (&'static str, io::Result<()>);
 pub(super) struct KernelInputs {
     pub(super) records: mpsc::Receiver<Received>,
     pub(super) kernel: Option<Kernel>,
+    /// The counters of a simulated kernel.
+    pub(super) simulated: Option<watch::Receiver<ProbeCounters>>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
     /// The stalls that PSI triggers report.
@@ -71,6 +79,7 @@ impl KernelInputs {
         Self {
             records,
             kernel: None,
+            simulated: None,
             support,
             kills: KillSource::Counters,
             stalls: Vec::new(),
@@ -95,8 +104,9 @@ impl KernelInputs {
         };
         let tier = inputs.kills.tier(inputs.support.tier());
         info!(tier, source = %inputs.kills.as_str(), "OOM kill source selected");
-        if let KernelSource::Fed(fed) = source {
-            inputs.records = fed;
+        if let KernelSource::Simulated { records, counters } = source {
+            inputs.records = records;
+            inputs.simulated = Some(counters);
             inputs.stalls = Stall::ALL.to_vec();
             return inputs;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, DropReason, PidSettings};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
@@ -18,16 +19,23 @@ use crate::units::DeviceNumber;
 
 pub struct Probes {
     kernel: Option<Kernel>,
+    /// The counters of a simulated kernel.
+    simulated: Option<watch::Receiver<ProbeCounters>>,
     support: Support,
     lost: u64,
 }
 
 impl Probes {
-    /// Logs which probes are attached.
-    pub fn start(kernel: Option<Kernel>, support: &Support) -> Self {
+    /// Logs which probes are attached. `simulated` are the counters of a simulated kernel.
+    pub fn start(
+        kernel: Option<Kernel>,
+        simulated: Option<watch::Receiver<ProbeCounters>>,
+        support: &Support,
+    ) -> Self {
         log_support(support);
         Self {
             kernel,
+            simulated,
             support: support.clone(),
             lost: 0,
         }
@@ -115,6 +123,9 @@ impl Probes {
 
     /// The probes' counters, read with one or two system calls each.
     pub fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
+        if let Some(simulated) = &self.simulated {
+            return simulated.borrow().clone();
+        }
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
@@ -127,11 +138,10 @@ impl Probes {
     }
 
     /// Logs records that the probes could not write; returns whether their number has increased.
-    /// `simulated`: the counters of a simulated kernel.
-    pub fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
+    pub fn log_losses(&mut self) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
-        let losses = match (simulated, counted) {
-            (Some(figures), _) => figures.losses.clone(),
+        let losses = match (&self.simulated, counted) {
+            (Some(simulated), _) => simulated.borrow().losses.clone(),
             (None, Some(Ok(losses))) => losses.to_vec(),
             (None, Some(Err(_)) | None) => return false,
         };
