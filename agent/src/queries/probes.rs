@@ -193,3 +193,69 @@ fn log_support(support: &Support) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::support::Missing;
+
+    fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
+        let (counted, counters) = watch::channel(ProbeCounters::default());
+        (counted, Probes::start(None, Some(counters), support))
+    }
+
+    #[test]
+    fn pids_of_pods_never_determine_the_next_sample_and_others_only_without_a_probe() {
+        let none = Support::none(&Missing::TurnedOff);
+        for (support, announced, probe) in [
+            (none, &[][..], DiskProbe::Missing),
+            (Support::all(), &[Signal::PidAvailable], DiskProbe::Attached),
+        ] {
+            let probes = Probes::start(None, None, &support);
+            let expected: Vec<Signal> = [Signal::AllocatablePidAvailable]
+                .iter()
+                .chain(announced)
+                .copied()
+                .collect();
+            assert_eq!(probes.announced(), expected);
+            assert_eq!(probes.disk_probe(), probe);
+        }
+    }
+
+    #[test]
+    fn losses_are_reported_when_their_number_increases() {
+        let (counted, mut probes) = simulated(&Support::all());
+        for (full, unreadable, more) in [
+            (0, 0, false),
+            (3, 0, true),
+            (3, 0, false),
+            (3, 1, true),
+            (3, 1, false),
+        ] {
+            counted.send_replace(ProbeCounters {
+                losses: vec![
+                    (DropReason::CritFull, full),
+                    (DropReason::Unreadable, unreadable),
+                ],
+                ..ProbeCounters::default()
+            });
+            assert_eq!(probes.log_losses(), more, "{full} {unreadable}");
+        }
+    }
+
+    #[test]
+    fn without_a_kernel_every_disk_counts_as_watched() {
+        let (_counted, mut probes) = simulated(&Support::all());
+        let disk = WatchedDisk {
+            device: DeviceNumber { major: 8, minor: 0 },
+            name: "sda".to_owned(),
+            slow: Duration::from_millis(20),
+            window: Duration::from_secs(1),
+        };
+        let watched = probes.write(MapUpdate::WatchDisks(vec![disk.clone()]));
+        let expected = Input::Disk(DiskInput::Watched(vec![disk.clone()]));
+        assert_eq!(watched, Some(expected));
+        assert_eq!(probes.write(MapUpdate::ForgetDisk(disk.device)), None);
+        assert_eq!(probes.disk_health(disk.device), None);
+    }
+}
