@@ -235,8 +235,7 @@ impl App {
             if self.config.mode == Mode::Node {
                 self.queries.signals.refresh(&mut self.facts);
             }
-            let simulated = self.telemetry.metering.simulated();
-            if self.queries.probes.log_losses(simulated.as_ref()) {
+            if self.queries.probes.log_losses() {
                 self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
             }
             self.sync(Why::Tick, now);
@@ -359,8 +358,7 @@ impl App {
             metering.events(&reporting.events());
         }
         let disks = &self.subjects.disks;
-        let figures = metering.simulated();
-        let figures = figures.unwrap_or_else(|| self.queries.probes.figures(disks.devices()));
+        let figures = self.queries.probes.figures(disks.devices());
         let named = figures.disks.iter();
         let named = named.filter_map(|(device, slots)| Some((disks.name(*device)?, &slots[..])));
         let named: Vec<(&str, &[u64])> = named.collect();

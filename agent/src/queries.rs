@@ -5,21 +5,14 @@
 
 #![forbid(unsafe_code)]
 
-use crate::api::Client;
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::config::Config;
 use crate::host::HostRoot;
-use crate::host::cgroup::pods::PodsPath;
-use crate::kernel::{Kernel, Support};
-use crate::lane::Lanes;
 use crate::pressure::Policy;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
-use crate::state::State;
 use crate::subjects::{
     DirectSample, DiskInput, Input, KillCounterInput, KillInput, Query, SignalInput, StallInput,
 };
-use crate::tasks::Tasks;
 
 pub mod blocking;
 pub mod cgroups;
@@ -36,7 +29,6 @@ use cgroups::Cgroups;
 use pod_updates::PodUpdates;
 use pressure_files::PressureFiles;
 use probes::Probes;
-use read_config::ReadConfig;
 use signals::Observe;
 
 /// Everything that answers queries.
@@ -47,48 +39,15 @@ pub struct Queries {
     pub probes: Probes,
     /// Cgroups.
     pub cgroups: Cgroups,
-    pressure_files: PressureFiles,
+    /// Pressure files.
+    pub pressure_files: PressureFiles,
     /// What can wait for a disk.
     pub blocking: Blocking,
     /// What comes from the API server.
     pub pods: PodUpdates,
 }
 
-/// What the queries are answered from.
-pub struct Sources<'a> {
-    /// The path of the pods cgroup.
-    pub pods: PodsPath,
-    /// The programs, if they are loaded.
-    pub kernel: Option<Kernel>,
-    /// The state of every probe.
-    pub support: &'a Support,
-    /// See [`Blocking::new`].
-    pub base: Option<State>,
-    /// Reads the configuration.
-    pub read: Option<ReadConfig>,
-    /// The API server.
-    pub client: Option<Client>,
-    /// The threads of blocking calls.
-    pub lanes: &'a Lanes,
-}
-
 impl Queries {
-    /// Must be called in a runtime.
-    #[must_use]
-    pub fn new(config: &Config, sources: Sources<'_>, tasks: &mut Tasks) -> Self {
-        let pods = sources.pods;
-        let lanes = (sources.lanes, &mut *tasks);
-        let blocking = Blocking::new(config, pods.clone(), sources.base, sources.read, lanes);
-        Self {
-            signals: Observe::new(config, pods.clone()),
-            probes: Probes::start(sources.kernel, sources.support),
-            cgroups: Cgroups::new(pods.clone()),
-            pressure_files: PressureFiles::new(config, pods),
-            blocking,
-            pods: PodUpdates::new(config, sources.client, tasks),
-        }
-    }
-
     /// The root of the host's files.
     #[must_use]
     pub fn root(&self) -> &HostRoot {

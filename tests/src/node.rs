@@ -245,13 +245,13 @@ impl Node {
         });
         let client = client(&network, config.lease_duration / 4);
         let (send, records) = mpsc::channel(RECORDS);
-        let (counted, figures) = watch::channel(ProbeCounters::default());
+        let (counted, counters) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, messages) = mpsc::channel(1);
         let kernel = if on_files {
             KernelSource::None(Support::none(&Missing::TurnedOff))
         } else {
-            KernelSource::Fed(records)
+            KernelSource::Simulated { records, counters }
         };
         let mut agent = Agent::new(config, clock)
             .kernel(kernel)
@@ -262,7 +262,6 @@ impl Node {
                 listener: Listener::InMemory(visitors),
                 pages: Pages::Control,
             }])
-            .counters(figures)
             .reloads(reloads)
             .notify(notify)
             .run_mode(run_mode)

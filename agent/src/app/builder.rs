@@ -28,8 +28,13 @@ use crate::subjects::recording::Recorder;
 pub enum KernelSource {
     /// The running kernel, by the attached programs.
     Attached(Box<LoadedKernel>),
-    /// The records of a simulation.
-    Fed(mpsc::Receiver<Received>),
+    /// A simulated kernel.
+    Simulated {
+        /// The records of its probes.
+        records: mpsc::Receiver<Received>,
+        /// Their counters.
+        counters: watch::Receiver<ProbeCounters>,
+    },
     /// No kernel events, only files. The state of each probe contains the reason.
     None(Support),
 }
@@ -40,7 +45,7 @@ impl KernelSource {
     pub fn support(&self) -> Support {
         match self {
             Self::Attached(loaded) => loaded.kernel.support().clone(),
-            Self::Fed(_) => Support::all(),
+            Self::Simulated { .. } => Support::all(),
             Self::None(support) => support.clone(),
         }
     }
@@ -72,7 +77,6 @@ pub struct Agent {
     pub(super) setters: Setters,
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
-    pub(super) counters: Option<watch::Receiver<ProbeCounters>>,
     pub(super) control: Option<Socket>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
@@ -96,7 +100,6 @@ impl Agent {
             },
             jitter: Jitter::seeded(clock.now().boot.0 | 1),
             sites: None,
-            counters: None,
             control: None,
             reloads: None,
             notify: Notify::default(),
@@ -150,12 +153,6 @@ impl Agent {
     /// Where metrics and health are served. Default: at the configured addresses.
     pub fn sites(mut self, sites: Vec<Site>) -> Self {
         self.sites = Some(sites);
-        self
-    }
-
-    /// The counters of simulated probes. Default: those of the attached programs.
-    pub fn counters(mut self, counters: watch::Receiver<ProbeCounters>) -> Self {
-        self.counters = Some(counters);
         self
     }
 

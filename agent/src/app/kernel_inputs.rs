@@ -8,6 +8,7 @@ use tracing::info;
 
 use super::builder::{Agent, KernelSource};
 use crate::clock::Clock;
+use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::os::psi::Trigger;
 use crate::os::watchers::Watchers;
@@ -28,6 +29,8 @@ pub(super) type RingEnd = (&'static str, io::Result<()>);
 pub(super) struct KernelInputs {
     pub(super) records: mpsc::Receiver<Received>,
     pub(super) kernel: Option<Kernel>,
+    /// The counters of a simulated kernel.
+    pub(super) simulated: Option<watch::Receiver<ProbeCounters>>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
     /// The stalls that PSI triggers report.
@@ -48,6 +51,7 @@ impl KernelInputs {
         Self {
             records,
             kernel: None,
+            simulated: None,
             support,
             kills: KillSource::Counters,
             stalls: Vec::new(),
@@ -72,8 +76,9 @@ impl KernelInputs {
         };
         let tier = inputs.kills.tier(inputs.support.tier());
         info!(tier, source = %inputs.kills.as_str(), "OOM kill source selected");
-        if let KernelSource::Fed(fed) = source {
-            inputs.records = fed;
+        if let KernelSource::Simulated { records, counters } = source {
+            inputs.records = records;
+            inputs.simulated = Some(counters);
             inputs.stalls = Stall::ALL.to_vec();
             return inputs;
         }

@@ -14,8 +14,13 @@ use crate::logind::power::Power;
 use crate::names::Names;
 use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
-use crate::queries::blocking::{Initial, Question, list_disks, saved};
-use crate::queries::{self, Queries};
+use crate::queries::Queries;
+use crate::queries::blocking::{Blocking, Initial, Question, Responder, list_disks, saved};
+use crate::queries::cgroups::Cgroups;
+use crate::queries::pod_updates::PodUpdates;
+use crate::queries::pressure_files::PressureFiles;
+use crate::queries::probes::Probes;
+use crate::queries::signals::Observe;
 use crate::reading::{Stall, StallKind, StallOf};
 use crate::reporting::once::Once;
 use crate::reporting::{Reporting, Why};
@@ -80,33 +85,31 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         listener: Listener::Unix(socket),
         pages: Pages::Control,
     }));
-    let metered = metering::Sources {
-        sites,
-        figures: agent.counters,
-        lanes: lanes(client.as_ref()),
-        client: client.clone(),
-        per_pod: config.per_pod_metrics,
-    };
-    let metering = Metering::start(metered, &inputs.support, inputs.kills);
+    let tier = inputs.kills.tier(inputs.support.tier());
+    let lanes = lanes(client.as_ref());
+    let mut metering = Metering::start(tier, sites, client.clone(), lanes.clone());
+    metering.record_support(&inputs.support);
+    metering.set_per_pod(config.per_pod_metrics);
     let base = match persistence {
-        Persistence::StateFile => {
-            let tier = inputs.kills.tier(inputs.support.tier());
-            saved::base(&config, tier, &inputs.support)
-        }
+        Persistence::StateFile => saved::base(&config, tier, &inputs.support),
         Persistence::None => None,
     };
     let boot_known = base.is_some();
-    let sources = queries::Sources {
-        pods: agent.pods,
-        kernel: inputs.kernel.take(),
-        support: &inputs.support,
-        base,
-        read: agent.reloads.as_ref().map(|reloads| reloads.read.clone()),
-        client,
-        lanes: metering.lanes(),
-    };
+    let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
-    let queries = Queries::new(&config, sources, &mut tasks);
+    let responder = Responder::new(&config, agent.pods.clone(), base, read);
+    let queries = Queries {
+        signals: Observe::new(&config, agent.pods.clone()),
+        probes: Probes::start(
+            inputs.kernel.take(),
+            inputs.simulated.take(),
+            &inputs.support,
+        ),
+        cgroups: Cgroups::new(agent.pods.clone()),
+        pressure_files: PressureFiles::new(&config, agent.pods),
+        blocking: Blocking::start(&responder, &lanes, &mut tasks),
+        pods: PodUpdates::new(&config, client, &mut tasks),
+    };
     let facts = facts::gather(&config, &queries.signals);
     let node = queries.cgroups.node(&config, inputs.kills, boot_known);
     let setup = setup(&config, &queries, node, &inputs.stalls, now.boot);

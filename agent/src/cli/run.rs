@@ -245,7 +245,7 @@ fn confine(config: &Config, kernel: &KernelSource, client: Option<&Client>) -> R
     };
     let report = sandbox::enter(&Profile::new(config, plugin), || match kernel {
         KernelSource::Attached(loaded) => loaded.kernel.losses().is_ok(),
-        KernelSource::Fed(_) | KernelSource::None(_) => true,
+        KernelSource::Simulated { .. } | KernelSource::None(_) => true,
     });
     match report.gaps() {
         Some(gaps) if config.sandbox == Sandbox::Require => Err(gaps),

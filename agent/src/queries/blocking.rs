@@ -89,7 +89,7 @@ pub struct Blocking {
 
 /// Answers questions on a lane's thread.
 #[derive(Debug, Clone)]
-struct Responder {
+pub struct Responder {
     root: HostRoot,
     directory: PathBuf,
     /// Which component attaches volumes; `None` if the volumes in use are not reported.
@@ -102,30 +102,8 @@ struct Responder {
 }
 
 impl Blocking {
-    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. Must be called in a
-    /// runtime.
-    pub fn new(
-        config: &Config,
-        pods: PodsPath,
-        base: Option<State>,
-        read: Option<ReadConfig>,
-        (lanes, tasks): (&Lanes, &mut Tasks),
-    ) -> Self {
-        let root = HostRoot::new(&config.host_root);
-        let directory = root.path(&config.root_directory);
-        let responder = Responder {
-            root,
-            directory,
-            attach_detach: match config.mode {
-                Mode::Node => Some(config.attach_detach),
-                // The kubelet reports them.
-                Mode::Companion => None,
-            },
-            state_directory: config.state_directory.clone(),
-            base,
-            pods,
-            read,
-        };
+    /// Must be called in a runtime.
+    pub fn start(responder: &Responder, lanes: &Lanes, tasks: &mut Tasks) -> Self {
         // The same capacity for answers, so that neither side waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
         let mut lane = |purpose: Purpose| {
@@ -242,6 +220,31 @@ async fn run_lane(
 }
 
 impl Responder {
+    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. `read` reads the
+    /// configuration again.
+    pub fn new(
+        config: &Config,
+        pods: PodsPath,
+        base: Option<State>,
+        read: Option<ReadConfig>,
+    ) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let directory = root.path(&config.root_directory);
+        Self {
+            root,
+            directory,
+            attach_detach: match config.mode {
+                Mode::Node => Some(config.attach_detach),
+                // The kubelet reports them.
+                Mode::Companion => None,
+            },
+            state_directory: config.state_directory.clone(),
+            base,
+            pods,
+            read,
+        }
+    }
+
     fn answer(&self, question: Question) -> Answer {
         Answer::Subject(match question {
             Question::Storage => {

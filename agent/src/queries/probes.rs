@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, DropReason, PidSettings};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
@@ -18,16 +19,23 @@ use crate::units::DeviceNumber;
 
 pub struct Probes {
     kernel: Option<Kernel>,
+    /// The counters of a simulated kernel.
+    simulated: Option<watch::Receiver<ProbeCounters>>,
     support: Support,
     lost: u64,
 }
 
 impl Probes {
-    /// Logs which probes are attached.
-    pub fn start(kernel: Option<Kernel>, support: &Support) -> Self {
+    /// Logs which probes are attached. `simulated` are the counters of a simulated kernel.
+    pub fn start(
+        kernel: Option<Kernel>,
+        simulated: Option<watch::Receiver<ProbeCounters>>,
+        support: &Support,
+    ) -> Self {
         log_support(support);
         Self {
             kernel,
+            simulated,
             support: support.clone(),
             lost: 0,
         }
@@ -115,6 +123,9 @@ impl Probes {
 
     /// The probes' counters, read with one or two system calls each.
     pub fn figures(&self, disks: impl Iterator<Item = DeviceNumber>) -> ProbeCounters {
+        if let Some(simulated) = &self.simulated {
+            return simulated.borrow().clone();
+        }
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
@@ -127,11 +138,10 @@ impl Probes {
     }
 
     /// Logs records that the probes could not write; returns whether their number has increased.
-    /// `simulated`: the counters of a simulated kernel.
-    pub fn log_losses(&mut self, simulated: Option<&ProbeCounters>) -> bool {
+    pub fn log_losses(&mut self) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
-        let losses = match (simulated, counted) {
-            (Some(figures), _) => figures.losses.clone(),
+        let losses = match (&self.simulated, counted) {
+            (Some(simulated), _) => simulated.borrow().losses.clone(),
             (None, Some(Ok(losses))) => losses.to_vec(),
             (None, Some(Err(_)) | None) => return false,
         };
@@ -181,5 +191,71 @@ fn log_support(support: &Support) {
             }
             ProbeState::Missing(why) => debug!(probe = name, %why, "not attached"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::support::Missing;
+
+    fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
+        let (counted, counters) = watch::channel(ProbeCounters::default());
+        (counted, Probes::start(None, Some(counters), support))
+    }
+
+    #[test]
+    fn pids_of_pods_never_determine_the_next_sample_and_others_only_without_a_probe() {
+        let none = Support::none(&Missing::TurnedOff);
+        for (support, announced, probe) in [
+            (none, &[][..], DiskProbe::Missing),
+            (Support::all(), &[Signal::PidAvailable], DiskProbe::Attached),
+        ] {
+            let probes = Probes::start(None, None, &support);
+            let expected: Vec<Signal> = [Signal::AllocatablePidAvailable]
+                .iter()
+                .chain(announced)
+                .copied()
+                .collect();
+            assert_eq!(probes.announced(), expected);
+            assert_eq!(probes.disk_probe(), probe);
+        }
+    }
+
+    #[test]
+    fn losses_are_reported_when_their_number_increases() {
+        let (counted, mut probes) = simulated(&Support::all());
+        for (full, unreadable, more) in [
+            (0, 0, false),
+            (3, 0, true),
+            (3, 0, false),
+            (3, 1, true),
+            (3, 1, false),
+        ] {
+            counted.send_replace(ProbeCounters {
+                losses: vec![
+                    (DropReason::CritFull, full),
+                    (DropReason::Unreadable, unreadable),
+                ],
+                ..ProbeCounters::default()
+            });
+            assert_eq!(probes.log_losses(), more, "{full} {unreadable}");
+        }
+    }
+
+    #[test]
+    fn without_a_kernel_every_disk_counts_as_watched() {
+        let (_counted, mut probes) = simulated(&Support::all());
+        let disk = WatchedDisk {
+            device: DeviceNumber { major: 8, minor: 0 },
+            name: "sda".to_owned(),
+            slow: Duration::from_millis(20),
+            window: Duration::from_secs(1),
+        };
+        let watched = probes.write(MapUpdate::WatchDisks(vec![disk.clone()]));
+        let expected = Input::Disk(DiskInput::Watched(vec![disk.clone()]));
+        assert_eq!(watched, Some(expected));
+        assert_eq!(probes.write(MapUpdate::ForgetDisk(disk.device)), None);
+        assert_eq!(probes.disk_health(disk.device), None);
     }
 }

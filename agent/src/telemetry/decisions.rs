@@ -179,3 +179,122 @@ fn log_disk_report(device: DeviceNumber, report: DiskReport) {
         DiskReport::Errors => info!(%device, "disk errors reported"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use tracing::subscriber::with_default;
+
+    use super::*;
+    use crate::clock::BootNanos;
+    use crate::pressure::Pressure;
+    use crate::pressure::change::{PressureChange, PressureReason};
+    use crate::pressure::stall::{StallChange, StallSample};
+    use crate::reading::{Stall, StallKind, StallOf};
+    use crate::record::DiskChange;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged at the levels that are on by default.
+    fn logged(decision: Decision) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .with_target(false)
+            .without_time()
+            .finish();
+        with_default(subscriber, || log(decision));
+        let text = lines.0.lock().unwrap().clone();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_decision_is_one_line_of_plain_fields() {
+        let device = DeviceNumber { major: 8, minor: 0 };
+        let disk = |report| Decision::Disk(DiskDecision::Reported { device, report });
+        let pressed = Pressure::UnderPressure {
+            last_exceeded: BootNanos(7),
+        };
+        let window = Window {
+            total: 65,
+            slow: 61,
+            max: Duration::from_millis(120),
+        };
+        let rows = [
+            (
+                disk(DiskReport::Slow(window)),
+                "INFO disk reported device=8:0 health=\"slow\" total=65 slow=61 max_ms=120",
+            ),
+            (
+                disk(DiskReport::Errors),
+                "INFO disk errors reported device=8:0",
+            ),
+            (
+                Decision::Disk(DiskDecision::Announced(DiskChange {
+                    action: DiskAction::Removed,
+                    device,
+                    name: "sd\n\u{202e}a".to_owned(),
+                })),
+                "INFO disk announced disk=sd\\n\\u{202e}a device=8:0 action=\"removed\"",
+            ),
+            (
+                Decision::PressureChanged(PressureChange {
+                    resource: Resource::DiskIo,
+                    from: Pressure::Normal,
+                    to: pressed,
+                    reason: PressureReason::SlowDisk,
+                }),
+                "INFO pressure changed resource=\"diskIO\" from=False to=True reason=\"SlowDisk\"",
+            ),
+            (
+                Decision::Stall(StallDecision::Changed {
+                    change: StallChange {
+                        stall: Stall::new(StallOf::Pods, StallKind::Memory),
+                        from: Pressure::Normal,
+                        to: pressed,
+                    },
+                    sample: Some(StallSample {
+                        avg10: 41.5,
+                        avg60: 12.0,
+                    }),
+                }),
+                "INFO stall pressure changed of=\"pods\" kind=\"memory\" from=False to=True \
+                 some_avg10=41.5 some_avg60=12.0",
+            ),
+            (
+                Decision::LargestPods(vec![("a\u{1b}[31m".to_owned(), 64), ("b".to_owned(), 2)]),
+                "INFO pods with most tasks pods=\"a\\\\u{1b}[31m=64 b=2\"",
+            ),
+            (
+                Decision::SourcesLost {
+                    before: BTreeMap::new(),
+                    now: BTreeMap::from([(Resource::Memory, vec![Signal::MemoryAvailable])]),
+                },
+                "WARN source lost; the condition is Unknown resource=\"memory\" \
+                 signals=memory.available",
+            ),
+            (Decision::Sampled(Vec::new()), ""),
+        ];
+        for (decision, expected) in rows {
+            let kind = format!("{decision:?}");
+            assert_eq!(logged(decision).trim(), expected, "{kind}");
+        }
+    }
+}

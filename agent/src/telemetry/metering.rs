@@ -26,26 +26,13 @@ use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Query, Readiness, Server, Site};
-use crate::subjects::{Decision, KillSource};
+use crate::subjects::Decision;
 
 mod scrape;
 
 /// Maximum number of pods with a series of their OOM kills. Kills of further pods are counted by
 /// scope only.
 const MAX_PODS: usize = 256;
-
-/// The ports to serve, and the sources of some metrics.
-#[derive(Debug)]
-pub struct Sources {
-    pub sites: Vec<Site>,
-    /// The counters of a simulated kernel.
-    pub figures: Option<watch::Receiver<ProbeCounters>>,
-    pub client: Option<Client>,
-    /// The threads of blocking calls.
-    pub lanes: Lanes,
-    /// Whether series name pods.
-    pub per_pod: PerPodMetrics,
-}
 
 /// Advice if a port cannot be opened.
 const ADVICE: &str = "set serve.address (--serve-address) to another address, or to off";
@@ -74,7 +61,6 @@ pub struct Metering {
     server: Server,
     /// All signals were evaluated once.
     evaluated: bool,
-    figures: Option<watch::Receiver<ProbeCounters>>,
     client: Option<Client>,
     /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
@@ -83,33 +69,40 @@ pub struct Metering {
 }
 
 impl Metering {
-    /// Starts the server; queries wait until the loop takes them.
-    pub fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
+    /// Starts the server; queries wait until the loop takes them. `tier` is the agent's; `lanes` are
+    /// those that a scrape reports.
+    pub fn start(
+        tier: &'static str,
+        sites: Vec<Site>,
+        client: Option<Client>,
+        lanes: Lanes,
+    ) -> Self {
         let (readiness, receiver) =
             watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
-        let lanes = sources.lanes.all().into();
-        let (server, queries) = Server::start(sources.sites, receiver, lanes);
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support.tier()));
+        let (server, queries) = Server::start(sites, receiver, lanes.all().into());
+        Self {
+            metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier),
+            evaluated: false,
+            readiness,
+            queries,
+            server,
+            client,
+            pods: BTreeSet::new(),
+            per_pod: PerPodMetrics::Off,
+            lanes,
+        }
+    }
+
+    /// Sets the gauges of the probes.
+    pub fn record_support(&self, support: &Support) {
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
                 ProbeState::Attached => (1, "none"),
                 ProbeState::NotNeeded => (0, "not_needed"),
                 ProbeState::Missing(missing) => (0, missing.token()),
             };
-            let probe = metrics.kernel.probe_attached.of([probe.program(), reason]);
-            probe.set(attached);
-        }
-        Self {
-            metrics,
-            evaluated: false,
-            readiness,
-            queries,
-            server,
-            figures: sources.figures,
-            client: sources.client,
-            pods: BTreeSet::new(),
-            per_pod: sources.per_pod,
-            lanes: sources.lanes,
+            let probe = [probe.program(), reason];
+            self.metrics.kernel.probe_attached.of(probe).set(attached);
         }
     }
 
@@ -324,13 +317,6 @@ impl Metering {
     fn acked(&self, stamp: Stamp, acked: BootNanos) {
         let took = acked.since(stamp.kernel).as_secs_f64();
         self.metrics.api.event_to_ack.observe(took);
-    }
-
-    /// The counters of a simulated kernel; `None` with a real one.
-    pub fn simulated(&self) -> Option<ProbeCounters> {
-        self.figures
-            .as_ref()
-            .map(|figures| figures.borrow().clone())
     }
 
     /// Sets the counters of Events by outcome.

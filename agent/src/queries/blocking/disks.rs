@@ -100,3 +100,118 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
     read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{BootNanos, Stamp};
+    use crate::host::scratch::Scratch;
+    use crate::record::{DiskAction, DiskChange};
+    use crate::units::DeviceNumber;
+
+    const VDA: DeviceNumber = DeviceNumber {
+        major: 254,
+        minor: 0,
+    };
+    const OTHER: DeviceNumber = DeviceNumber {
+        major: 254,
+        minor: 16,
+    };
+    const STAMP: Stamp = Stamp {
+        kernel: BootNanos(1),
+        read: BootNanos(2),
+    };
+
+    /// A host with the disk vda.
+    fn host(iostats: &str) -> Scratch {
+        let dir = Scratch::new();
+        dir.mkdir("sys/block/vda/mq/0");
+        dir.write("sys/block/vda/dev", "254:0\n");
+        dir.write("sys/block/vda/queue/rotational", "0\n");
+        dir.write("sys/block/vda/queue/iostats", iostats);
+        let stat = "10 0 80 200 20 0 160 300 2 400 500 3 0 0 0 4 50\n";
+        dir.write("sys/block/vda/stat", stat);
+        dir
+    }
+
+    #[test]
+    fn an_announced_disk_is_found_only_under_its_number() {
+        for (name, device, expected) in [
+            ("vda", VDA, true),
+            ("vda", OTHER, false),
+            ("vdb", OTHER, false),
+        ] {
+            let change = DiskChange {
+                action: DiskAction::Added,
+                device,
+                name: name.to_owned(),
+            };
+            let found = answer(&host("1\n").root(), DiskQuery::Find(change.clone()));
+            let DiskInput::Found { change: of, disk } = found else {
+                panic!("{found:?}");
+            };
+            assert_eq!(of, change);
+            assert_eq!(disk.is_some(), expected, "{name} {device}");
+        }
+    }
+
+    #[test]
+    fn a_report_counts_only_while_statistics_are_on() {
+        for (iostats, name, valid) in [
+            ("1\n", "vda", true),
+            ("0\n", "vda", false),
+            ("2\n", "vda", false),
+            ("1\n", "vdb", false),
+        ] {
+            let query = DiskQuery::Statistics {
+                device: VDA,
+                name: name.to_owned(),
+                stamp: STAMP,
+            };
+            let expected = DiskInput::Confirmed {
+                device: VDA,
+                valid,
+                probe: None,
+                stamp: STAMP,
+            };
+            assert_eq!(answer(&host(iostats).root(), query), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn counters_of_a_removed_disk_differ_from_those_that_cannot_be_read() {
+        let dir = host("1\n");
+        dir.write("sys/block/bad/stat", "many\n");
+        let disks = ["vda", "gone", "bad"].map(|name| (VDA, name.to_owned()));
+        let answer = answer(&dir.root(), DiskQuery::Counters(disks.to_vec()));
+        let DiskInput::Sampled(disks) = answer else {
+            panic!("{answer:?}");
+        };
+        let counters: Vec<_> = disks.into_iter().map(|disk| disk.counters).collect();
+        let read = CountersRead::Read(DiskSample {
+            completed: 10 + 20 + 3 + 4,
+            answered: 30,
+            waited: Duration::from_millis(500),
+            in_flight: 2,
+        });
+        assert_eq!(
+            counters,
+            [read, CountersRead::Removed, CountersRead::Failed]
+        );
+    }
+
+    #[test]
+    fn switched_statistics_are_noticed_and_a_removed_disk_is_not_a_switch() {
+        for (known, expected) in [
+            (&[("vda", true)][..], false),
+            (&[("vda", false)], true),
+            (&[("vdb", false)], false),
+            (&[("vdb", true), ("vda", false)], true),
+        ] {
+            let all = known.iter().map(|(name, on)| ((*name).to_owned(), *on));
+            let found = answer(&host("1\n").root(), DiskQuery::Switched(all.collect()));
+            let expected = DiskInput::StatisticsChecked { switched: expected };
+            assert_eq!(found, expected, "{known:?}");
+        }
+    }
+}

@@ -52,3 +52,44 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
     }
     Ok(PathBuf::from("/"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    #[test]
+    fn a_missing_directory_is_on_the_file_system_of_its_nearest_ancestor() {
+        let dir = Scratch::new();
+        dir.mkdir("var/lib");
+        dir.write("var/lib/file", "");
+        let rows = [
+            ("var/lib", "var/lib"),
+            ("var/lib/kubelet", "var/lib"),
+            ("var/lib/kubelet/pods", "var/lib"),
+            // A file in the way.
+            ("var/lib/file/pods", "var/lib"),
+            ("opt/kubelet", ""),
+        ];
+        for (directory, expected) in rows {
+            let found = existing(&dir.path().join(directory));
+            let found = found.unwrap_or_else(|err| panic!("{directory}: {err}"));
+            assert_eq!(found, dir.path().join(expected), "{directory}");
+        }
+        assert_eq!(existing(Path::new("relative")).unwrap(), Path::new("/"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_read_has_no_sample() {
+        let dir = Scratch::new();
+        let link = dir.path().join("loop");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        let sample = storage(&link.join("kubelet"), Some(Vec::new()));
+        assert_eq!(sample, StorageSample::missing());
+        let sample = storage(dir.path(), Some(vec!["a".to_owned()]));
+        assert!(sample.capacity.is_some());
+        assert_eq!(sample.volumes, Some(vec!["a".to_owned()]));
+        let signals: Vec<_> = sample.samples.iter().map(Sample::signal).collect();
+        assert_eq!(signals, STORAGE);
+    }
+}
