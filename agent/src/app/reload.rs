@@ -10,7 +10,7 @@ use super::App;
 use super::blocking::Question;
 use super::pod_updates::node_events;
 use crate::clock::Now;
-use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
+use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
 use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
 
 /// Ports below this require a capability that the agent has dropped by now.
@@ -166,8 +166,9 @@ impl App {
         }
         if config.serve != served && !self.change_serve_address() {
             self.config.serve = served;
-            changes.applied.retain(|key| *key != "serve.address");
-            changes.pending_restart.push("serve.address");
+            let address = key::serve_address.spec.name;
+            changes.applied.retain(|key| key != address);
+            changes.pending_restart.push(address.to_owned());
         }
         let transition_period = self.config.policy.transition_period;
         let stalls = StallInput::Configured { transition_period };
