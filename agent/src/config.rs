@@ -40,7 +40,9 @@ pub use choices::{Effect, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
-pub use spec::{Flag, Form, Json, KeySpec, KubeletKey, Preset, Reload, Scalar};
+pub use spec::{
+    Flag, Form, Json, KeySpec, KubeletKey, Names, Preset, Reload, Scalar, SignalPreset,
+};
 pub(crate) use table::key;
 pub use table::{KEYS, Overrides, SERVER_KEYS};
 

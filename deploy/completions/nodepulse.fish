@@ -39,7 +39,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l mode -d 'Wri
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
@@ -92,7 +92,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l mode -d 'W
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
@@ -146,7 +146,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
@@ -195,7 +195,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
@@ -251,7 +251,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l mode -d 
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r

@@ -117,6 +117,14 @@ pub enum Effect {
     NoExecute,
 }
 
+impl Effect {
+    /// All effects.
+    #[must_use]
+    pub fn values() -> Vec<PossibleValue> {
+        values::<Self>()
+    }
+}
+
 /// All values of `T`, as in the file.
 pub(super) fn values<T: ValueEnum>() -> Vec<PossibleValue> {
     let all = T::value_variants().iter();

@@ -41,8 +41,8 @@ pub enum Form {
     List(Scalar),
     /// A map, `name=value,…` in flags and variables, with another separator for thresholds.
     Map {
-        /// The valid names; none if the names are free.
-        names: fn() -> Vec<&'static str>,
+        /// The names.
+        names: Names,
         /// Between name and value.
         separator: char,
         /// The values.
@@ -54,6 +54,15 @@ pub enum Form {
     ConditionTaints,
     /// A map of disks to `{slow}`.
     Disks,
+}
+
+/// The names in a map.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    /// What they are the names of.
+    pub of: &'static str,
+    /// The valid names; none if the names are free.
+    pub known: fn() -> Vec<&'static str>,
 }
 
 /// One value of a certain type.
@@ -244,12 +253,7 @@ impl<T> Type<T> {
     }
 
     /// A key with a map of `names`.
-    pub(super) const fn map(
-        self,
-        names: fn() -> Vec<&'static str>,
-        name: &'static str,
-        help: &'static str,
-    ) -> Key<T> {
+    pub(super) const fn map(self, names: Names, name: &'static str, help: &'static str) -> Key<T> {
         let form = Form::Map {
             names,
             separator: '=',

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use super::choices::{
     CgroupDriver, Enforced, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier, values,
 };
-use super::spec::{Form, Json, Key, KeySpec, Preset, Scalar, SignalPreset, Type};
+use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 use super::{checks, duration};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::pressure::threshold::IGNORED_SIGNALS;
@@ -69,18 +69,18 @@ const QUEUE: Type<usize> = Type {
 const TEXT: Type<String> = Type::number_or_text("text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text("path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text("path", "^/", checks::absolute);
-const GO_DURATION: &str = r"^\+?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)$";
+const GO_DURATION: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 const DURATION: Type<Duration> = Type::text("duration", GO_DURATION, duration::parse);
 const POSITIVE: Type<Duration> = Type::text("duration", GO_DURATION, checks::positive);
 const PERIOD: Type<Option<Duration>> = Type::text("duration", GO_DURATION, checks::period);
 const THRESHOLD: Type<String> = Type::number_or_text(
-    "signal",
-    r"^\+?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+|%)?$",
+    "quantity or percentage",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+|%)?$",
     checks::any,
 );
 const QUANTITY: Type<Quantity> = Type::number_or_text(
     "quantity",
-    r"^\+?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?$",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$",
     checks::reservation,
 );
 
@@ -98,23 +98,31 @@ const fn one_of<T: ValueEnum>() -> Type<T> {
     }
 }
 
-fn any_name() -> Vec<&'static str> {
-    Vec::new()
-}
+const LABELS: Names = any("label");
+const CSI_DRIVERS: Names = any("CSI driver");
+const SIGNALS: Names = Names {
+    of: "signal",
+    known: || {
+        let known = Signal::ALL.into_iter().filter(|one| !one.is_derived());
+        known.map(Signal::as_str).chain(IGNORED_SIGNALS).collect()
+    },
+};
+const CONDITIONS: Names = Names {
+    of: "condition type",
+    known: || {
+        NodepulseCondition::ALL
+            .map(NodepulseCondition::type_)
+            .into()
+    },
+};
+const RESERVED: Names = Names {
+    of: "resource",
+    known: || RESOURCES.into(),
+};
 
-fn signal_names() -> Vec<&'static str> {
-    let known = Signal::ALL.into_iter().filter(|one| !one.is_derived());
-    known.map(Signal::as_str).chain(IGNORED_SIGNALS).collect()
-}
-
-fn condition_types() -> Vec<&'static str> {
-    NodepulseCondition::ALL
-        .map(NodepulseCondition::type_)
-        .into()
-}
-
-fn resource_names() -> Vec<&'static str> {
-    RESOURCES.into()
+const fn any(of: &'static str) -> Names {
+    let known = Vec::new;
+    Names { of, known }
 }
 
 /// Generates a constant for each row, [`KEYS`], and [`Overrides`].
@@ -171,13 +179,13 @@ keys! {
 
     kubeconfig: PathBuf = PATH
         .key("kubeconfig", "Kubeconfig for the API server; without it nothing is sent, except in a pod")
-        .details("In a pod, the service account is used.")
+        .details("A pod uses its service account if this is not set.")
         .example("/etc/nodepulse/kubeconfig")
         .flag("FILE");
 
     node_name: String = TEXT
         .key("nodeName", "Name of the Node")
-        .details("Converted to lower case; a DNS-1123 subdomain of at most 63 characters.")
+        .details("It is converted to lower case, and must be a DNS-1123 subdomain of at most 63 characters.")
         .preset(Preset::Derived("`NODE_NAME`, else the host name"))
         .example("worker-1")
         .other_variable("NODE_NAME")
@@ -185,8 +193,8 @@ keys! {
 
     node_ip: Vec<std::net::IpAddr> = Type::text("one or two addresses", "", checks::node_ips)
         .key("nodeIP", "Addresses of the node: one, or one of each family")
-        .details("By default from the host name, else from the default route; `0.0.0.0` or `::` alone \
-                  selects the family.")
+        .details("`0.0.0.0` or `::` alone selects the family.")
+        .preset(Preset::Derived("from the host name, else the default route"))
         .example("192.0.2.10,2001:db8::10")
         .live()
         .flag("IP[,IP]");
@@ -198,7 +206,7 @@ keys! {
             },
             parse: checks::any,
         }
-        .map(any_name, "nodeLabels", "Labels of a new Node")
+        .map(LABELS, "nodeLabels", "Labels of a new Node")
         .details("Under `kubernetes.io` and `k8s.io` only those that a node may set on itself.")
         .example("{example.com/rack: r7}")
         .flag("KEY=VALUE,…");
@@ -211,8 +219,9 @@ keys! {
         .flag("KEY=VALUE:EFFECT,…");
 
     conditions: bool = BOOLEAN
-        .map(condition_types, "conditions", "Companion mode: which of nodepulse's conditions are written")
-        .details("All by default; a condition that is turned off is removed from the Node.")
+        .map(CONDITIONS, "conditions", "Companion mode: which of nodepulse's conditions are written")
+        .details("A condition that is turned off is removed from the Node.")
+        .preset(Preset::Derived("all `true`"))
         .example("{DiskStallPressure: false}")
         .live();
 
@@ -223,7 +232,7 @@ keys! {
         .example("{MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}");
 
     eviction_hard: String = THRESHOLD
-        .map(signal_names, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
+        .map(SIGNALS, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
         .details("`0%` and `100%` turn a threshold off.")
         .separator('<')
         .preset(Preset::Signals { node: HARD_NODE, companion: HARD_COMPANION })
@@ -233,7 +242,7 @@ keys! {
         .flag("SIGNAL<VALUE,…");
 
     eviction_soft: String = THRESHOLD
-        .map(signal_names, "evictionSoft",
+        .map(SIGNALS, "evictionSoft",
              "Soft eviction thresholds, which reserve nothing; each requires a grace period")
         .separator('<')
         .example("{memory.available: 10%}")
@@ -242,16 +251,16 @@ keys! {
         .flag("SIGNAL<VALUE,…");
 
     eviction_soft_grace_period: Duration = DURATION
-        .map(signal_names, "evictionSoftGracePeriod",
+        .map(SIGNALS, "evictionSoftGracePeriod",
              "Grace periods of soft thresholds; they do not delay conditions")
-        .details("Accepted for configuration files shared with a kubelet, where it delays evictions.")
+        .details("The key is accepted so that a file can be shared with a kubelet, where it delays evictions.")
         .example("{memory.available: 1m30s}")
         .live()
         .kubelet()
         .flag("SIGNAL=DURATION,…");
 
     eviction_minimum_reclaim: String = THRESHOLD
-        .map(signal_names, "evictionMinimumReclaim",
+        .map(SIGNALS, "evictionMinimumReclaim",
              "Amount by which a signal must exceed its threshold again")
         .details("Until then, the condition does not become False.")
         .example("{nodefs.available: 500Mi}")
@@ -295,14 +304,14 @@ keys! {
 
     node_status_update_frequency: Option<Duration> = PERIOD
         .key("nodeStatusUpdateFrequency", "Interval at which the node status is computed")
-        .details("In node mode.")
+        .details("It is sent only if it changed.")
         .default("10s", KUBELET)
         .kubelet()
         .flag("DURATION");
 
     node_status_report_frequency: Option<Duration> = PERIOD
         .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")
-        .details("If only `nodeStatusUpdateFrequency` is set, its value.")
+        .details("If only `nodeStatusUpdateFrequency` is set, its value applies to both.")
         .default("5m", KUBELET)
         .kubelet();
 
@@ -333,19 +342,19 @@ keys! {
         .live();
 
     volume_limits: Option<u32> = COUNT
-        .map(any_name, "volumeLimits", "Number of attachable volumes by CSI driver")
+        .map(CSI_DRIVERS, "volumeLimits", "Number of attachable volumes by CSI driver")
         .details("Sets `attachable-volumes-csi-…` of capacity and allocatable; current schedulers read \
                   the `CSINode` instead.")
         .example("{disk.csi.example.com: 16}")
         .live();
 
-    kubernetes_version: String = Type::text("version", r"^v?\d+\.\d+\.\d+$", checks::version)
+    kubernetes_version: String = Type::text("version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
         .key("kubernetesVersion", "First part of `kubeletVersion`")
         .default("v1.33.0", "the release whose node status behaviour nodepulse implements")
         .live();
 
     system_reserved: Quantity = QUANTITY
-        .map(resource_names, "systemReserved", "Resources reserved for the system, subtracted from allocatable")
+        .map(RESERVED, "systemReserved", "Resources reserved for the system, subtracted from allocatable")
         .details("`pid` is accepted without effect. Node mode does not start if more processors or \
                   memory (including `evictionHard`) are reserved than exist.")
         .example("{cpu: 500m, memory: 1Gi}")
@@ -354,14 +363,14 @@ keys! {
         .flag("NAME=QUANTITY,…");
 
     kube_reserved: Quantity = QUANTITY
-        .map(resource_names, "kubeReserved", "Resources reserved for Kubernetes, subtracted from allocatable")
-        .details("Added to `systemReserved`.")
+        .map(RESERVED, "kubeReserved", "Resources reserved for Kubernetes, subtracted from allocatable")
+        .details("They are added to `systemReserved`.")
         .example("{cpu: 500m, memory: 1Gi}")
         .live()
         .kubelet()
         .flag("NAME=QUANTITY,…");
 
-    reserved_system_cpus: Option<u64> = Type::number_or_text("list of CPUs", r"^[\d, -]*$", checks::cpus)
+    reserved_system_cpus: Option<u64> = Type::number_or_text("list of CPUs", r"^[0-9, -]*$", checks::cpus)
         .key("reservedSystemCPUs", "CPUs reserved for the system and Kubernetes")
         .details("Their number replaces the reservations of `cpu`.")
         .example("0-3,8")
@@ -372,7 +381,7 @@ keys! {
 
     take_over: bool = BOOLEAN
         .key("takeOver", "Start although a kubelet appears to manage this node")
-        .details("In node mode.")
+        .details("Only node mode checks that.")
         .default("false", "two agents on one Node overwrite each other")
         .switch();
 
@@ -396,7 +405,7 @@ keys! {
 
     cgroup_driver: CgroupDriver = one_of()
         .key("cgroupDriver", "The kubelet's cgroup driver, which names the pods cgroup")
-        .details("`kubepods.slice` or `kubepods`. If unset, the one that contains processes is used until \
+        .details("Its name is `kubepods.slice` or `kubepods`. If unset, the one that contains processes is used until \
                   a restart. Until then it is searched for at each memory sample: the one that exists is \
                   used; if both exist, the one that contains processes, otherwise `kubepods.slice`, with \
                   one warning.")
@@ -407,7 +416,7 @@ keys! {
 
     enforce_node_allocatable: Enforced = one_of()
         .list("enforceNodeAllocatable", "With `pods`, thresholds apply to the pods cgroup too")
-        .details("Those of memory and pids. No cgroup is written.")
+        .details("These are the thresholds of memory and pids; no cgroup is written.")
         .preset(Preset::List { texts: &["pods"], from: KUBELET })
         .example("[pods]")
         .live()
@@ -450,7 +459,7 @@ keys! {
 
     disk_io_devices: Duration = Key::new(
             Form::Disks, checks::positive, "diskIO.devices",
-            "The same for individual disks, by their name in `/sys/block`"
+            "Duration from which a request is slow, by the name of a disk in `/sys/block`"
         )
         .example("{sda: {slow: 50ms}}")
         .live();
@@ -470,7 +479,7 @@ keys! {
         .key("psi.enabled", "Use pressure stall information")
         .default("true", "a trigger that does not fire costs nothing");
 
-    psi_threshold: f32 = Type::text("percentage", r"^\+?(\d+(\.\d*)?|\.\d+)\s*%$", checks::percent)
+    psi_threshold: f32 = Type::text("percentage", r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$", checks::percent)
         .key("psi.threshold", "Share of the time for which tasks wait")
         .default("40%", "KEP-5394's");
 
@@ -487,7 +496,7 @@ keys! {
         .default("1000", KUBELET);
 
     serve_address: Option<std::net::SocketAddr> =
-        Type::text("address and port, or `off`", "^(off|.+:\\d+)$", checks::listen)
+        Type::text("address and port, or `off`", "^(off|.+:[0-9]+)$", checks::listen)
         .key("serve.address", "Address of the metrics and health endpoints")
         .details("`off` also turns off port 10248.")
         .default("127.0.0.1:20260",
@@ -497,7 +506,7 @@ keys! {
 
     serve_per_pod_metrics: bool = BOOLEAN
         .key("serve.perPodMetrics", "Serve metrics with names of pods: `nodepulse_pod_oom_kills_total`")
-        .details("To every client that can reach the port.")
+        .details("Every client that can reach the port can read them.")
         .default("false", "names of pods are visible to every client of the port")
         .live();
 

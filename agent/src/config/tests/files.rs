@@ -30,7 +30,12 @@ fn load_files(
             .collect(),
         ..flags
     };
-    load(&overrides, &env, &read, "worker-1")
+    let loaded = load(&overrides, &env, &read, "worker-1");
+    let nodepulses = files.iter().filter(|(name, _)| *name != "kubelet.yaml");
+    for (name, text) in nodepulses.filter(|_| loaded.is_ok()) {
+        assert_eq!(schema::faults(text), [""; 0], "{name}: {text}");
+    }
+    loaded
 }
 
 fn with_head(text: &str) -> String {
