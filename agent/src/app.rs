@@ -24,7 +24,9 @@ use crate::reading::Signal;
 use crate::record::Received;
 use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
 use crate::serve::{Listener, Pages, Query, Site};
-use crate::subjects::{DiskInput, IncidentInput, Input as SubjectInput, KillInput, Subjects};
+use crate::subjects::{
+    DiskInput, IncidentInput, Input as SubjectInput, KillInput, Setup, Subjects,
+};
 use crate::tasks::Tasks;
 
 mod answers;
@@ -223,10 +225,13 @@ impl App {
         let probes = Probes::start(inputs.kernel.take(), &inputs.support);
         let base = exceeded::base(&config, inputs.kills, &inputs.support);
         let cgroups = Cgroups::new(pods.clone());
-        let node = cgroups.node(&config, inputs.kills, base.is_some());
-        let disks = execute::disks(&config, &probes, &inputs.stalls, now);
-        let stalls = execute::stalls(&config, &inputs.stalls);
-        let subjects = Subjects::new(node, disks, stalls, now);
+        let setup = Setup {
+            started: now,
+            node: cgroups.node(&config, inputs.kills, base.is_some()),
+            disks: execute::disks(&config, &probes, &inputs.stalls),
+            stalls: execute::stalls(&config, &inputs.stalls),
+        };
+        let subjects = Subjects::new(&setup);
         let mut app = Self {
             evaluator: Evaluator::new(config.policy.clone()),
             hot: Deadlines::new(&HOT, probes.announced()),

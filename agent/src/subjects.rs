@@ -31,14 +31,15 @@ pub mod pod_pids;
 pub mod stalls;
 
 pub use disks::{
-    DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskWatch, IoTrigger, Unwatched, WatchedDisk,
+    DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskSetup, DiskWatch, IoTrigger, Unwatched,
+    WatchedDisk,
 };
 pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
-pub use stalls::{StallDecision, StallInput, StallWatch};
+pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,8 +253,21 @@ pub struct Subjects {
     pub pod_pids: PodPids,
 }
 
+/// Everything that the subjects need at start. With it and the inputs, a run can be replayed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// When the agent started.
+    pub started: BootNanos,
+    /// The properties of the node.
+    pub node: NodeSetup,
+    /// How disks are watched.
+    pub disks: DiskSetup,
+    /// How stalls are watched.
+    pub stalls: StallSetup,
+}
+
 /// What the subjects need to know of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSetup {
     /// Bytes in a page of memory.
     pub page: u64,
@@ -268,15 +282,21 @@ pub struct NodeSetup {
 impl Subjects {
     /// Nothing has happened yet.
     #[must_use]
-    pub fn new(node: NodeSetup, disks: DiskWatch, stalls: StallWatch, now: BootNanos) -> Self {
-        Self {
-            pids: PidWatch::default(),
+    pub fn new(setup: &Setup) -> Self {
+        let Setup {
+            started,
+            node,
             disks,
             stalls,
+        } = setup;
+        Self {
+            pids: PidWatch::default(),
+            disks: DiskWatch::new(disks.clone(), *started),
+            stalls: StallWatch::new(stalls.clone()),
             kills: Kills::new(node.page),
-            kill_counters: KillCounters::new(node.counters, now),
+            kill_counters: KillCounters::new(node.counters, *started),
             incidents: Incidents::new(node.node_events),
-            pod_pids: PodPids::new(node.refused_forks, now),
+            pod_pids: PodPids::new(node.refused_forks, *started),
         }
     }
 

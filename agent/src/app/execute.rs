@@ -12,8 +12,8 @@ use crate::pressure::oom::RemainingMemory;
 use crate::pressure::sample::DiskStates;
 use crate::reading::{Resource, Signal, Stall, StallKind, StallOf};
 use crate::subjects::{
-    Decision, DiskInput, DiskWatch, Effect, FactChange, Input, IoTrigger, KillCounterInput,
-    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallWatch,
+    Decision, DiskInput, DiskSetup, Effect, FactChange, Input, IoTrigger, KillCounterInput,
+    KillInput, PidInput, PodPidInput, PressureInput, Query, StallDecision, StallInput, StallSetup,
     Unwatched,
 };
 
@@ -29,29 +29,28 @@ enum FactState {
 }
 
 /// The disks of this configuration. `triggers` are the stalls with a trigger.
-pub(super) fn disks(
-    config: &Config,
-    probes: &Probes,
-    triggers: &[Stall],
-    now: BootNanos,
-) -> DiskWatch {
+pub(super) fn disks(config: &Config, probes: &Probes, triggers: &[Stall]) -> DiskSetup {
     let trigger = if triggers.contains(&Stall::new(StallOf::Node, StallKind::Io)) {
         IoTrigger::Set
     } else {
         IoTrigger::Missing
     };
-    DiskWatch::new(config.disk_io.clone(), probes.disk_probe(), trigger, now)
+    DiskSetup {
+        settings: config.disk_io.clone(),
+        probe: probes.disk_probe(),
+        trigger,
+    }
 }
 
 /// The stalls of this configuration. `triggers` are those with a trigger.
-pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallWatch {
+pub(super) fn stalls(config: &Config, triggers: &[Stall]) -> StallSetup {
     let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
     let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
-    StallWatch::new(
-        config.psi.threshold,
-        config.policy.transition_period,
-        watched,
-    )
+    StallSetup {
+        threshold: config.psi.threshold,
+        transition_period: config.policy.transition_period,
+        watched: watched.collect(),
+    }
 }
 
 impl App {

@@ -120,6 +120,17 @@ pub enum IoTrigger {
     Missing,
 }
 
+/// How disks are watched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSetup {
+    /// When a disk is slow.
+    pub settings: DiskIo,
+    /// Whether the completion probe is attached.
+    pub probe: DiskProbe,
+    /// Whether a trigger reports that tasks wait for I/O.
+    pub trigger: IoTrigger,
+}
+
 /// When the counters of the disks are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Schedule {
@@ -177,7 +188,12 @@ pub struct DiskWatch {
 impl DiskWatch {
     /// Without any disk: the first list is an input.
     #[must_use]
-    pub fn new(settings: DiskIo, probe: DiskProbe, trigger: IoTrigger, now: BootNanos) -> Self {
+    pub fn new(setup: DiskSetup, now: BootNanos) -> Self {
+        let DiskSetup {
+            settings,
+            probe,
+            trigger,
+        } = setup;
         Self {
             listing: Listing::new(settings.window, now),
             settings,

@@ -53,7 +53,7 @@ pub struct PidLimit {
 }
 
 /// Whether the kernel announces a refused fork.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Announced {
     /// By a change of `pids.events`: version 2.
     Yes,

@@ -58,6 +58,17 @@ pub enum StallDecision {
     },
 }
 
+/// How stalls are watched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StallSetup {
+    /// In percent of the time.
+    pub threshold: f32,
+    /// `evictionPressureTransitionPeriod`.
+    pub transition_period: Duration,
+    /// Each watched stall, with whether a trigger reports it.
+    pub watched: Vec<(Stall, bool)>,
+}
+
 /// The stalls that are watched.
 #[derive(Debug)]
 pub struct StallWatch {
@@ -65,15 +76,11 @@ pub struct StallWatch {
 }
 
 impl StallWatch {
-    /// `threshold` is in percent. Each of `stalls` has whether a trigger reports it. All files are
-    /// due at once.
-    pub fn new(
-        threshold: f32,
-        transition_period: Duration,
-        stalls: impl IntoIterator<Item = (Stall, bool)>,
-    ) -> Self {
+    /// All files are due at once.
+    #[must_use]
+    pub fn new(setup: StallSetup) -> Self {
         Self {
-            board: StallBoard::new(threshold, transition_period, stalls),
+            board: StallBoard::new(setup.threshold, setup.transition_period, setup.watched),
         }
     }
 
@@ -144,6 +151,17 @@ mod tests {
     const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
     const PERIOD: Duration = Duration::from_mins(5);
 
+    fn watch<const N: usize>(
+        transition_period: Duration,
+        watched: [(Stall, bool); N],
+    ) -> StallWatch {
+        StallWatch::new(StallSetup {
+            threshold: 40.0,
+            transition_period,
+            watched: watched.into(),
+        })
+    }
+
     fn at(seconds: u64) -> BootNanos {
         BootNanos(seconds * 1_000_000_000)
     }
@@ -195,7 +213,7 @@ mod tests {
 
     #[test]
     fn files_are_read_at_the_start_when_a_trigger_fires_and_while_not_calm() {
-        let mut watch = StallWatch::new(40.0, PERIOD, [(IO, true), (MEMORY, false)]);
+        let mut watch = self::watch(PERIOD, [(IO, true), (MEMORY, false)]);
         let tick = |seconds| StallInput::Tick { soon: at(seconds) };
         let all = on(&mut watch, 1, tick(1));
         assert_eq!(queried(&all), [MEMORY, IO]);
@@ -242,7 +260,7 @@ mod tests {
             ),
             (61, sampled(1.0), Some(Pressure::Normal), true, "at its end"),
         ];
-        let mut watch = StallWatch::new(40.0, PERIOD, [(IO, true)]);
+        let mut watch = self::watch(PERIOD, [(IO, true)]);
         for (seconds, input, pressure, logged, name) in script {
             let effects = on(&mut watch, seconds, input);
             assert_eq!(published(&effects), (pressure, logged), "{name}");
@@ -275,7 +293,7 @@ mod tests {
         ];
         for (name, before, after, expected) in rows {
             let minute = Duration::from_mins(1);
-            let mut watch = StallWatch::new(40.0, minute, [(IO, true)]);
+            let mut watch = self::watch(minute, [(IO, true)]);
             on(&mut watch, 99, before);
             let mut effects = on(&mut watch, 100, sampled(1.0));
             if let Some(after) = after {

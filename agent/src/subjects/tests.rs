@@ -33,14 +33,13 @@ fn sda() -> DeviceNumber {
     DeviceNumber { major: 8, minor: 0 }
 }
 
-fn subjects() -> Subjects {
+fn setup() -> Setup {
     let settings = DiskIo {
         solid_state_slow: Duration::from_millis(20),
         rotational_slow: Duration::from_millis(100),
         devices: BTreeMap::from([("sdb".to_owned(), Duration::from_millis(7))]),
         window: Duration::from_secs(1),
     };
-    let started = at(1).boot;
     let node = NodeSetup {
         page: 4096,
         counters: KillCounterSetup {
@@ -51,12 +50,20 @@ fn subjects() -> Subjects {
         node_events: NodeEvents::Companion,
         refused_forks: Announced::Yes,
     };
-    Subjects::new(
+    Setup {
+        started: at(1).boot,
         node,
-        DiskWatch::new(settings, DiskProbe::Attached, IoTrigger::Set, started),
-        StallWatch::new(40.0, Duration::from_mins(5), [(NODE_IO, true)]),
-        started,
-    )
+        disks: DiskSetup {
+            settings,
+            probe: DiskProbe::Attached,
+            trigger: IoTrigger::Set,
+        },
+        stalls: StallSetup {
+            threshold: 40.0,
+            transition_period: Duration::from_mins(5),
+            watched: vec![(NODE_IO, true)],
+        },
+    }
 }
 
 /// A node with one disk, which hangs, and whose tasks wait for it.
@@ -159,7 +166,7 @@ fn bad_minute() -> Vec<(Now, Input)> {
 
 /// The run as JSON lines, with the answers to its effects as inputs.
 fn record(inputs: Vec<(Now, Input)>) -> String {
-    let mut subjects = subjects();
+    let mut subjects = Subjects::new(&setup());
     let mut lines = String::new();
     for (now, input) in inputs {
         let mut queue = VecDeque::from([input]);
@@ -194,7 +201,7 @@ fn a_recorded_run_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
     ] {
         assert!(recorded.contains(effect), "{effect} in {recorded}");
     }
-    let mut subjects = subjects();
+    let mut subjects = Subjects::new(&setup());
     let mut replayed = String::new();
     for recorded in recorded.lines() {
         let step: Step = serde_json::from_str(recorded).unwrap();
@@ -206,7 +213,7 @@ fn a_recorded_run_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
 
 #[test]
 fn the_next_moment_is_that_of_the_subject_that_is_due_first() {
-    let mut subjects = subjects();
+    let mut subjects = Subjects::new(&setup());
     assert_eq!(subjects.due(), None);
     let over = PidInput::Crossed {
         side: Side::Over,

@@ -45,6 +45,15 @@ fn settings() -> DiskIo {
     }
 }
 
+fn watch(probe: DiskProbe, trigger: IoTrigger) -> DiskWatch {
+    let setup = DiskSetup {
+        settings: settings(),
+        probe,
+        trigger,
+    };
+    DiskWatch::new(setup, at(1))
+}
+
 /// A watch, and a kernel that refuses no disk.
 struct Run {
     watch: DiskWatch,
@@ -53,7 +62,7 @@ struct Run {
 impl Run {
     fn new(probe: DiskProbe, trigger: IoTrigger, found: Option<Vec<Disk>>) -> Self {
         let mut run = Self {
-            watch: DiskWatch::new(settings(), probe, trigger, at(1)),
+            watch: watch(probe, trigger),
         };
         run.on(1, DiskInput::Listed(found));
         run.on(1, DiskInput::Started);
@@ -185,7 +194,7 @@ fn the_state_is_unavailable_only_if_no_disk_can_be_measured() {
 
 #[test]
 fn nothing_is_published_before_the_other_signals_were_read() {
-    let mut watch = DiskWatch::new(settings(), DiskProbe::Missing, IoTrigger::Missing, at(1));
+    let mut watch = watch(DiskProbe::Missing, IoTrigger::Missing);
     let listed = DiskInput::Listed(Some(vec![disk("sda", 0)]));
     let effects = watch.on(listed, now(at(1)));
     let [Effect::Map(MapUpdate::WatchDisks(disks))] = &effects[..] else {

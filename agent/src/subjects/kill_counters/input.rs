@@ -97,7 +97,7 @@ pub enum PodsCounter {
 }
 
 /// What is known about the counters before they are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillCounterSetup {
     /// What reports kills.
     pub source: KillSource,
@@ -108,7 +108,7 @@ pub struct KillCounterSetup {
 }
 
 /// How cgroups count kills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Counting {
     /// Version 1: each cgroup for itself.
     Flat,
