@@ -10,6 +10,7 @@ use crate::repo;
 
 mod code;
 mod crates;
+mod keys;
 mod rooms;
 mod sizes;
 mod vocabulary;
@@ -63,6 +64,7 @@ fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
     found.broken.extend(words::broken(sources));
+    found.broken.extend(keys::broken(sources));
     found.broken.extend(vocabulary::broken(sources));
     found.notes.extend(vocabulary::notes(sources));
     found.broken.sort();

@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::api::{Client, credentials};
 use crate::config::{
     self, Config, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides, Preset, Scalar,
+    key,
 };
 use crate::escape::escape;
 use crate::file::{self, FileError};
@@ -179,10 +180,13 @@ pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
     // If the machine cannot be read, that is reported later.
     let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
     let machine = machine.filter(|_| config.mode == Mode::Node)?;
-    let (key, reserved, capacity) = capacity::overdrawn(&config.allocation, &machine)?;
+    let (resource, reserved, capacity) = capacity::overdrawn(&config.allocation, &machine)?;
     Some(format!(
-        "systemReserved, kubeReserved and evictionHard reserve {reserved} of {key}, but this machine \
-         has {capacity}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
+        "{system}, {} and {} reserve {reserved} of {resource}, but this machine has {capacity}; \
+         example: {system}: {{cpu: 100m, memory: 1Gi}}",
+        key::kube_reserved,
+        key::eviction_hard,
+        system = key::system_reserved
     ))
 }
 

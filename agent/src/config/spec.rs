@@ -1,5 +1,7 @@
 //! The description of a configuration key.
 
+use std::fmt;
+
 use clap::builder::PossibleValue;
 
 /// Prefix of the environment variables.
@@ -207,6 +209,13 @@ fn join_words(key: &str, between: char) -> String {
 pub(crate) struct Key<T> {
     pub(crate) spec: KeySpec,
     pub(super) parse: fn(&str) -> Result<T, String>,
+}
+
+/// The name.
+impl<T> fmt::Display for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.spec.name)
+    }
 }
 
 /// A type of values, and their check.
