@@ -24,7 +24,6 @@ macro_rules! fields {
                 let Self { $($field,)* } = new;
                 let mut changes = ConfigChanges::default();
                 $(
-                    const { assert!(true $(&& alike(&key::$first.spec, &key::$key.spec))*) }
                     if self.$field != $field {
                         let names = joined(&[key::$first.spec.name, $(key::$key.spec.name),*]);
                         match key::$first.spec.reload {
@@ -39,6 +38,9 @@ macro_rules! fields {
                 changes
             }
         }
+
+        // The keys of a field have one class.
+        $(const _: () = assert!(true $(&& alike(&key::$first.spec, &key::$key.spec))*);)*
 
         /// Every key of [`fields`].
         #[cfg(test)]
