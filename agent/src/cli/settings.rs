@@ -86,7 +86,7 @@ impl FromArgMatches for Settings {
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {
         let command = Files::augment_args(command);
-        command.args(KEYS.iter().filter_map(flag))
+        command.args(KEYS.iter().copied().filter_map(flag))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -27,10 +27,10 @@ pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, 
 /// The defaults, overridden key by key. Unlike in a kubelet, only an explicit
 /// `mergeDefaultEvictionSettings: false` drops the defaults of omitted signals.
 fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
-    const SPEC: KeySpec = key::eviction_hard.spec;
+    const SPEC: &KeySpec = &key::eviction_hard.spec;
 
     let merge = keys.value(&key::merge_default_eviction_settings)?;
-    let given = keys.layers.map(&SPEC)?;
+    let given = keys.layers.map(SPEC)?;
     let base = match (SPEC.preset, mode) {
         _ if !merge && given.is_some() => &[],
         (Preset::Signals { node, .. }, Mode::Node) => node,
@@ -42,7 +42,7 @@ fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
         ((*signal).to_owned(), Setting::preset(&name, text, from))
     });
     let effective: BTreeMap<String, Setting> = base.chain(given.into_iter().flatten()).collect();
-    keys.insert_map(&SPEC, &effective);
+    keys.insert_map(SPEC, &effective);
     let parsed = effective
         .iter()
         .map(|(signal, setting)| parse(signal, setting));

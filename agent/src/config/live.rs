@@ -44,7 +44,7 @@ macro_rules! fields {
 
         /// Every key of [`fields`].
         #[cfg(test)]
-        const MENTIONED: &[KeySpec] = &[$(key::$first.spec, $(key::$key.spec,)*)*];
+        const MENTIONED: &[&KeySpec] = &[$(&key::$first.spec, $(&key::$key.spec,)*)*];
     };
 }
 

@@ -89,15 +89,15 @@ impl Loader<'_> {
 
     /// The host name if no layer sets it.
     fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
-        const SPEC: KeySpec = key::node_name.spec;
-        let setting = self.0.layers.setting(&SPEC);
+        const SPEC: &KeySpec = &key::node_name.spec;
+        let setting = self.0.layers.setting(SPEC);
         let setting = setting.unwrap_or_else(|| Setting::of_host(SPEC.name, hostname));
         let name = setting.parsed(|text| {
             let name = text.trim().to_lowercase();
             labels::check_node_name(&name)?;
             Ok(name)
         })?;
-        self.0.insert(&SPEC, Shown::text(&name, &setting.from));
+        self.0.insert(SPEC, Shown::text(&name, &setting.from));
         Ok(name)
     }
 
@@ -142,19 +142,19 @@ impl Loader<'_> {
     /// Intervals of computing and of sending the status. If only the first is set, it applies to
     /// both, as in the kubelet.
     fn frequencies(&self) -> Result<(Duration, Duration), ConfigError> {
-        const UPDATE: Key<Option<Duration>> = key::node_status_update_frequency;
-        const REPORT: Key<Option<Duration>> = key::node_status_report_frequency;
+        const UPDATE: &Key<Option<Duration>> = &key::node_status_update_frequency;
+        const REPORT: &Key<Option<Duration>> = &key::node_status_report_frequency;
 
         let keys = &self.0;
-        let (given, report) = (keys.given(&UPDATE)?, keys.given(&REPORT)?);
-        let update = keys.unless_unset(&UPDATE)?;
+        let (given, report) = (keys.given(UPDATE)?, keys.given(REPORT)?);
+        let update = keys.unless_unset(UPDATE)?;
         let report = match (given, report) {
             (Some((period, setting)), None) => {
                 let shown = Shown::text(&setting.text, UPDATE.spec.name);
                 keys.insert(&REPORT.spec, shown);
                 Some(period)
             }
-            _ => keys.unless_unset(&REPORT)?,
+            _ => keys.unless_unset(REPORT)?,
         };
         Ok((update.unwrap_or_default(), report.unwrap_or_default()))
     }
@@ -165,9 +165,9 @@ impl Loader<'_> {
     }
 
     fn taints(&self) -> Result<Vec<Taint>, ConfigError> {
-        const SPEC: KeySpec = key::register_with_taints.spec;
+        const SPEC: &KeySpec = &key::register_with_taints.spec;
 
-        let settings = self.0.layers.list(&SPEC);
+        let settings = self.0.layers.list(SPEC);
         let settings = settings.unwrap_or_default();
         let from = settings.first().map(|setting| setting.from.clone());
         let taints = labels::taints(settings)?;
@@ -183,7 +183,7 @@ impl Loader<'_> {
             ])
         };
         self.0
-            .insert(&SPEC, Shown::List(taints.iter().map(shown).collect()));
+            .insert(SPEC, Shown::List(taints.iter().map(shown).collect()));
         Ok(taints)
     }
 
@@ -197,7 +197,7 @@ impl Loader<'_> {
     }
 
     fn disk_io(&self) -> Result<DiskIo, ConfigError> {
-        const DEVICES: Key<Duration> = key::disk_io_devices;
+        const DEVICES: &Key<Duration> = &key::disk_io_devices;
 
         let keys = &self.0;
         let mut devices = BTreeMap::new();

@@ -33,7 +33,7 @@ impl Format {
     }
 
     fn key(self, path: &str) -> Option<&'static KeySpec> {
-        let known = KEYS.iter().find(|spec| spec.name == path);
+        let known = KEYS.iter().copied().find(|spec| spec.name == path);
         known.filter(|spec| self == Self::Nodepulse || spec.kubelet != KubeletKey::No)
     }
 

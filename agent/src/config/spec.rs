@@ -225,25 +225,13 @@ pub(super) struct Type<T> {
 }
 
 impl<T> Type<T> {
-    /// A type without values of another YAML type.
+    /// A type of texts, which YAML may read as `types`.
     pub(super) const fn text(
+        types: &'static [&'static str],
         name: &'static str,
         pattern: &'static str,
         parse: fn(&str) -> Result<T, String>,
     ) -> Self {
-        let types = &["string"];
-        let json = Json::Text { types, pattern };
-        let scalar = Scalar { name, json };
-        Self { scalar, parse }
-    }
-
-    /// A type with values that YAML may read as numbers.
-    pub(super) const fn number_or_text(
-        name: &'static str,
-        pattern: &'static str,
-        parse: fn(&str) -> Result<T, String>,
-    ) -> Self {
-        let types = &["string", "number"];
         let json = Json::Text { types, pattern };
         let scalar = Scalar { name, json };
         Self { scalar, parse }
@@ -272,6 +260,18 @@ impl<T> Type<T> {
     }
 }
 
+/// Methods that set a field of the description.
+macro_rules! setters {
+    ($($name:ident($($arg:ident: $type:ty)?) $field:ident = $value:expr;)*) => {
+        $(
+            pub(super) const fn $name(mut self $(, $arg: $type)?) -> Self {
+                self.spec.$field = $value;
+                self
+            }
+        )*
+    };
+}
+
 impl<T> Key<T> {
     /// A key without default, flag or counterpart in a kubelet, which needs a restart.
     pub(super) const fn new(
@@ -296,11 +296,6 @@ impl<T> Key<T> {
         Self { spec, parse }
     }
 
-    pub(super) const fn details(mut self, details: &'static str) -> Self {
-        self.spec.details = details;
-        self
-    }
-
     /// The default and its origin. It is the example too, unless another one follows.
     pub(super) const fn default(mut self, text: &'static str, from: &'static str) -> Self {
         self.spec.preset = Preset::Text { text, from };
@@ -308,49 +303,17 @@ impl<T> Key<T> {
         self
     }
 
-    pub(super) const fn preset(mut self, preset: Preset) -> Self {
-        self.spec.preset = preset;
-        self
-    }
-
-    pub(super) const fn example(mut self, example: &'static str) -> Self {
-        self.spec.example = example;
-        self
-    }
-
-    pub(super) const fn flag(mut self, value_name: &'static str) -> Self {
-        self.spec.flag = Flag::Value(value_name);
-        self
-    }
-
-    pub(super) const fn switch(mut self) -> Self {
-        self.spec.flag = Flag::Switch;
-        self
-    }
-
-    pub(super) const fn alias(mut self, alias: &'static str) -> Self {
-        self.spec.alias = Some(alias);
-        self
-    }
-
-    pub(super) const fn other_variable(mut self, variable: &'static str) -> Self {
-        self.spec.other_variable = Some(variable);
-        self
-    }
-
-    pub(super) const fn live(mut self) -> Self {
-        self.spec.reload = Reload::Live;
-        self
-    }
-
-    pub(super) const fn kubelet(mut self) -> Self {
-        self.spec.kubelet = KubeletKey::Shared;
-        self
-    }
-
-    pub(super) const fn kubelet_empty_is_unset(mut self) -> Self {
-        self.spec.kubelet = KubeletKey::EmptyIsUnset;
-        self
+    setters! {
+        details(details: &'static str) details = details;
+        preset(preset: Preset) preset = preset;
+        example(example: &'static str) example = example;
+        flag(value_name: &'static str) flag = Flag::Value(value_name);
+        switch() flag = Flag::Switch;
+        alias(alias: &'static str) alias = Some(alias);
+        other_variable(variable: &'static str) other_variable = Some(variable);
+        live() reload = Reload::Live;
+        kubelet() kubelet = KubeletKey::Shared;
+        kubelet_empty_is_unset() kubelet = KubeletKey::EmptyIsUnset;
     }
 
     /// With another separator in flags and variables.

@@ -129,7 +129,7 @@ pub fn flag(input: &[u8]) {
         mode: Some("node".to_owned()),
         ..Overrides::default()
     };
-    let key = KEYS.iter().nth(usize::from(*which) % KEYS.len());
+    let key = KEYS.get(usize::from(*which) % KEYS.len());
     let field = key.and_then(|key| overrides.field(key));
     *field.expect("less than their number") = Some(text.to_owned());
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
