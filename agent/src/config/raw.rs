@@ -204,7 +204,7 @@ impl FileValue {
             Form::Map { .. } => map.next_value::<Option<BTreeMap<_, _>>>()?.map(Self::Map),
             Form::Taints => {
                 let taints: Option<Vec<RawTaint>> = map.next_value()?;
-                taints.map(|taints| Self::List(taints.iter().map(RawTaint::text).collect()))
+                taints.map(|taints| Self::List(taints.into_iter().map(RawTaint::text).collect()))
             }
             Form::ConditionTaints => {
                 let taints: Option<BTreeMap<String, RawConditionTaint>> = map.next_value()?;
@@ -220,22 +220,27 @@ impl FileValue {
     }
 }
 
-/// One entry of `registerWithTaints`.
+/// One entry of `registerWithTaints`, or of `taints` if it is a block.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawTaint {
-    key: String,
+    key: Option<String>,
     value: Option<String>,
-    effect: String,
+    effect: Option<String>,
 }
 
 impl RawTaint {
+    /// `key=value`, and the effect.
+    fn parts(self) -> (String, String) {
+        let value = self.value.map(|value| format!("={value}"));
+        let name = [self.key, value].into_iter().flatten().collect();
+        (name, self.effect.unwrap_or_default())
+    }
+
     /// The flag form: `key=value:effect`.
-    fn text(&self) -> String {
-        match &self.value {
-            Some(value) => format!("{}={value}:{}", self.key, self.effect),
-            None => format!("{}:{}", self.key, self.effect),
-        }
+    fn text(self) -> String {
+        let (name, effect) = self.parts();
+        format!("{name}:{effect}")
     }
 }
 
@@ -249,14 +254,6 @@ struct RawDisk {
 /// One entry of `taints`: an effect, optionally with key and value. Becomes `effect`, `key:effect`,
 /// `=value:effect` or `key=value:effect`.
 struct RawConditionTaint(String);
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct TaintParts {
-    effect: Option<String>,
-    key: Option<String>,
-    value: Option<String>,
-}
 
 impl<'de> Deserialize<'de> for RawConditionTaint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -278,14 +275,10 @@ impl<'de> Visitor<'de> for ConditionTaintVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawConditionTaint, A::Error> {
-        let parts = TaintParts::deserialize(MapAccessDeserializer::new(map))?;
-        let effect = parts.effect.unwrap_or_default();
-        let value = parts.value.map(|value| format!("={value}"));
-        let name = [parts.key, value].into_iter().flatten().collect::<String>();
-        let text = if name.is_empty() {
-            effect
-        } else {
-            format!("{name}:{effect}")
+        let taint = RawTaint::deserialize(MapAccessDeserializer::new(map))?;
+        let text = match taint.parts() {
+            (name, effect) if name.is_empty() => effect,
+            (name, effect) => format!("{name}:{effect}"),
         };
         Ok(RawConditionTaint(text))
     }

@@ -178,8 +178,14 @@ fn effects() -> Vec<String> {
 
 fn scalar(scalar: Scalar) -> Value {
     match scalar.json {
-        Json::Boolean => json!({ "type": "boolean" }),
-        Json::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        // The agent reads texts, in quotes or not.
+        Json::Boolean => json!({ "type": ["boolean", "string"], "pattern": "^(true|false)$" }),
+        Json::Integer { min, max } => json!({
+            "type": ["integer", "string"],
+            "minimum": min,
+            "maximum": max,
+            "pattern": r"^\+?[0-9]+$",
+        }),
         Json::Text { types, pattern } => {
             let mut text = match types {
                 [one] => json!({ "type": one }),

@@ -141,6 +141,12 @@ fn the_schema_accepts_every_example_and_default() {
 }
 
 #[test]
+fn the_schema_accepts_a_number_or_a_boolean_in_quotes() {
+    let config = file("maxPods: '5'\ntakeOver: 'true'\nnodeName: 7\n");
+    assert_eq!((config.allocation.max_pods, config.take_over), (5, true));
+}
+
+#[test]
 fn example_files_are_valid_and_name_their_schema() {
     let systemd = "deploy/systemd/config.yaml";
     let example = text(systemd);
@@ -149,12 +155,12 @@ fn example_files_are_valid_and_name_their_schema() {
     let documentation = text("docs/configuration.md");
     let snippets = documentation.split("```yaml\n").skip(1);
     let snippets = snippets.filter_map(|rest| rest.split("```").next());
-    let whole: Vec<&str> = snippets
-        .filter(|text| text.starts_with("apiVersion"))
-        .collect();
+    let whole: Vec<&str> = snippets.filter(|text| text.contains(KIND)).collect();
     assert!(!whole.is_empty());
     for snippet in whole {
         assert_eq!(faults(snippet), [""; 0], "{snippet}");
+        let comment = "# yaml-language-server: $schema=config.schema.json\n";
+        assert!(snippet.starts_with(comment), "{snippet}");
     }
     for (path, schema) in [
         (systemd, "../helm/nodepulse/config.schema.json"),
