@@ -6,13 +6,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use nodepulse::api::backoff::Jitter;
 use nodepulse::api::{Client, credentials};
-use nodepulse::app::{self, AgentParts, KernelSource};
+use nodepulse::app::Agent;
 use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
-use nodepulse::kernel::Support;
-use nodepulse::kernel::support::Missing;
 use nodepulse::node_status::Status;
 use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
 use nodepulse::node_status::transition::{ComputedCondition, SameStatus};
@@ -58,25 +55,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::load(&settings, &|_| None, &read, &name)?;
     let source = credentials::Source::Kubeconfig(Path::new(&kubeconfig));
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
-    let clock = Clock::kernel();
-    let outside = AgentParts {
-        pods: app::pods_path(&config),
-        config,
-        clock,
-        kernel: KernelSource::None(Support::none(&Missing::TurnedOff)),
-        kmsg: None,
-        client: Some(client),
-        setters: setters(),
-        triggers: Vec::new(),
-        jitter: Jitter::seeded(clock.now().boot.0 | 1),
-        sites: None,
-        figures: None,
-        control: None,
-        reloads: None,
-        notify: nodepulse::notify::Notify::default(),
-        run_mode: nodepulse::app::RunMode::UntilStopped,
-        logind: None,
-    };
-    Box::pin(app::run(outside, std::future::pending())).await?;
+    let agent = Agent::new(config, Clock::kernel())
+        .client(client)
+        .setters(setters());
+    Box::pin(agent.run(std::future::pending())).await?;
     Ok(())
 }

@@ -176,10 +176,16 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
-    /// Spreads retries at random from now on, so that nodes that were refused together do not
-    /// return together.
+    /// Spreads requests at random from now on, so that nodes that were refused together do not
+    /// return together. Until then, nothing is spread.
     pub fn spread_by(&self, jitter: Jitter) {
         *lock(&self.0.jitter) = jitter;
+    }
+
+    /// A separate random sequence, for a task that sends periodic requests.
+    #[must_use]
+    pub fn jitter(&self) -> Jitter {
+        lock(&self.0.jitter).fork()
     }
 
     /// Whether the credentials come from a program, which is run again when they expire.

@@ -5,90 +5,57 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{debug, info};
 
-use crate::api::Client;
-use crate::clock::{Alarm, BootNanos, Clock};
-use crate::config::Config;
-use crate::explain::Journal;
+use crate::api::convert;
+use crate::clock::{ALIGN, Alarm, BootNanos, Clock, Now};
+use crate::config::{Config, Mode};
+use crate::explain::CurrentState;
+use crate::kube_event::Draft;
 use crate::logind::PowerMessage;
-use crate::node_status::Facts;
 use crate::node_status::ledger::Ledger;
-use crate::pressure::deadline::Deadlines;
-use crate::pressure::evaluate::Evaluator;
-use crate::reading::Signal;
+use crate::node_status::{Facts, Status};
+use crate::queries::Queries;
+use crate::queries::blocking::{Answer, Question};
 use crate::record::Received;
-use crate::reporting::{self, ApiAccess, Report, Reporting, Why};
-use crate::serve::{Listener, Pages, Query, Site};
+use crate::reporting::{self, Report, Reporting, Why};
+use crate::serve::{Query, QueryKind};
+use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
-    DiskInput, IncidentInput, Input as SubjectInput, KillInput, Setup, Subjects,
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, StateInput, records,
 };
 use crate::tasks::Tasks;
+use crate::telemetry::Telemetry;
 
-mod answers;
-mod blocking;
-mod cgroups;
-mod companion;
-mod control;
-mod exceeded;
-mod execute;
+mod builder;
+mod error;
 mod facts;
-mod kernel_records;
-mod lanes;
-mod leaving;
-mod metering;
-mod observe;
-mod once;
-mod parts;
-mod pod_updates;
-mod power;
-mod pressure_files;
-mod probes;
+mod kernel_inputs;
 mod reload;
-mod spot;
-mod storage;
-mod tick;
-mod watchers;
+mod service;
+mod shutdown;
+mod start;
 
-pub use observe::pods_path;
-pub use parts::{AgentParts, AppError, KernelSource, RunMode, setters_of};
-pub use pressure_files::{files as stall_files, triggers};
-pub use reload::{ReadConfig, Reloads, SetLogging};
-pub use spot::status_now;
+pub use crate::queries::read_config::ReadConfig;
+pub use builder::{Agent, RunMode};
+pub use error::AppError;
+pub use kernel_inputs::KernelSource;
+pub use reload::{Reloads, SetLogging};
 
-use blocking::{Answer, Blocking, Persistence, Question};
-use cgroups::Cgroups;
-use companion::CompanionConditions;
-use control::{AppParts, Heartbeat};
-use exceeded::ExceededTimes;
-use lanes::Lanes;
-use metering::{Metering, Sources};
-use observe::Observe;
-use once::Once;
-use parts::{LoopInputs, inputs, no_kubelet, ring_ended};
-use pod_updates::PodUpdates;
-use power::Power;
-use pressure_files::PressureFiles;
-use probes::Probes;
-use reload::{Reloading, asked};
+use error::ring_ended;
+use kernel_inputs::KernelInputs;
+use service::Service;
 
-/// Signals that can be read without waiting for a disk.
-const HOT: [Signal; 4] = [
-    Signal::MemoryAvailable,
-    Signal::AllocatableMemoryAvailable,
-    Signal::PidAvailable,
-    Signal::AllocatablePidAvailable,
-];
-
-/// Signals that a helper thread reads.
-const STORAGE: [Signal; 2] = blocking::STORAGE;
+/// Maximum number of records in a batch that contains kills.
+const MAX_BATCH: usize = 256;
 
 /// Everything that can wake the agent.
-enum Input {
+enum Wakeup {
     /// A record from the kernel.
     Kernel(Received),
     /// A helper thread has answered a question.
@@ -107,231 +74,49 @@ enum Input {
     Tick,
 }
 
-/// Runs until `shutdown` completes or an unrecoverable error occurs.
-///
-/// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two seconds,
-/// and the programs are detached.
-///
-/// # Errors
-///
-/// See [`AppError`].
-pub async fn run(parts: AgentParts, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-    if parts.client.is_some() {
-        no_kubelet(&parts.config)?;
+impl Wakeup {
+    /// The label of this kind in metrics.
+    const fn cause(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => "kernel",
+            Self::Host(_) => "host",
+            Self::Api(_) => "api",
+            Self::Pods(_) => "pods",
+            Self::Query(query) => match query.subject {
+                QueryKind::Metrics => "scrape",
+                QueryKind::Status | QueryKind::Explain => "control",
+            },
+            Self::Reload => "reload",
+            Self::Power(_) => "logind",
+            Self::Tick => "alarm",
+        }
     }
-    let clock = parts.clock;
-    let mut alarm = clock.alarm().map_err(AppError::Alarm)?;
-    let (events, mut inputs) = inputs(parts.kernel, parts.kmsg, parts.triggers, &parts.pods, clock);
-    let mut sites = match parts.sites {
-        Some(sites) => sites,
-        None => metering::open(&parts.config, parts.client.is_some()),
-    };
-    sites.extend(parts.control.map(|socket| Site {
-        listener: Listener::Unix(socket),
-        pages: Pages::Control,
-    }));
-    let sources = Sources {
-        sites,
-        figures: parts.figures,
-        client: parts.client.clone(),
-        lanes: Lanes::new(parts.client.as_ref()),
-        per_pod: parts.config.per_pod_metrics,
-    };
-    let dry_run = parts.client.as_ref().is_some_and(Client::is_dry_run);
-    let app_parts = AppParts {
-        pods: parts.pods,
-        metering: Metering::start(sources, &inputs.support, inputs.kills),
-        setters: parts.setters,
-        persistence: if dry_run {
-            Persistence::None
-        } else {
-            Persistence::StateFile
-        },
-        reloads: parts.reloads,
-        notify: parts.notify,
-        run_mode: parts.run_mode,
-        power: Power::new(parts.logind),
-    };
-    let mut jitter = parts.jitter;
-    let access = parts.client.map(|client| {
-        client.spread_by(jitter.fork());
-        ApiAccess { client, jitter }
-    });
-    let app = App::new(parts.config, access, clock, app_parts, &mut inputs).await;
-    let result = app.run(events, inputs, &mut alarm, shutdown).await;
-    info!("stopped");
-    result
 }
 
 /// The state of the agent, with its connections to the other tasks.
 struct App {
     config: Config,
     clock: Clock,
-    evaluator: Evaluator,
-    /// When to sample memory and pids.
-    hot: Deadlines,
-    /// When to sample the file system, while no sample is in progress.
-    storage: Deadlines,
-    storage_asked: bool,
-    /// End of the start-up period of the node.
-    settled_at: BootNanos,
-    observe: Observe,
-    probes: Probes,
-    subjects: Subjects,
-    pressure_files: PressureFiles,
-    cgroups: Cgroups,
-    exceeded: ExceededTimes,
-    pod_updates: PodUpdates,
-    /// `None` in node mode.
-    companion: Option<CompanionConditions>,
+    subjects: RecordedSubjects,
+    queries: Queries,
     facts: Facts,
     ledger: Ledger,
-    blocking: Blocking,
+    /// `None` without an API server.
     reporting: Option<Reporting>,
-    metering: Metering,
-    journal: Journal,
-    heartbeat: Heartbeat,
-    reloading: Option<Reloading>,
-    once: Option<Once>,
-    power: Power,
+    telemetry: Telemetry,
+    service: Service,
     tasks: Tasks,
 }
 
 impl App {
-    async fn new(
-        config: Config,
-        access: Option<ApiAccess>,
-        clock: Clock,
-        app_parts: AppParts,
-        inputs: &mut LoopInputs,
-    ) -> Self {
-        let AppParts {
-            pods,
-            metering,
-            persistence,
-            setters,
-            reloads,
-            notify,
-            run_mode,
-            power,
-        } = app_parts;
-        let now = clock.now().boot;
-        let observe = Observe::new(&config, pods.clone());
-        let facts = facts::gather(&config, &observe);
-        let read = reloads.as_ref().map(|reloads| reloads.read.clone());
-        let mut tasks = Tasks::default();
-        let lanes = (metering.lanes(), &mut tasks);
-        let blocking = Blocking::new(&config, pods.clone(), persistence, read, lanes);
-        let probes = Probes::start(inputs.kernel.take(), &inputs.support);
-        let base = exceeded::base(&config, inputs.kills, &inputs.support);
-        let cgroups = Cgroups::new(pods.clone());
-        let setup = Setup {
-            started: now,
-            node: cgroups.node(&config, inputs.kills, base.is_some()),
-            disks: execute::disks(&config, &probes, &inputs.stalls),
-            stalls: execute::stalls(&config, &inputs.stalls),
-        };
-        let subjects = Subjects::new(&setup);
-        let mut app = Self {
-            evaluator: Evaluator::new(config.policy.clone()),
-            hot: Deadlines::new(&HOT, probes.announced()),
-            storage: Deadlines::new(&STORAGE, Vec::new()),
-            storage_asked: false,
-            settled_at: now.plus(storage::STARTUP_GRACE),
-            pressure_files: PressureFiles::new(&config, pods.clone()),
-            pod_updates: PodUpdates::new(&config, access.as_ref(), &mut tasks),
-            companion: CompanionConditions::new(&config),
-            config,
-            clock,
-            observe,
-            probes,
-            subjects,
-            cgroups,
-            exceeded: ExceededTimes::new(base),
-            ledger: Ledger::new(setters, &facts, clock.now()),
-            facts,
-            blocking,
-            reporting: None,
-            metering,
-            journal: Journal::default(),
-            heartbeat: Heartbeat::new(notify, now),
-            reloading: reloads.map(Reloading::new),
-            once: None,
-            power,
-            tasks,
-        };
-        app.read_cgroups(clock.now());
-        app.check_kill_source(clock.now());
-        app.list_disks(clock.now());
-        app.initial_evaluation().await;
-        let now = clock.now();
-        // The first evaluation is not a transition.
-        app.ledger = Ledger::new(setters, &app.facts, now);
-        companion::log_failed(app.ledger.failed());
-        app.metering.evaluated(access.is_some());
-        app.metering.conditions(app.ledger.conditions(), &[]);
-        app.reporting = access.map(|access| {
-            let computed = app.ledger.computed();
-            Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
-        });
-        app.reporting_started(now);
-        app.sync(Why::Tick, now);
-        app.notify_ready();
-        app.once = (run_mode == RunMode::Once).then(|| Once::new(app.config.mode, now.boot));
-        app
-    }
-
-    /// Evaluates everything once before anything is reported, with the state of the previous agent.
-    /// Values that are not available within their time limit are missing from this evaluation.
-    async fn initial_evaluation(&mut self) {
-        self.blocking.ask(Question::Load);
-        self.ask_storage();
-        let mut questions = 2;
-        if self.config.node_ips.is_empty() {
-            let name = self.config.node_name.clone();
-            self.blocking.ask(Question::Resolve { name });
-            questions += 1;
-        }
-        let mut answered = 0;
-        while answered < questions {
-            let answer = self.blocking.answer().await;
-            answered += usize::from(answer.is_initial());
-            self.answered(answer, self.clock.now());
-        }
-        let now = self.clock.now();
-        self.feed(SubjectInput::Disk(DiskInput::Started), now);
-        self.read_stalls(now.boot.plus(reporting::ALIGN), now);
-        self.sample(now, None);
-        self.configure_pids(now);
-    }
-
-    /// Runs until the loop ends. Reports and saves the remaining state in any case, also after an
-    /// error.
-    async fn run(
-        mut self,
-        mut events: mpsc::Receiver<Received>,
-        mut inputs: LoopInputs,
-        alarm: &mut Alarm,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<(), AppError> {
-        tokio::pin!(shutdown);
-        let result = self
-            .handle_inputs(&mut events, &mut inputs, alarm, shutdown)
-            .await;
-        self.heartbeat.notify.stopping();
-        self.shut_down(events, inputs).await;
-        result
-    }
-
     /// Handles one input after the other.
     ///
     /// # Errors
     ///
     /// If the agent cannot continue.
-    async fn handle_inputs(
+    async fn handle_wakeups(
         &mut self,
-        events: &mut mpsc::Receiver<Received>,
-        inputs: &mut LoopInputs,
+        inputs: &mut KernelInputs,
         alarm: &mut Alarm,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), AppError> {
@@ -340,52 +125,336 @@ impl App {
                 return outcome;
             }
             let due = self.due();
-            let input = tokio::select! {
+            let wakeup = tokio::select! {
                 // Kernel events last: a flood of them must delay neither the lease nor reports.
                 biased;
                 () = &mut shutdown => return Ok(()),
-                report = reporting::next(self.reporting.as_mut()) => Input::Api(report),
+                report = reporting::next(self.reporting.as_mut()) => Wakeup::Api(report),
                 // After the reports: a task may have sent one before it ended.
                 name = self.tasks.ended() => return Err(AppError::EndedEarly(name)),
-                answer = self.blocking.answer() => Input::Host(answer),
-                update = self.pod_updates.next() => Input::Pods(update),
+                answer = self.queries.blocking.answer() => Wakeup::Host(answer),
+                update = self.queries.pods.next() => Wakeup::Pods(update),
                 Some(ended) = inputs.readers.join_next() => return Err(ring_ended(ended)),
                 reached = alarm.at(due) => {
                     reached.map_err(AppError::Alarm)?;
-                    Input::Tick
+                    Wakeup::Tick
                 }
                 // Before kernel events: one scrape ends before the next can be requested.
-                query = self.metering.next_query() => Input::Query(query?),
-                () = asked(self.reloading.as_mut()) => Input::Reload,
-                message = self.power.message() => Input::Power(message),
-                received = events.recv() => {
-                    Input::Kernel(received.ok_or(AppError::EndedEarly("ring"))?)
+                query = self.telemetry.metering.next_query() => {
+                    Wakeup::Query(query.ok_or(AppError::EndedEarly("server"))?)
+                }
+                () = reload::requested(self.service.reloading.as_mut()) => Wakeup::Reload,
+                message = self.service.power.message() => Wakeup::Power(message),
+                received = inputs.records.recv() => {
+                    Wakeup::Kernel(received.ok_or(AppError::EndedEarly("ring"))?)
                 }
             };
             let now = self.clock.now();
-            self.metering.record_wakeup(&input);
-            match input {
-                Input::Kernel(received) => {
-                    if self.kernel_records(received, events, now) {
+            self.telemetry.metering.record_wakeup(wakeup.cause());
+            match wakeup {
+                Wakeup::Kernel(received) => {
+                    if self.kernel_records(received, &mut inputs.records, now) {
                         // Reports are sent before memory and counters are read.
                         tokio::task::yield_now().await;
-                        self.feed(
-                            SubjectInput::Kill(KillInput::BatchReported),
-                            self.clock.now(),
-                        );
+                        let reported = Input::Kill(KillInput::BatchReported);
+                        self.feed(reported, self.clock.now());
                     }
                 }
-                Input::Host(answer) => self.answered(answer, now),
-                Input::Api(Report::OtherHolder(holder)) => {
+                Wakeup::Host(answer) => self.answered(answer, now),
+                Wakeup::Api(Report::OtherHolder(holder)) => {
                     return Err(AppError::OtherHolder(holder));
                 }
-                Input::Api(report) => self.reported(report, now),
-                Input::Pods(update) => self.pods_updated(update, now),
-                Input::Query(query) => self.queried(query, now),
-                Input::Reload => self.reload(),
-                Input::Power(message) => self.power(message, now),
-                Input::Tick => self.tick(now),
+                Wakeup::Api(report) => self.reported(report, now),
+                Wakeup::Pods(update) => self.pods_updated(update, now),
+                Wakeup::Query(query) => self.queried(query, now),
+                Wakeup::Reload => self.reload(),
+                Wakeup::Power(message) => self.power(message, now),
+                Wakeup::Tick => self.tick(now),
             }
         }
+    }
+
+    /// Passes an input to its subject, and performs all effects. The effects of an answer precede
+    /// the remaining effects of the input that asked.
+    fn feed(&mut self, input: Input, now: Now) {
+        let input = self.queries.with_probe_states(input);
+        let mut effects = VecDeque::from(self.subjects.on(input, now));
+        while let Some(effect) = effects.pop_front() {
+            if let Some(answer) = self.execute(effect, now) {
+                for effect in self.subjects.on(answer, now).into_iter().rev() {
+                    effects.push_front(effect);
+                }
+            }
+        }
+    }
+
+    /// Performs an effect. Returns the answer of a query, if it is available at once.
+    fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
+        match effect {
+            Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
+            Effect::Map(update) => return self.queries.probes.write(update),
+            Effect::Input(input) => return Some(*input),
+            Effect::Fact(change) => change.apply(&mut self.facts),
+            Effect::Event(draft) => self.record(draft),
+            Effect::Publish { at_once } => self.publish(at_once, now),
+            Effect::Caused { resource, stamp } => {
+                if let Some(reporting) = &mut self.reporting {
+                    reporting.caused_by(resource, stamp);
+                }
+            }
+            Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
+            Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),
+        }
+        None
+    }
+
+    /// Handles a record, and after a kill all records that are already queued, so that related
+    /// kills are reported together. Returns whether there were kills.
+    fn kernel_records(
+        &mut self,
+        first: Received,
+        queued: &mut mpsc::Receiver<Received>,
+        now: Now,
+    ) -> bool {
+        let mut killed = false;
+        let mut next = Some(first);
+        for _ in 0..MAX_BATCH {
+            let Some(received) = next else {
+                break;
+            };
+            self.telemetry.record_received(&received);
+            let input = records::input(received, self.queries.cgroups.pods());
+            killed |= records::is_kill(&input);
+            self.feed(input, now);
+            next = if killed { queued.try_recv().ok() } else { None };
+        }
+        if killed {
+            self.feed(Input::Kill(KillInput::BatchRead), now);
+        }
+        killed
+    }
+
+    /// Handles an answer that was not available at once.
+    fn answered(&mut self, answer: Answer, now: Now) {
+        match answer {
+            Answer::Subject(input) => self.feed(input, now),
+            Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
+            Answer::Configured(read) => self.configured(read, now),
+        }
+    }
+
+    /// Handles an update about pods, and all that are already queued.
+    fn pods_updated(&mut self, first: IncidentInput, now: Now) {
+        let mut next = Some(first);
+        while let Some(update) = next {
+            self.feed(Input::Incident(update), now);
+            next = self.queries.pods.try_next();
+        }
+        self.feed(Input::Incident(IncidentInput::Due), now);
+    }
+
+    /// The time of the next work.
+    fn due(&self) -> BootNanos {
+        let reports = self.reporting.as_ref().map(Reporting::due);
+        let others = [reports, self.service.due()].into_iter().flatten();
+        others.fold(self.subjects.due(), BootNanos::min)
+    }
+
+    fn tick(&mut self, now: Now) {
+        // Work that is due shortly is done in the same wake-up.
+        let soon = now.boot.plus(ALIGN);
+        self.settle_kills(now);
+        self.feed(Input::Tick { soon }, now);
+        self.service.heartbeat.beat(now.boot, soon);
+        self.notify_ready();
+        let is_due = |reporting: &Reporting| reporting.status_due(now.boot);
+        if self.reporting.as_ref().is_some_and(is_due) {
+            if self.config.mode == Mode::Node {
+                self.queries.signals.refresh(&mut self.facts);
+            }
+            let simulated = self.telemetry.metering.simulated();
+            if self.queries.probes.log_losses(simulated.as_ref()) {
+                self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
+            }
+            self.sync(Why::Tick, now);
+        }
+        if let Some(reporting) = &mut self.reporting {
+            reporting.on_time(now.boot);
+        }
+    }
+
+    /// Handles the result of a request to the API server.
+    fn reported(&mut self, report: Report, now: Now) {
+        self.telemetry.metering.record_report(&report);
+        self.notify_ready();
+        self.service.record_report(&report);
+        if let Report::Synced { node, .. } = &report {
+            self.ledger.record_on_node(node);
+        }
+        if let Report::Registered { stored, .. } = &report {
+            self.ledger.record_stored(stored);
+            let conditions = stored.conditions.iter();
+            let is_true = conditions.filter(|condition| condition.status == Status::True);
+            let types = is_true.map(|condition| condition.type_.clone()).collect();
+            self.feed(Input::State(StateInput::TrueOnNode(types)), now);
+        }
+        self.update_ledger(now);
+        if let Some(reporting) = &mut self.reporting {
+            reporting.took(report, now.boot);
+        }
+        // The machine may shut down once no status write is in progress.
+        let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
+        if !syncing && self.service.power.release() {
+            info!("released the shutdown inhibitor lock");
+        }
+        self.settle_kills(now);
+    }
+
+    /// Passes the outcomes of Events about OOM kills to the kill counters.
+    fn settle_kills(&mut self, now: Now) {
+        let outcomes = self.reporting.as_ref().map(Reporting::kill_outcomes);
+        if let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) {
+            self.feed(Input::KillCounter(KillCounterInput::Settled(outcomes)), now);
+        }
+    }
+
+    fn record(&mut self, event: Draft) {
+        if let Some(reporting) = &mut self.reporting {
+            reporting.record(event);
+        }
+    }
+
+    fn sync(&mut self, why: Why, now: Now) {
+        self.update_ledger(now);
+        if let Some(reporting) = &mut self.reporting {
+            reporting.sync(why);
+        }
+    }
+
+    /// Publishes changed facts; in node mode, `at_once` if a condition may have changed.
+    fn publish(&mut self, at_once: bool, now: Now) {
+        self.update_ledger(now);
+        let at_once = at_once && self.config.mode == Mode::Node;
+        if let Some(reporting) = self.reporting.as_mut().filter(|_| at_once) {
+            reporting.edge(now.boot);
+        }
+    }
+
+    /// Updates the ledger from the facts, and metrics and reporting from the ledger.
+    fn update_ledger(&mut self, now: Now) {
+        let update = self.ledger.update(&self.facts, now);
+        if update.conditions {
+            let conditions = self.ledger.conditions();
+            let metering = &self.telemetry.metering;
+            metering.conditions(conditions, &update.transitions);
+        }
+        let Some(reporting) = &mut self.reporting else {
+            return;
+        };
+        if reporting.publish(self.ledger.computed()) {
+            log_failed(&self.ledger);
+        }
+        // In node mode, only changes that the subjects report cause an extra request.
+        if update.conditions && self.config.mode == Mode::Companion {
+            reporting.edge(now.boot);
+        }
+    }
+
+    fn queried(&mut self, query: Query, now: Now) {
+        self.update_ledger(now);
+        let text = match query.subject {
+            QueryKind::Metrics => self.metrics(now),
+            QueryKind::Status => convert::status_value(&self.ledger.status(now)).to_string(),
+            QueryKind::Explain => self.explained(now),
+        };
+        if query.answer.send(text).is_err() {
+            debug!("the client closed the connection before the answer");
+        }
+    }
+
+    fn explained(&self, now: Now) -> String {
+        let blocked = self.telemetry.metering.lanes().blocked();
+        let present = CurrentState {
+            node: &self.config.node_name,
+            evaluator: self.subjects.signals.evaluator(),
+            stalls: &self.facts.stalls,
+            on_node: self.ledger.on_node(),
+            disks: &self.facts.disks,
+            transition_period: self.config.policy.transition_period,
+            blocked: &blocked,
+            now,
+            time: convert::time,
+        };
+        let status = self.ledger.status(now);
+        self.telemetry.journal.explain(&status, present).to_string()
+    }
+
+    /// All metrics as text, including those that are read on demand.
+    fn metrics(&self, now: Now) -> String {
+        let metering = &self.telemetry.metering;
+        if let Some(reporting) = &self.reporting {
+            metering.events(&reporting.events());
+        }
+        let disks = &self.subjects.disks;
+        let figures = metering.simulated();
+        let figures = figures.unwrap_or_else(|| self.queries.probes.figures(disks.devices()));
+        let named = figures.disks.iter();
+        let named = named.filter_map(|(device, slots)| Some((disks.name(*device)?, &slots[..])));
+        let named: Vec<(&str, &[u64])> = named.collect();
+        metering.text(&figures, &named, now)
+    }
+
+    /// Notifies the service manager once the agent is ready.
+    fn notify_ready(&mut self) {
+        if self.telemetry.metering.is_ready() && !self.service.is_reloading() {
+            self.service.heartbeat.notify.ready();
+        }
+    }
+
+    /// The result of `--once`; `None` while writes are pending.
+    fn once_outcome(&self) -> Option<Result<(), AppError>> {
+        let once = self.service.once.as_ref()?;
+        if self.reporting.is_none() {
+            return Some(Ok(()));
+        }
+        let outcome = once.outcome(self.clock.now().boot)?;
+        Some(outcome.map_err(AppError::NotWritten))
+    }
+
+    /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate limit
+    /// of status writes for changed conditions does not apply.
+    fn power(&mut self, message: PowerMessage, now: Now) {
+        let (shutdown, draft) = service::power(message, &mut self.service.power, now);
+        self.facts.shutdown = shutdown;
+        self.record(draft);
+        self.sync(Why::Edge, now);
+    }
+
+    /// Starts to read the configuration, or schedules a second read if one is in progress.
+    fn reload(&mut self) {
+        if self.service.start_reload(self.clock.monotonic()) {
+            self.queries.blocking.ask(Question::Configuration);
+        }
+    }
+
+    /// Applies a configuration that was read, or logs why it is refused.
+    fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
+        let result = reload::logged(read).map_or("refused", |new| {
+            let changes = reload::apply(self, *new, now);
+            reload::log_changes(&changes)
+        });
+        self.telemetry.metering.record_reload(result);
+        let again = self.service.reloaded();
+        self.notify_ready();
+        if again {
+            self.reload();
+        }
+    }
+}
+
+fn log_failed(ledger: &Ledger) {
+    for (setter, err) in ledger.failed() {
+        let err = err as &dyn std::error::Error;
+        debug!(setter, err, "setter failed");
     }
 }

@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 use crate::fd::{self, Watched};
 
+/// Longest that periodic work may come early to share a wake-up with other work.
+pub const ALIGN: Duration = Duration::from_millis(400);
+
 /// Nanoseconds since boot, suspend included: `CLOCK_BOOTTIME`, `bpf_ktime_get_boot_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BootNanos(pub u64);

@@ -194,6 +194,42 @@ fn lock(late: &Mutex<Late>) -> MutexGuard<'_, Late> {
     late.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One lane for each purpose.
+#[derive(Debug, Clone)]
+pub struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    /// Contains the lanes in `shared`, and new ones for the other purposes.
+    #[must_use]
+    pub fn new(shared: &[Lane]) -> Self {
+        let lane = |purpose| {
+            let shared = shared.iter().find(|lane| lane.purpose() == purpose);
+            shared.map_or_else(|| Lane::new(purpose), Lane::clone)
+        };
+        Self(Purpose::ALL.map(lane).to_vec())
+    }
+
+    /// The lane of a purpose.
+    #[must_use]
+    pub fn of(&self, purpose: Purpose) -> Lane {
+        let known = self.0.iter().find(|lane| lane.purpose() == purpose);
+        known.map_or_else(|| Lane::new(purpose), Lane::clone)
+    }
+
+    /// The lanes of all purposes.
+    #[must_use]
+    pub fn all(&self) -> &[Lane] {
+        &self.0
+    }
+
+    /// The purposes with a call that exceeded its limit and has not returned.
+    #[must_use]
+    pub fn blocked(&self) -> Vec<&'static str> {
+        let blocked = self.0.iter().filter(|lane| lane.is_blocked());
+        blocked.map(|lane| lane.purpose().as_str()).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -268,5 +304,23 @@ mod tests {
         assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
         assert!(!lane.is_blocked());
         assert_eq!(lane.run(LIMIT, || 4).await, Ok(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shared_lane_is_that_of_its_purpose() {
+        let shared = Lane::new(Purpose::Names);
+        let lanes = Lanes::new(std::slice::from_ref(&shared));
+        assert_eq!(lanes.all().len(), Purpose::ALL.len());
+        let (end, call) = hanging();
+        late(&shared, call).await;
+        assert_eq!(lanes.blocked(), ["names"]);
+        for purpose in Purpose::ALL {
+            assert_eq!(lanes.of(purpose).purpose(), purpose);
+            let is_shared = purpose == Purpose::Names;
+            assert_eq!(lanes.of(purpose).is_blocked(), is_shared, "{purpose:?}");
+        }
+        drop(end);
+        shared.free().await;
+        assert!(lanes.blocked().is_empty());
     }
 }

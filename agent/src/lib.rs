@@ -55,6 +55,12 @@ pub mod api;
 
 pub mod reporting;
 
+// The edge that answers the queries of the subjects.
+mod queries;
+
+// The edge that reports to operators.
+mod telemetry;
+
 // Edges that answer requests.
 pub mod explain;
 

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 pub mod fuzzing;
+pub mod power;
 mod session;
 mod wire;
 

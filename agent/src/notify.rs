@@ -10,6 +10,8 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+pub mod heartbeat;
+
 /// Maximum interval of watchdog messages, whatever the manager's timeout is.
 const MAX_INTERVAL: Duration = Duration::from_hours(1);
 

@@ -11,3 +11,4 @@ pub mod kmsg;
 pub mod ntp;
 pub mod psi;
 pub mod uevent;
+pub mod watchers;

@@ -47,7 +47,7 @@ pub enum Pressure {
 }
 
 /// How readings are evaluated. Replaced as a whole when the configuration changes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// In the order of evaluation. A signal can have both a hard and a soft threshold.
     pub thresholds: Vec<Threshold>,
@@ -70,7 +70,7 @@ impl Policy {
 }
 
 /// What slow and stalled disks cause in addition to `DiskIOPressure`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlowDisks {
     /// Nothing: `DiskPressure` is about space and inodes only.
     NodepulseConditionOnly,
@@ -79,7 +79,7 @@ pub enum SlowDisks {
 }
 
 /// Why a resource is under pressure, without figures that change: for a condition's message.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Cause {
     /// Less than a threshold was available.
     Below {

@@ -29,13 +29,11 @@ use crate::tasks::Tasks;
 
 mod companion;
 mod node_writer;
+pub mod once;
 mod start;
 mod writer;
 
 use start::{log_event, log_sync};
-
-/// Longest that periodic work may come early to share a wake-up with other work.
-pub const ALIGN: Duration = Duration::from_millis(400);
 
 /// A period is stretched by up to this share, so that nodes that started together drift apart: the
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
@@ -105,14 +103,6 @@ pub enum Report {
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
     Event(Delivered),
-}
-
-/// Access to the API server.
-pub struct ApiAccess {
-    /// The API server.
-    pub client: Client,
-    /// Spreads requests in time.
-    pub jitter: Jitter,
 }
 
 /// Channels from the loop to the tasks.
@@ -192,7 +182,7 @@ impl Reporting {
     #[must_use]
     pub fn start(
         config: &Config,
-        access: ApiAccess,
+        client: Client,
         clock: Clock,
         computed: Arc<Computed>,
         tasks: &mut Tasks,
@@ -208,8 +198,8 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
-        let jitter = access.jitter.clone();
-        let (events, recorder) = start::start(config, access, clock, channels, tasks);
+        let jitter = client.jitter();
+        let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
             syncs,

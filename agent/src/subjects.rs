@@ -7,43 +7,92 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{BootNanos, Now, Stamp};
-use crate::kube_event::{Draft, Finding, NodeEvents};
-use crate::node_status::Disks;
-use crate::pods::Pod;
-use crate::pressure::Pressure;
-use crate::pressure::oom::Grounds;
-use crate::pressure::pids::PidLevels;
-use crate::reading::{Resource, Stall};
+use crate::clock::{ALIGN, BootNanos, Now, Stamp};
+use crate::config::{DiskIo, Mode};
+use crate::kube_event::NodeEvents;
+use crate::node_status::nodepulse_condition::NodepulseCondition;
+use crate::node_status::setters;
+use crate::pressure::Policy;
+use crate::reading::Resource;
 use crate::record::Side;
-use crate::units::{CgroupId, DeviceNumber};
 
 pub mod disks;
+pub mod effects;
+pub mod frequent_kills;
 pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
 pub mod pids;
 pub mod pod_pids;
+pub mod recording;
+pub mod records;
+pub mod saved_times;
+pub mod signals;
 pub mod stalls;
 
 pub use disks::{
     DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskSetup, DiskWatch, IoTrigger, Unwatched,
     WatchedDisk,
 };
+pub use effects::{Decision, Effect, FactChange, MapUpdate, Query};
+pub use frequent_kills::FrequentKills;
 pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
+use saved_times::Times;
+pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
+pub use signals::{DirectSample, SignalInput, SignalSetup, Signals, StorageSample};
 pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
+    /// The agent starts: what is needed before the first evaluation is read.
+    Starting,
+    /// The first evaluation, after the answers to [`Input::Starting`].
+    Started,
+    /// Time has passed. What is due by `soon` is done in the same wake-up.
+    Tick {
+        /// See [`ALIGN`](crate::clock::ALIGN).
+        soon: BootNanos,
+    },
+    /// The configuration changed.
+    Configured(Box<Settings>),
+    /// Cgroups below the pods cgroup were created or removed, or reached a limit.
+    CgroupsChanged,
+    /// Processes of pods were OOM-killed.
+    KilledInPods {
+        /// How many.
+        kills: u64,
+        /// When.
+        at: BootNanos,
+    },
+    /// The kernel reported the number of ids. Tasks are sampled first.
+    PidsReported {
+        /// On which side of the level the ids are, if they crossed it.
+        side: Option<Side>,
+        /// Ids in the initial pid namespace.
+        ids: u32,
+        /// Of the record.
+        stamp: Stamp,
+    },
+    /// The same, after the sample.
+    PidsCounted {
+        /// See [`Input::PidsReported`].
+        side: Option<Side>,
+        /// See [`Input::PidsReported`].
+        ids: u32,
+    },
+    /// Whether a source of kills is available may have changed.
+    KillSourceChecked,
+    /// To what is saved for the next start.
+    State(StateInput),
+    /// To the signals that are sampled.
+    Signal(SignalInput),
     /// To the pids of the node.
     Pid(PidInput),
     /// To the disks of the node.
@@ -60,183 +109,23 @@ pub enum Input {
     PodPid(PodPidInput),
 }
 
-/// Everything that can follow from an input. The loop performs effects in their order.
+/// The settings that apply without a restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Effect {
-    /// Query the host. The answer is an input of the same subject.
-    Query(Query),
-    /// Write to a map of the BPF programs.
-    Map(MapUpdate),
-    /// Publish a fact to the node status.
-    Fact(FactChange),
-    /// Pass what was observed to the evaluation of pressure.
-    Pressure(PressureInput),
-    /// Pass this on to another subject.
-    Input(Box<Input>),
-    /// Record a Kubernetes Event.
-    Event(Draft),
-    /// Set a pressure, regardless of its thresholds.
-    ForcePressure {
-        /// Of what.
-        resource: Resource,
-        /// On what grounds.
-        why: Grounds,
-        /// Since when.
-        at: BootNanos,
-        /// Of the record that was the cause.
-        stamp: Stamp,
-    },
-    /// Count kills in pods for `FrequentOOMKills`.
-    CountKills {
-        /// How many.
-        kills: u64,
-        /// When.
-        at: BootNanos,
-    },
-    /// Sample memory soon: it may be short.
-    SampleSoon,
-    /// Save how many kills of each cgroup are acknowledged.
-    SaveKills(BTreeMap<CgroupId, u64>),
-    /// Log what was decided.
-    Log(Decision),
-}
-
-/// A query to the host. Every query is answered, if necessary by the answer for a timeout; at once,
-/// unless a query documents otherwise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Query {
-    /// About disks, later.
-    Disk(DiskQuery),
-    /// A pressure file: [`StallInput::Sampled`].
-    Stall(Stall),
-    /// The paths of these cgroups: [`KillInput::CgroupPaths`].
-    CgroupPaths(Vec<CgroupId>),
-    /// How often this cgroup and each above it hit its own limit: [`KillInput::LimitHits`].
-    LimitHits(String),
-    /// The cgroups that exist and have hit a limit: [`KillInput::LiveLimitHits`].
-    LiveLimitHits,
-    /// How much memory the node has left: [`KillInput::RemainingMemory`].
-    RemainingMemory,
-    /// The kills that the cgroup of all pods counted: [`KillCounterInput::PodsCounter`].
-    PodsKillCounter,
-    /// The kills in each pod, later: [`KillCounterInput::Counted`].
-    KillCounters,
-    /// The same, and what the previous agent saved, later: [`KillCounterInput::Recalled`].
-    RecallKills,
-    /// The containers of this pod, later: [`IncidentInput::Containers`].
-    Containers(Pod),
-    /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].
-    RefusedForks,
-    /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
-    PidLimits(String),
-    /// The tasks of each pod: [`PodPidInput::TasksCounted`].
-    PodTasks,
-}
-
-/// A fact of the node status that changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum FactChange {
-    /// The unhealthy disks.
-    Disks(Disks),
-    /// The pressure of every stall that is watched.
-    Stalls(Vec<(Stall, Pressure)>),
-}
-
-/// What the evaluation of pressure is based on, besides samples of signals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum PressureInput {
-    /// The state of all disks.
-    Disks {
-        /// `None`: no source measures how quickly disks respond.
-        known: Option<Disks>,
-        /// A disk that was unhealthy is not watched any more.
-        unwatched: Option<Unwatched>,
-        /// When the kernel reported it, if it did.
-        stamp: Option<Stamp>,
-    },
-}
-
-/// A write to a map of the BPF programs. Without programs there is nothing to write to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum MapUpdate {
-    /// The levels at which the fork probe reports; `None` turns it off.
-    PidLevels(Option<PidLevels>),
-    /// The fork probe reports the next crossing.
-    EndPidState,
-    /// Watch these disks by these limits. The answer names those that the kernel did not refuse,
-    /// which without programs are all.
-    WatchDisks(Vec<WatchedDisk>),
-    /// Do not watch this disk any more.
-    ForgetDisk(DeviceNumber),
-    /// Nothing completes and nothing is in flight: the disk is not slow any more.
-    EndDiskState(DeviceNumber),
-}
-
-/// A decision of a subject, to be logged.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Decision {
-    /// The kernel reported that the number of pids crossed its level.
-    PidLevelCrossed {
-        /// Over or under it.
-        side: Side,
-        /// Ids that the kernel counted.
-        ids: u32,
-        /// Tasks just after that; `None`: not read.
-        tasks: Option<u64>,
-    },
-    /// About a disk.
-    Disk(DiskDecision),
-    /// About a stall.
-    Stall(StallDecision),
-    /// A process was OOM-killed.
-    KillFound(Box<Finding>),
-    /// Kills without a record are reported by number.
-    KillsReportedByNumber {
-        /// Path of the cgroup that counted them, escaped.
-        cgroup: String,
-        /// How many.
-        kills: u64,
-    },
-    /// The kernel's log ended; the counters report kills from now on.
-    KillLogEnded,
-    /// The counters of kills cannot be read any more.
-    KillCountersFailed,
-    /// What the previous agent saved is of another boot.
-    StateOfOtherBoot,
-    /// Kills in a pod of this node are reported; for its metric.
-    PodKilled {
-        /// Its namespace.
-        namespace: Box<str>,
-        /// Its name.
-        name: Box<str>,
-        /// How many.
-        kills: u64,
-    },
-    /// A pod is removed, and so is its metric.
-    PodRemoved {
-        /// Its namespace.
-        namespace: Box<str>,
-        /// Its name.
-        name: Box<str>,
-    },
-    /// The API server does not permit reading pods, so containers are named by their ids.
-    ContainersForbidden,
-    /// Forks were refused.
-    ForksRefused {
-        /// Path of the cgroup that counted them, escaped.
-        cgroup: String,
-        /// How many.
-        forks: u64,
-        /// Which limit refused them.
-        limit: String,
-    },
-    /// The pods with most tasks, by uid.
-    LargestPods(Vec<(String, u64)>),
+pub struct Settings {
+    /// Thresholds and transition period.
+    pub policy: Policy,
+    /// How disks are judged.
+    pub disk_io: DiskIo,
+    /// Who records Events on the Node.
+    pub node_events: NodeEvents,
 }
 
 /// All subjects.
 #[derive(Debug)]
 pub struct Subjects {
+    mode: Mode,
+    /// The sampled signals, and the pressure of each resource.
+    pub signals: Signals,
     /// The pids of the node.
     pub pids: PidWatch,
     /// The disks of the node.
@@ -247,10 +136,14 @@ pub struct Subjects {
     pub kills: Kills,
     /// The kernel's counters of kills.
     pub kill_counters: KillCounters,
+    /// Whether pods are OOM-killed often. `None` in node mode, which has no such condition.
+    pub frequent_kills: Option<FrequentKills>,
     /// The incidents that become Events.
     pub incidents: Incidents,
     /// The pids of pods.
     pub pod_pids: PodPids,
+    /// What is saved for the next start.
+    pub saved: SavedTimes,
 }
 
 /// Everything that the subjects need at start. With it and the inputs, a run can be replayed.
@@ -260,6 +153,8 @@ pub struct Setup {
     pub started: BootNanos,
     /// The properties of the node.
     pub node: NodeSetup,
+    /// How signals are sampled and evaluated.
+    pub signals: SignalSetup,
     /// How disks are watched.
     pub disks: DiskSetup,
     /// How stalls are watched.
@@ -269,6 +164,8 @@ pub struct Setup {
 /// What the subjects need to know of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSetup {
+    /// Which conditions are written.
+    pub mode: Mode,
     /// Bytes in a page of memory.
     pub page: u64,
     /// How kills are counted.
@@ -286,46 +183,289 @@ impl Subjects {
         let Setup {
             started,
             node,
+            signals,
             disks,
             stalls,
-        } = setup;
+        } = setup.clone();
+        let transition_period = signals.policy.transition_period;
         Self {
+            mode: node.mode,
+            signals: Signals::new(signals, started),
             pids: PidWatch::default(),
-            disks: DiskWatch::new(disks.clone(), *started),
-            stalls: StallWatch::new(stalls.clone()),
+            disks: DiskWatch::new(disks, started),
+            stalls: StallWatch::new(stalls),
             kills: Kills::new(node.page),
-            kill_counters: KillCounters::new(node.counters, *started),
+            kill_counters: KillCounters::new(node.counters, started),
+            frequent_kills: match node.mode {
+                Mode::Companion => Some(FrequentKills::new(transition_period)),
+                Mode::Node => None,
+            },
             incidents: Incidents::new(node.node_events),
-            pod_pids: PodPids::new(node.refused_forks, *started),
+            pod_pids: PodPids::new(node.refused_forks, started),
+            saved: SavedTimes::new(node.counters.boot_known),
         }
     }
 
     /// Passes an input to its subject, and returns what follows from it.
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
-        match input {
+        let mut effects = match input {
+            Input::Starting => starting(),
+            Input::Started => started(now.boot),
+            Input::Tick { soon } => self.tick(soon, now),
+            Input::Configured(settings) => self.configured(*settings),
+            Input::CgroupsChanged => vec![
+                Effect::Query(Query::PodCgroups),
+                pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
+            ],
+            Input::KilledInPods { kills, at } => {
+                self.with_frequent_kills(|frequent| frequent.killed(kills, at, now))
+            }
+            Input::PidsReported { side, ids, stamp } => {
+                let stamp = Some(stamp);
+                let sample = Input::Signal(SignalInput::Requested { stamp });
+                vec![pass_on(sample), pass_on(Input::PidsCounted { side, ids })]
+            }
+            Input::PidsCounted { side, ids } => {
+                let tasks = self.signals.tasks();
+                let counted = match side {
+                    Some(side) => PidInput::Crossed { side, ids, tasks },
+                    None => PidInput::Counted { ids, tasks },
+                };
+                self.pids.on(counted, now)
+            }
+            Input::State(input) => self.state(input, now),
+            Input::Signal(input) => self.signals.on(input, now),
             Input::Pid(input) => self.pids.on(input, now),
             Input::Disk(input) => self.disks.on(input, now),
             Input::Stall(input) => self.stalls.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
-            Input::KillCounter(input) => self.kill_counters.on(input, now),
+            Input::KillCounter(input) => {
+                use KillCounterInput::{Counted, LogEnded, Recalled};
+                let may_change = matches!(input, Counted(_) | LogEnded | Recalled { .. });
+                let mut effects = self.kill_counters.on(input, now);
+                if may_change {
+                    // After the kills that were counted.
+                    effects.push(pass_on(Input::KillSourceChecked));
+                }
+                effects
+            }
+            Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+        };
+        let publishes = |effect: &Effect| matches!(effect, Effect::Publish { .. });
+        if effects.iter().any(publishes) {
+            // Saved before it is published, so that a restart cannot lose it.
+            if let Some(save) = self.saved.check(&self.times(), now.boot) {
+                effects.insert(0, save);
+            }
         }
+        effects
     }
 
     /// The next moment at which one of them needs to be called although nothing happened.
     #[must_use]
-    pub fn due(&self) -> Option<BootNanos> {
-        let all = [
+    pub fn due(&self) -> BootNanos {
+        let others = [
             self.pids.due(),
             self.disks.due(),
             self.stalls.due(),
             self.kill_counters.due(),
+            self.frequent_kills.as_ref().and_then(FrequentKills::due),
             self.incidents.due(),
         ];
-        all.into_iter().flatten().min()
+        let others = others.into_iter().flatten();
+        others.fold(self.signals.due(), BootNanos::min)
+    }
+
+    fn tick(&mut self, soon: BootNanos, now: Now) -> Vec<Effect> {
+        let past = |at: Option<BootNanos>| at.is_some_and(|at| at <= now.boot);
+        let count_tasks = past(self.pids.due());
+        let mut inputs = vec![
+            Input::Signal(SignalInput::Tick { soon, count_tasks }),
+            Input::Disk(DiskInput::Tick { soon }),
+            Input::Stall(StallInput::Tick { soon }),
+            Input::Incident(IncidentInput::Due),
+        ];
+        if past(self.kill_counters.due()) {
+            inputs.push(Input::KillCounter(KillCounterInput::Due));
+        }
+        inputs.push(Input::State(StateInput::Check));
+        let mut effects = self.update_frequent_kills(now);
+        effects.extend(inputs.into_iter().map(pass_on));
+        effects
+    }
+
+    fn configured(&mut self, settings: Settings) -> Vec<Effect> {
+        let Settings {
+            policy,
+            disk_io,
+            node_events,
+        } = settings;
+        let transition_period = policy.transition_period;
+        if let Some(frequent) = &mut self.frequent_kills {
+            frequent.set_transition_period(transition_period);
+        }
+        let inputs = [
+            Input::Incident(IncidentInput::Configured(node_events)),
+            Input::Stall(StallInput::Configured { transition_period }),
+            Input::Disk(DiskInput::Configured(disk_io)),
+            Input::Signal(SignalInput::Configured(policy)),
+        ];
+        inputs.map(pass_on).into()
+    }
+
+    fn state(&mut self, input: StateInput, now: Now) -> Vec<Effect> {
+        match input {
+            StateInput::Recalled { previous, counted } => {
+                let mut effects = Vec::new();
+                for (type_, at) in self.saved.recall(&previous) {
+                    effects.extend(self.restore(&type_, at, now));
+                }
+                let (facts, _) = self.signals.publish();
+                effects.extend(facts);
+                let previous = previous.for_counters();
+                let recalled = KillCounterInput::Recalled { previous, counted };
+                effects.push(pass_on(Input::KillCounter(recalled)));
+                effects
+            }
+            StateInput::TrueOnNode(types) => {
+                let mut effects = Vec::new();
+                for type_ in self.saved.adopt(types) {
+                    effects.extend(self.seed(&type_, now));
+                }
+                let (facts, _) = self.signals.publish();
+                effects.extend(facts);
+                effects.extend(self.saved.check(&self.times(), now.boot));
+                effects
+            }
+            StateInput::Acknowledged(kills) => {
+                let save = self.saved.save_kills(kills, &self.times(), now.boot);
+                save.into_iter().collect()
+            }
+            StateInput::Check => {
+                let save = self.saved.check(&self.times(), now.boot);
+                save.into_iter().collect()
+            }
+            StateInput::Written => {
+                self.saved.written();
+                self.kill_counters.on(KillCounterInput::Saved, now)
+            }
+            StateInput::Stopped => {
+                self.saved.be_exact();
+                let mut effects = self.kill_counters.on(KillCounterInput::Stopped, now);
+                // A save of the counters has the times too.
+                if !self.kill_counters.is_saving() {
+                    effects.extend(self.saved.rewrite(&self.times(), now.boot));
+                }
+                effects
+            }
+        }
+    }
+
+    /// Restores a condition that was last exceeded at `at`, which may be in the future.
+    fn restore(&mut self, type_: &str, at: BootNanos, now: Now) -> Vec<Effect> {
+        let condition = self.nodepulse_condition(type_);
+        if condition == Some(NodepulseCondition::FrequentOomKills) {
+            return self.with_frequent_kills(|frequent| frequent.restore(at, now));
+        }
+        let at = at.min(now.boot);
+        if let Some(resource) = self.resource(type_) {
+            self.signals.restore(resource, at, now.boot);
+        }
+        let stall = condition.and_then(NodepulseCondition::stall);
+        let restored = stall.map(|stall| StallInput::Restored { stall, at });
+        restored.map_or_else(Vec::new, |input| self.stalls.on(input, now))
+    }
+
+    /// A condition is True on the Node, and it is not known since when.
+    fn seed(&mut self, type_: &str, now: Now) -> Vec<Effect> {
+        let condition = self.nodepulse_condition(type_);
+        if condition == Some(NodepulseCondition::FrequentOomKills) {
+            return self.with_frequent_kills(|frequent| frequent.seed(now));
+        }
+        if let Some(resource) = self.resource(type_) {
+            self.signals.seed(resource, now.boot);
+        }
+        let stall = condition.and_then(NodepulseCondition::stall);
+        stall.map_or_else(Vec::new, |stall| {
+            self.stalls.on(StallInput::Stored(stall), now)
+        })
+    }
+
+    /// Companion mode's condition of this type.
+    fn nodepulse_condition(&self, type_: &str) -> Option<NodepulseCondition> {
+        match self.mode {
+            Mode::Companion => NodepulseCondition::parse(type_),
+            Mode::Node => None,
+        }
+    }
+
+    /// The resource that this mode's condition of this type is about.
+    fn resource(&self, type_: &str) -> Option<Resource> {
+        match self.mode {
+            Mode::Node => setters::resource(type_),
+            Mode::Companion => {
+                NodepulseCondition::parse(type_).and_then(NodepulseCondition::resource)
+            }
+        }
+    }
+
+    /// Updates `FrequentOOMKills`: it ends after the transition period, and is Unknown once no source
+    /// of kills is available.
+    fn update_frequent_kills(&mut self, now: Now) -> Vec<Effect> {
+        let is_unavailable = self.kill_counters.is_unavailable();
+        self.with_frequent_kills(|frequent| frequent.update(is_unavailable, now))
+    }
+
+    fn with_frequent_kills(
+        &mut self,
+        change: impl FnOnce(&mut FrequentKills) -> Vec<Effect>,
+    ) -> Vec<Effect> {
+        self.frequent_kills.as_mut().map_or_else(Vec::new, change)
+    }
+
+    /// When each condition of this mode was last exceeded.
+    fn times(&self) -> Times {
+        let of = |resource| self.signals.exceeded(resource);
+        let latest = |condition: NodepulseCondition| {
+            let by_resource = condition.resource().map(of);
+            let by_stall = condition.stall().map(|stall| self.stalls.exceeded(stall));
+            let pods = (condition == NodepulseCondition::PidsLow).then(|| of(Resource::PodsPids));
+            let kills = (condition == NodepulseCondition::FrequentOomKills)
+                .then(|| self.frequent_kills.as_ref().map(FrequentKills::exceeded));
+            let all = [by_resource, by_stall, pods, kills.flatten()];
+            let latest = all.into_iter().flatten().max();
+            (condition.type_(), latest.unwrap_or_default())
+        };
+        let of_kubelet = |resource| Some((setters::condition_type(resource)?, of(resource)));
+        match self.mode {
+            Mode::Node => Resource::ALL.into_iter().filter_map(of_kubelet).collect(),
+            Mode::Companion => NodepulseCondition::ALL.into_iter().map(latest).collect(),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// What is read before the first evaluation.
+fn starting() -> Vec<Effect> {
+    vec![
+        Effect::Query(Query::AllCgroups),
+        pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
+        Effect::Query(Query::Recall),
+        pass_on(Input::Signal(SignalInput::StorageRequested)),
+    ]
+}
+
+fn started(now: BootNanos) -> Vec<Effect> {
+    let soon = now.plus(ALIGN);
+    let inputs = [
+        Input::Disk(DiskInput::Started),
+        Input::Stall(StallInput::Tick { soon }),
+        Input::Signal(SignalInput::Requested { stamp: None }),
+    ];
+    inputs.map(pass_on).into()
+}
+
+fn pass_on(input: Input) -> Effect {
+    Effect::Input(Box::new(input))
+}

@@ -202,6 +202,16 @@ impl Draws {
         self.next() % count
     }
 
+    /// One of `count` indices.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn index(&self, count: usize) -> usize {
+        let count = u64::try_from(count).expect("a count that fits");
+        usize::try_from(self.below(count)).expect("below the count")
+    }
+
     /// The next number.
     pub fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -7,6 +7,7 @@ use crate::api_server::{ApiServer, Fault, Recorded};
 use crate::days::{Draws, MISHAPS};
 
 pub mod attackers;
+pub mod day;
 pub mod footprint;
 
 /// The longest time between two renewals while the server answers: ten seconds, jitter, and

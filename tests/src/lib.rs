@@ -33,6 +33,7 @@ pub mod pod_kills;
 pub mod process;
 pub mod provoke;
 pub mod skipped;
+pub mod tape;
 pub mod view;
 pub mod vm;
 

@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use nodepulse::api::Client;
 use nodepulse::api::backoff::Jitter;
 use nodepulse::api::transport;
-use nodepulse::app::{self, AgentParts, AppError, KernelSource, ReadConfig, Reloads, RunMode};
+use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::Support;
@@ -26,6 +26,7 @@ use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
+use nodepulse::subjects::recording::Recorder;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -36,6 +37,7 @@ use crate::api_server::{ApiServer, Identity};
 use crate::host_root::MadeUpHost;
 use crate::http1::{self, Answer};
 use crate::openmetrics::Exposition;
+use crate::tape::Tape;
 
 mod kernel;
 
@@ -66,6 +68,7 @@ pub struct Node {
     run_mode: RunMode,
     notify: Notify,
     alarms_fail_after: Option<Duration>,
+    recorder: Option<Box<dyn Recorder>>,
 }
 
 impl Node {
@@ -95,6 +98,7 @@ impl Node {
             run_mode: RunMode::UntilStopped,
             notify: Notify::default(),
             alarms_fail_after: None,
+            recorder: None,
         }
     }
 
@@ -193,6 +197,13 @@ impl Node {
         self
     }
 
+    /// With everything that passes through its subjects on this tape.
+    #[must_use]
+    pub fn recorded_on(mut self, tape: &Tape) -> Self {
+        self.recorder = Some(Box::new(tape.clone()));
+        self
+    }
+
     /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
     /// whose clock is paused.
     ///
@@ -214,6 +225,7 @@ impl Node {
             run_mode,
             notify,
             alarms_fail_after,
+            recorder,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
@@ -235,32 +247,30 @@ impl Node {
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, figures) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
-        let (logind, words) = mpsc::channel(1);
-        let outside = AgentParts {
-            setters: setters.unwrap_or(app::setters_of(config.mode)),
-            pods: app::pods_path(&config),
-            config,
-            clock,
-            kernel: if on_files {
-                KernelSource::None(Support::none(&Missing::TurnedOff))
-            } else {
-                KernelSource::Fed(records)
-            },
-            kmsg: log,
-            triggers: Vec::new(),
-            client: Some(client),
-            jitter,
-            sites: Some(vec![Site {
+        let (logind, messages) = mpsc::channel(1);
+        let kernel = if on_files {
+            KernelSource::None(Support::none(&Missing::TurnedOff))
+        } else {
+            KernelSource::Fed(records)
+        };
+        let mut agent = Agent::new(config, clock)
+            .kernel(kernel)
+            .kernel_log(log)
+            .client(client)
+            .jitter(jitter)
+            .sites(vec![Site {
                 listener: Listener::InMemory(visitors),
                 pages: Pages::Control,
-            }]),
-            figures: Some(figures),
-            control: None,
-            reloads: Some(reloads),
-            notify,
-            run_mode,
-            logind: Some(words),
-        };
+            }])
+            .counters(figures)
+            .reloads(reloads)
+            .notify(notify)
+            .run_mode(run_mode)
+            .logind(messages)
+            .recorder(recorder);
+        if let Some(setters) = setters {
+            agent = agent.setters(setters);
+        }
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
             if stopped.await.is_err() {
@@ -277,7 +287,7 @@ impl Node {
             visits,
             network,
             stop,
-            run: tokio::spawn(app::run(outside, shutdown)),
+            run: tokio::spawn(agent.run(shutdown)),
         }
     }
 }

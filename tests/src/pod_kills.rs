@@ -2,15 +2,24 @@
 //! and how long that takes.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nodepulse::api::backoff::Jitter;
 use nodepulse::api::credentials::Source;
 use nodepulse::api::{Client, Endpoint};
+use nodepulse::app::{Agent, AppError, KernelSource};
+use nodepulse::clock::Clock;
+use nodepulse::config::{Config, Overrides};
+use nodepulse::kernel::{Wanted, loader, object};
 use nodepulse::state::State;
+use nodepulse::subjects::recording::Recorder;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use crate::SOON;
 use crate::api_server::ApiServer;
@@ -18,6 +27,7 @@ use crate::pod::Pod;
 use crate::process::{Process, node_mode};
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Provoke};
+use crate::tape::Tape;
 use crate::view::View;
 
 const MIB: u64 = 1 << 20;
@@ -140,6 +150,46 @@ impl Cluster {
         Process::start_program(program, arguments)
     }
 
+    /// An agent in this process, with all programs, which is recorded. Waits until the Node has a
+    /// status.
+    pub async fn recorded_agent(&self, tape: &Tape) -> RecordedAgent {
+        let agent = self.in_process(tape).await;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            // Dropped or sent: the test is over.
+            let _: Result<(), _> = stopped.await;
+        };
+        let run = tokio::spawn(agent.run(shutdown));
+        View::of(&self.api, "worker-1").settled(SOON).await;
+        RecordedAgent { stop, run }
+    }
+
+    async fn in_process(&self, tape: &Tape) -> Agent {
+        let text = |text: &str| Some(text.to_owned());
+        let state = self.dir.path().join("state");
+        fs::create_dir(&state).expect("a state directory");
+        let settings = Overrides {
+            mode: text("node"),
+            node_name: text("worker-1"),
+            node_ip: text("0.0.0.0"),
+            allow_ready_without_runtime: text("true"),
+            cgroup_root: Some(self.tree.path("")),
+            state_directory: Some(state.display().to_string()),
+            ..Overrides::default()
+        };
+        let read = |path: &Path| fs::read_to_string(path);
+        let config = Config::load(&settings, &|_| None, &read, "not-named").expect("settings");
+        let object = object::embedded().expect("the tests are built with the eBPF object");
+        let loaded = loader::load(object, &Wanted::ALL).expect("programs that this kernel accepts");
+        Agent::new(config, Clock::kernel())
+            .set_triggers()
+            .kernel(KernelSource::Attached(Box::new(loaded)))
+            .client(self.client().await)
+            .jitter(Jitter::NONE)
+            .sites(Vec::new())
+            .recorder(Some(Box::new(tape.clone()) as Box<dyn Recorder>))
+    }
+
     /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
     ///
     /// # Panics
@@ -260,6 +310,26 @@ impl Cluster {
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
         let client = Client::from_credentials(Source::Kubeconfig(&kubeconfig), SOON);
         client.await.expect("a client")
+    }
+}
+
+/// An agent in this process.
+#[derive(Debug)]
+pub struct RecordedAgent {
+    stop: oneshot::Sender<()>,
+    run: JoinHandle<Result<(), AppError>>,
+}
+
+impl RecordedAgent {
+    /// Asks it to stop, and waits for it.
+    ///
+    /// # Panics
+    ///
+    /// If it fails, or has not stopped within [`SOON`].
+    pub async fn stop(self) {
+        drop(self.stop);
+        let ended = timeout(SOON, self.run).await.expect("it stops when asked");
+        ended.expect("it does not panic").expect("it ends well");
     }
 }
 

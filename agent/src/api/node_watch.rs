@@ -6,7 +6,6 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::backoff::Jitter;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget, version};
 use super::{Client, Endpoint, Generation};
 
@@ -23,13 +22,7 @@ pub enum NodeEvent {
 ///
 /// A watch that breaks, is rejected, or whose version the server no longer has, starts again with a
 /// read. It moves to a new connection.
-pub async fn watch(
-    client: Client,
-    name: String,
-    version: String,
-    jitter: Jitter,
-    events: mpsc::Sender<NodeEvent>,
-) {
+pub async fn watch(client: Client, name: String, version: String, events: mpsc::Sender<NodeEvent>) {
     if client.is_dry_run() {
         return events.closed().await;
     }
@@ -43,7 +36,7 @@ pub async fn watch(
     let mut node = WatchedNode {
         name,
         subject,
-        pace: Pace::new(jitter),
+        pace: Pace::new(client.jitter()),
         events,
     };
     tokio::select! {

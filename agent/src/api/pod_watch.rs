@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::backoff::Jitter;
 use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
@@ -37,7 +36,7 @@ const LISTED_AFTER: Duration = Duration::from_secs(10);
 ///
 /// A watch that breaks continues from its version; if the server no longer has it, the watch starts
 /// again. It moves to a new connection.
-pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::Sender<PodChange>) {
+pub async fn watch(client: Client, node: String, changes: mpsc::Sender<PodChange>) {
     let listener = changes.clone();
     let mut pods = Pods {
         subject: WatchTarget {
@@ -49,7 +48,7 @@ pub async fn watch(client: Client, node: String, jitter: Jitter, changes: mpsc::
         version: None,
         confirmed: false,
         changes,
-        pace: Pace::new(jitter),
+        pace: Pace::new(client.jitter()),
     };
     tokio::select! {
         () = listener.closed() => {}

@@ -103,7 +103,6 @@ impl Recorder {
         client: Client,
         clock: Clock,
         reporter: Reporter,
-        jitter: Jitter,
         deliveries: mpsc::Sender<Delivered>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
@@ -112,10 +111,10 @@ impl Recorder {
         let backlog = Backlog::new(reporter.queue);
         let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
         let recorder = Self {
+            jitter: client.jitter(),
             client,
             clock,
             reporter,
-            jitter,
             inputs,
             deliveries,
             tally,

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-use super::companion;
-use super::observe::Observe;
 use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
-use crate::node_status::{Disks, Facts, Runtime, Shutdown};
+use crate::node_status::{CompanionFacts, Disks, Facts, Runtime, Shutdown};
+use crate::queries::signals::Observe;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.
@@ -36,7 +35,12 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         lost: BTreeMap::new(),
         disks: Disks::default(),
         stalls: BTreeMap::new(),
-        companion: companion::facts(config, observe),
+        companion: CompanionFacts {
+            checks: config.conditions.clone(),
+            pods_cgroup: observe.pods_cgroup().to_owned(),
+            stall_threshold: config.psi.threshold,
+            ..CompanionFacts::default()
+        },
     }
 }
 

@@ -1,42 +1,21 @@
 //! Reloads the configuration while the agent runs.
 
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::App;
-use super::blocking::Question;
-use super::pod_updates::node_events;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
-use crate::subjects::{DiskInput, IncidentInput, Input, StallInput};
+use crate::queries::pod_updates::node_events;
+use crate::queries::read_config::ReadConfig;
+use crate::subjects::{Input, Settings};
+use crate::telemetry::Telemetry;
 
 /// Ports below this require a capability that the agent has dropped by now.
 const PRIVILEGED: u16 = 1024;
-
-/// Reads all layers of the configuration. Can block on a disk.
-#[derive(Clone)]
-pub struct ReadConfig(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
-
-impl ReadConfig {
-    /// `read` returns an error as one line.
-    #[must_use]
-    pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
-    }
-
-    pub(super) fn read(&self) -> Result<Config, String> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for ReadConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReadConfig")
-    }
-}
 
 /// Changes the level and the format of the log.
 pub type SetLogging = Box<dyn Fn(LogLevel, LogFormat) + Send>;
@@ -58,14 +37,26 @@ impl fmt::Debug for Reloads {
     }
 }
 
+/// Whether the configuration is being read.
+///
+/// ```text
+/// Idle ──request──► Reading ──request──► ReadingAgain
+///   ▲                │  ▲                     │
+///   └─────finish─────┘  └───────finish────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Idle,
+    Reading,
+    /// Another reload was requested during the read.
+    ReadingAgain,
+}
+
 /// The state of reloads.
 pub(super) struct Reloading {
     asked: mpsc::Receiver<()>,
     logging: SetLogging,
-    /// A read is in progress.
-    busy: bool,
-    /// Another reload was requested during the read.
-    again: bool,
+    progress: Progress,
 }
 
 impl Reloading {
@@ -73,20 +64,34 @@ impl Reloading {
         Self {
             asked: reloads.asked,
             logging: reloads.logging,
-            busy: false,
-            again: false,
+            progress: Progress::Idle,
         }
     }
-}
 
-impl Reloading {
-    pub(super) fn is_busy(&self) -> bool {
-        self.busy
+    pub(super) fn is_reading(&self) -> bool {
+        self.progress != Progress::Idle
+    }
+
+    /// Returns whether to read now.
+    pub(super) fn start(&mut self) -> bool {
+        let start = self.progress == Progress::Idle;
+        self.progress = match self.progress {
+            Progress::Idle => Progress::Reading,
+            Progress::Reading | Progress::ReadingAgain => Progress::ReadingAgain,
+        };
+        start
+    }
+
+    /// Returns whether to read again.
+    pub(super) fn finish(&mut self) -> bool {
+        let again = self.progress == Progress::ReadingAgain;
+        self.progress = Progress::Idle;
+        again
     }
 }
 
 /// Returns when a reload is requested. Stays pending if reloads are not possible.
-pub(super) async fn asked(reloading: Option<&mut Reloading>) {
+pub(super) async fn requested(reloading: Option<&mut Reloading>) {
     let asked = match reloading {
         Some(reloading) => reloading.asked.recv().await,
         None => None,
@@ -96,104 +101,56 @@ pub(super) async fn asked(reloading: Option<&mut Reloading>) {
     }
 }
 
-impl App {
-    /// Starts to read the configuration, or schedules a second read if one is in progress.
-    pub(super) fn reload(&mut self) {
-        let Some(reloading) = &mut self.reloading else {
-            return;
-        };
-        reloading.again = reloading.busy;
-        if reloading.busy {
-            return;
-        }
-        reloading.busy = true;
-        self.heartbeat.notify.reloading(self.clock.monotonic());
-        self.blocking.ask(Question::Configuration);
-    }
-
-    /// Applies a configuration that was read, or logs why it is refused.
-    pub(super) fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
-        let result = match read {
-            Err(why) => {
-                error!(
-                    why,
-                    "configuration refused; the last valid one remains in effect"
-                );
-                "refused"
-            }
-            Ok(new) => {
-                let changes = self.adopt(*new, now);
-                log_changes(&changes);
-                if !changes.pending_restart.is_empty() {
-                    "needs_restart"
-                } else if changes.applied.is_empty() {
-                    "unchanged"
-                } else {
-                    "applied"
-                }
-            }
-        };
-        self.metering.record_reload(result);
-        let again = self.reloading.as_mut().is_some_and(|reloading| {
-            reloading.busy = false;
-            std::mem::take(&mut reloading.again)
-        });
-        self.notify_ready();
-        if again {
-            self.reload();
-        }
-    }
-
-    /// Applies the keys that can change without a restart.
-    fn adopt(&mut self, new: Config, now: Now) -> ConfigChanges {
-        let served = self.config.serve;
-        let mut changes = self.config.apply(new);
-        if changes.applied.is_empty() {
-            return changes;
-        }
-        let config = &self.config;
-        self.evaluator.set_policy(config.policy.clone());
-        if let Some(companion) = &mut self.companion {
-            companion.set_transition_period(config.policy.transition_period);
-        }
-        super::facts::configure(&mut self.facts, config);
-        let node_events = IncidentInput::Configured(node_events(config));
-        self.feed(Input::Incident(node_events), now);
-        let config = &self.config;
-        self.metering.set_per_pod(config.per_pod_metrics);
-        if let Some(reloading) = &self.reloading {
-            (reloading.logging)(config.log_level, config.log_format);
-        }
-        if config.serve != served && !self.change_serve_address() {
-            self.config.serve = served;
-            let address = key::serve_address.spec.name;
-            changes.applied.retain(|key| key != address);
-            changes.pending_restart.push(address.to_owned());
-        }
-        let transition_period = self.config.policy.transition_period;
-        let stalls = StallInput::Configured { transition_period };
-        self.feed(Input::Stall(stalls), now);
-        let disks = DiskInput::Configured(self.config.disk_io.clone());
-        self.feed(Input::Disk(disks), now);
-        self.configure_pids(now);
-        // Apply the new thresholds at once.
-        self.sample(now, None);
-        self.ask_storage();
-        changes
-    }
-
-    /// `false` if the new address cannot be bound.
-    fn change_serve_address(&mut self) -> bool {
-        let address = self.config.serve;
-        let privileged = |port| 0 < port && port < PRIVILEGED;
-        if address.is_some_and(|address| privileged(address.port())) {
-            return false;
-        }
-        self.metering.serve_at(address)
-    }
+/// The configuration that was read; an error is logged.
+pub(super) fn logged(read: Result<Box<Config>, String>) -> Option<Box<Config>> {
+    read.inspect_err(|why| {
+        error!(
+            why,
+            "configuration refused; the last valid one remains in effect"
+        );
+    })
+    .ok()
 }
 
-fn log_changes(changes: &ConfigChanges) {
+/// Applies the keys that can change without a restart.
+pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
+    let served = app.config.serve;
+    let mut changes = app.config.apply(new);
+    if changes.applied.is_empty() {
+        return changes;
+    }
+    let config = &app.config;
+    super::facts::configure(&mut app.facts, config);
+    app.telemetry.metering.set_per_pod(config.per_pod_metrics);
+    if let Some(reloading) = &app.service.reloading {
+        (reloading.logging)(config.log_level, config.log_format);
+    }
+    if config.serve != served && !serve_at(config.serve, &mut app.telemetry) {
+        app.config.serve = served;
+        let address = key::serve_address.spec.name;
+        changes.applied.retain(|key| key != address);
+        changes.pending_restart.push(address.to_owned());
+    }
+    let settings = Settings {
+        policy: app.config.policy.clone(),
+        disk_io: app.config.disk_io.clone(),
+        node_events: node_events(&app.config),
+    };
+    app.feed(Input::Configured(Box::new(settings)), now);
+    changes
+}
+
+/// `false` if the new address cannot be bound.
+fn serve_at(address: Option<SocketAddr>, telemetry: &mut Telemetry) -> bool {
+    let privileged = |port| 0 < port && port < PRIVILEGED;
+    if address.is_some_and(|address| privileged(address.port())) {
+        return false;
+    }
+    telemetry.metering.serve_at(address)
+}
+
+/// Logs what a reload changed. Returns its result for metrics.
+pub(super) fn log_changes(changes: &ConfigChanges) -> &'static str {
     let ConfigChanges {
         applied,
         pending_restart,
@@ -201,5 +158,10 @@ fn log_changes(changes: &ConfigChanges) {
     info!(changed = %applied.join(", "), "configuration read again");
     if !pending_restart.is_empty() {
         warn!(keys = %pending_restart.join(","), "needs restart");
+        "needs_restart"
+    } else if applied.is_empty() {
+        "unchanged"
+    } else {
+        "applied"
     }
 }

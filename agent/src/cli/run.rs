@@ -15,10 +15,7 @@ use tracing::{error, info, warn};
 use super::settings::{self, Settings, configuration};
 use super::{log, logging, refuse, supervision};
 use crate::api::Client;
-use crate::api::backoff::Jitter;
-use crate::app::{
-    self, AgentParts, AppError, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
-};
+use crate::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode, SetLogging};
 use crate::clock::Clock;
 use crate::config::{
     Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier, key,
@@ -130,7 +127,7 @@ struct Reload {
 /// An agent that has opened everything privileged, and has dropped its privileges.
 struct Prepared {
     runtime: Runtime,
-    outside: AgentParts,
+    agent: Agent,
     _claim: Option<Claim>,
 }
 
@@ -157,54 +154,41 @@ impl Prepared {
         memory::protect();
         // What requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
-        let pods = app::pods_path(&config);
-        let triggers = app::triggers(&config, &pods);
         let has_status = config.mode == Mode::Node && client.is_some();
         let logind = (has_status && options.delivery == Delivery::Send).then(|| {
             let _entered = runtime.enter();
             logind::start(config.host_root.join(logind::BUS))
         });
-        confine(&config, &kernel, client.as_ref()).map_err(|why| {
+        let agent = Agent::new(config, Clock::kernel()).set_triggers();
+        confine(agent.config(), &kernel, client.as_ref()).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
             ))
         })?;
-        let clock = Clock::kernel();
-        let jitter = Jitter::seeded(clock.now().boot.0 | 1);
-        let outside = AgentParts {
-            sites: None,
-            figures: None,
-            setters: app::setters_of(config.mode),
-            config,
-            pods,
-            clock,
-            kernel,
-            kmsg,
-            triggers,
-            client,
-            jitter,
-            control,
-            reloads: None,
-            notify,
-            run_mode: options.run_mode,
-            logind,
-        };
+        let agent = agent
+            .kernel(kernel)
+            .kernel_log(kmsg)
+            .client(client)
+            .control(control)
+            .notify(notify)
+            .run_mode(options.run_mode)
+            .logind(logind);
         Ok(Self {
             runtime,
-            outside,
+            agent,
             _claim: claim,
         })
     }
 
     fn run(self, reload: Reload) -> ExitCode {
-        let code = self.runtime.block_on(on_runtime(self.outside, reload));
+        let code = self.runtime.block_on(on_runtime(self.agent, reload));
         // A hanging file system call must not delay the exit.
         self.runtime.shutdown_background();
         code
     }
 }
 
-async fn on_runtime(mut outside: AgentParts, reload: Reload) -> ExitCode {
+async fn on_runtime(agent: Agent, reload: Reload) -> ExitCode {
     let shutdown = match stop_signal() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
@@ -214,18 +198,18 @@ async fn on_runtime(mut outside: AgentParts, reload: Reload) -> ExitCode {
         Ok(requests) => requests,
         Err(err) => return failed(&err),
     };
-    outside.reloads = Some(Reloads {
+    let agent = agent.reloads(Reloads {
         asked: requests,
         read: ReadConfig::new(move || reread_configuration(&overrides)),
         logging,
     });
     info!(
         version = env!("CARGO_PKG_VERSION"),
-        node = outside.config.node_name.as_str(),
-        api_server = outside.client.is_some(),
+        node = agent.config().node_name.as_str(),
+        api_server = agent.has_client(),
         "started"
     );
-    match Box::pin(app::run(outside, shutdown)).await {
+    match Box::pin(agent.run(shutdown)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(err @ (AppError::Ports(_) | AppError::OtherHolder(_))) => refuse(&err),
         Err(err) => failed(&err),

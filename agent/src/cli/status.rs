@@ -14,7 +14,7 @@ use super::client::{self, DaemonError};
 use super::settings::{configuration, one_of};
 use super::{Output, USAGE, text};
 use crate::api::convert;
-use crate::app;
+use crate::app::Agent;
 use crate::clock::Clock;
 use crate::config::{Config, Overrides, key};
 use crate::serve;
@@ -100,7 +100,7 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
 
 fn computed(config: Config) -> io::Result<Value> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(app::status_now(config, Clock::kernel()));
+    let status = runtime.block_on(Agent::new(config, Clock::kernel()).status());
     // A hanging file system call must not delay the output.
     runtime.shutdown_background();
     Ok(convert::status_value(&status))

@@ -2,9 +2,10 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use serde::{Deserialize, Serialize};
 
 /// What the agent writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Mode {
     /// Alongside a kubelet: writes nodepulse's conditions and Events.
     Companion,

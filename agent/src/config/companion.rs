@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::checks;
+use super::choices::Mode;
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::labels::{is_kubernetes_namespace, parse_taint};
 use super::layers::Setting;
 use super::table::key;
-use super::{Mode, checks};
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 

@@ -107,7 +107,7 @@ pub const fn condition_type(resource: Resource) -> Option<&'static str> {
 }
 
 /// Setters with their names, in order. A program that embeds the agent can pass its own list:
-/// [`crate::app::AgentParts::setters`].
+/// [`crate::app::Agent::setters`].
 pub type Setters = &'static [(&'static str, Setter)];
 
 /// Node mode's setters.

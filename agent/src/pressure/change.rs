@@ -1,12 +1,14 @@
 //! Changes of a resource's state, and their reasons.
 
+use serde::{Deserialize, Serialize};
+
 use crate::pressure::oom::Grounds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal};
 
 /// The state of a resource changed. An extension of its transition period is not a change.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PressureChange {
     /// The resource.
     pub resource: Resource,
@@ -19,7 +21,7 @@ pub struct PressureChange {
 }
 
 /// Why the state of a resource changed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum PressureReason {
     /// Less than a threshold was available.
     Threshold {

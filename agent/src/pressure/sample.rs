@@ -1,9 +1,11 @@
 //! The input of one evaluation.
 
+use serde::{Deserialize, Serialize};
+
 use crate::reading::{Reading, Signal};
 
 /// One sample of one signal. A signal without a sample keeps its last known state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sample {
     /// The value was read.
     Read(Reading),

@@ -111,7 +111,6 @@ impl NodeWriter {
             self.writer.link.client.clone(),
             self.registration.name.clone(),
             self.writer.status.version(),
-            self.writer.jitter.clone(),
             send,
         ));
         events

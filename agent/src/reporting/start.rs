@@ -9,7 +9,8 @@ use tracing::{debug, info};
 use super::companion::Companion;
 use super::node_writer::NodeWriter;
 use super::writer::{LoopLink, Writer};
-use super::{ApiAccess, Channels, Report, SyncRequest, Why};
+use super::{Channels, Report, SyncRequest, Why};
+use crate::api::Client;
 use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
@@ -36,12 +37,11 @@ const STATUS_WRITER: &str = "status writer";
 /// Starts all of them. They end when the loop drops its channels.
 pub(super) fn start(
     config: &Config,
-    access: ApiAccess,
+    client: Client,
     clock: Clock,
     channels: Channels,
     tasks: &mut Tasks,
 ) -> (EventSink, AbortHandle) {
-    let ApiAccess { client, jitter } = access;
     let Channels {
         computed,
         syncs,
@@ -55,8 +55,7 @@ pub(super) fn start(
         uid: uid_seen,
         queue: config.event_queue,
     };
-    let (sink, recorder) =
-        Recorder::new(client.clone(), clock, reporter, jitter.clone(), deliveries);
+    let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries);
     let recorder = tasks.spawn("recorder", recorder.run());
     tasks.spawn("deliveries", forward_deliveries(delivered, reports.clone()));
     let part = match config.mode {
@@ -65,6 +64,7 @@ pub(super) fn start(
     };
     let node = config.node_name.clone();
     let writer = Writer {
+        jitter: client.jitter(),
         link: LoopLink {
             client,
             clock,
@@ -75,7 +75,6 @@ pub(super) fn start(
         computed,
         uid,
         events: sink.clone(),
-        jitter,
         schedule: Schedule::new(config.status_report_frequency),
         unrecorded: Vec::new(),
     };

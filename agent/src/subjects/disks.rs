@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, MapUpdate, PressureInput, Query};
+use super::{Decision, Effect, FactChange, Input, MapUpdate, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
@@ -466,14 +466,14 @@ impl DiskWatch {
             failing: self.board.named(Health::Failing),
             unwatched: self.unmeasured.iter().cloned().collect(),
         };
-        let judged = PressureInput::Disks {
+        let judged = SignalInput::Disks {
             known: self.is_measured().then(|| disks.clone()),
             unwatched: self.unwatched.take(),
             stamp,
         };
         vec![
             Effect::Fact(FactChange::Disks(disks)),
-            Effect::Pressure(judged),
+            pass_on(Input::Signal(judged)),
         ]
     }
 

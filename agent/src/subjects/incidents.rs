@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, KillCounterInput, Query};
+use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, PodRef, ReportedKills,
@@ -194,7 +194,7 @@ impl Incidents {
                 ..KillOutcomes::default()
             });
             let settled = Input::KillCounter(settled);
-            self.effects.push(Effect::Input(Box::new(settled)));
+            self.effects.push(pass_on(settled));
         }
     }
 

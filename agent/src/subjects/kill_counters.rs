@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, Effect, Query};
+use super::{Decision, Effect, Input, Query, StateInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, PodRef, ReportedKills,
@@ -60,7 +60,7 @@ pub struct KillCounters {
 }
 
 impl KillCounters {
-    /// The counters and what the previous agent saved ([`Query::RecallKills`]) were asked for at
+    /// The counters and what the previous agent saved ([`Query::Recall`]) were asked for at
     /// `now`.
     #[must_use]
     pub fn new(setup: KillCounterSetup, now: BootNanos) -> Self {
@@ -233,7 +233,7 @@ impl KillCounters {
         self.asked_at = now;
         self.ledger.asked();
         Effect::Query(match self.baseline {
-            Baseline::Unknown => Query::RecallKills,
+            Baseline::Unknown => Query::Recall,
             Baseline::Known { .. } => Query::KillCounters,
         })
     }
@@ -343,10 +343,10 @@ impl KillCounters {
             effects.push(report(incidents));
         }
         if new > 0 {
-            effects.push(Effect::CountKills {
+            effects.push(pass_on(Input::KilledInPods {
                 kills: new,
                 at: now.boot,
-            });
+            }));
         }
         effects.extend(self.save_if_due(now.boot));
         effects
@@ -448,6 +448,7 @@ impl KillCounters {
             return Vec::new();
         }
         (self.saving, self.saved_at) = (Saving::Writing, now);
-        vec![Effect::SaveKills(self.ledger.acknowledged())]
+        let acknowledged = StateInput::Acknowledged(self.ledger.acknowledged());
+        vec![pass_on(Input::State(acknowledged))]
     }
 }

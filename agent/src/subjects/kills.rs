@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, KillCounterInput, Query};
+use super::{Decision, Effect, Input, KillCounterInput, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::escape::escape;
 use crate::kube_event::{Finding, Limiting, VictimOwner};
@@ -180,7 +180,7 @@ impl Kills {
             KillInput::BatchRead => {
                 let found = std::mem::take(&mut self.found);
                 let found = Input::KillCounter(KillCounterInput::Found(found));
-                vec![Effect::Input(Box::new(found))]
+                vec![pass_on(found)]
             }
             KillInput::BatchReported => {
                 let uncounted = std::mem::take(&mut self.uncounted).into_iter();
@@ -302,22 +302,22 @@ impl Kills {
         };
         let mut effects = vec![Effect::Log(Decision::KillFound(Box::new(finding.clone())))];
         if let KillVerdict::NodePressure { why } = verdict {
-            effects.push(Effect::ForcePressure {
+            effects.push(pass_on(Input::Signal(SignalInput::Forced {
                 resource: Resource::Memory,
                 why,
                 at: finding.stamp.kernel.min(now.boot),
                 stamp: finding.stamp,
-            });
+            })));
         }
         match finding.owner {
-            VictimOwner::Pod(_) => effects.push(Effect::CountKills {
+            VictimOwner::Pod(_) => effects.push(pass_on(Input::KilledInPods {
                 kills: 1,
                 at: finding.stamp.kernel,
-            }),
+            })),
             // Names that only claim to be a pod's are no basis for a condition.
             VictimOwner::UnknownPod | VictimOwner::NoPod => {}
         }
-        effects.push(Effect::SampleSoon);
+        effects.push(pass_on(Input::Signal(SignalInput::MemoryMayBeShort)));
         self.found.push(finding);
         effects
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, IncidentInput, Input, Query};
+use super::{Decision, Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::escape::escape;
 use crate::kube_event::{Incident, Occurrence, PodRef, RefusedForks, ReportedKills};
@@ -143,7 +143,7 @@ impl PodPids {
             occurrence: Occurrence::RefusedForks(refused),
         };
         let report = Input::Incident(IncidentInput::Happened(vec![incident]));
-        vec![Effect::Log(log), Effect::Input(Box::new(report))]
+        vec![Effect::Log(log), pass_on(report)]
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, Query};
+use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Exceeded;
 use crate::pressure::stall::{StallBoard, StallChange, StallSample};
-use crate::reading::Stall;
+use crate::reading::{Stall, StallKind, StallOf};
 
 /// Everything that can happen to the stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -87,14 +87,12 @@ impl StallWatch {
     /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: StallInput, now: Now) -> Vec<Effect> {
         match input {
-            StallInput::Reported(stall) => vec![
-                log(StallDecision::Reported(stall)),
-                Effect::Query(Query::Stall(stall)),
-            ],
+            StallInput::Reported(stall) => reported(stall),
             StallInput::Sampled { stall, sample } => {
                 let change = self.board.apply_sample(stall, sample, now.boot);
                 let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
-                changed.into_iter().chain([self.fact()]).collect()
+                let publish = Effect::Publish { at_once: false };
+                changed.into_iter().chain([self.fact(), publish]).collect()
             }
             StallInput::Tick { soon } => {
                 let due = self.board.due(soon);
@@ -134,6 +132,23 @@ impl StallWatch {
     }
 }
 
+/// A stall can be the first sign of a shortage or of a disk that does not respond.
+fn reported(stall: Stall) -> Vec<Effect> {
+    let mut effects = vec![
+        log(StallDecision::Reported(stall)),
+        Effect::Query(Query::Stall(stall)),
+    ];
+    effects.push(pass_on(Input::Signal(match stall.kind {
+        StallKind::Memory => SignalInput::MemoryMayBeShort,
+        StallKind::Io => SignalInput::StorageRequested,
+    })));
+    // The pods' tasks are among the node's, which has a trigger.
+    if stall == Stall::new(StallOf::Node, StallKind::Io) {
+        effects.push(pass_on(Input::Disk(DiskInput::IoStalled)));
+    }
+    effects
+}
+
 fn log(decision: StallDecision) -> Effect {
     Effect::Log(Decision::Stall(decision))
 }
@@ -145,7 +160,6 @@ mod tests {
     use super::*;
     use crate::pressure::Pressure;
     use crate::pressure::stall::READ_INTERVAL;
-    use crate::reading::{StallKind, StallOf};
 
     const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
     const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
@@ -222,12 +236,23 @@ mod tests {
         assert_eq!(queried(&on(&mut watch, 2, tick(2))), [MEMORY], "no answer");
 
         let fired = on(&mut watch, 3, StallInput::Reported(IO));
-        assert_eq!(queried(&fired), [IO]);
+        let expected = [
+            Effect::Log(Decision::Stall(StallDecision::Reported(IO))),
+            Effect::Query(Query::Stall(IO)),
+            pass_on(Input::Signal(SignalInput::StorageRequested)),
+            pass_on(Input::Disk(DiskInput::IoStalled)),
+        ];
+        assert_eq!(fired, expected);
+        let fired = on(&mut watch, 3, StallInput::Reported(MEMORY));
+        let memory = pass_on(Input::Signal(SignalInput::MemoryMayBeShort));
+        assert_eq!(fired.last(), Some(&memory));
         on(&mut watch, 3, sampled(50.0));
         let again = at(3).plus(READ_INTERVAL);
         assert_eq!(watch.due(), Some(again));
-        let due = on(&mut watch, 13, StallInput::Tick { soon: again });
-        assert!(queried(&due).contains(&IO), "{due:?}");
+        let early = on(&mut watch, 12, tick(12));
+        assert!(!queried(&early).contains(&IO), "{early:?}");
+        let due = on(&mut watch, 12, StallInput::Tick { soon: again });
+        assert!(queried(&due).contains(&IO), "in the same wake-up: {due:?}");
     }
 
     #[test]
@@ -294,7 +319,11 @@ mod tests {
         for (name, before, after, expected) in rows {
             let minute = Duration::from_mins(1);
             let mut watch = self::watch(minute, [(IO, true)]);
-            on(&mut watch, 99, before);
+            let state = on(&mut watch, 99, before);
+            if !matches!(before, StallInput::Configured { .. }) {
+                let unread = Some(Pressure::Unknown);
+                assert_eq!(published(&state).0, unread, "{name}: not sampled yet");
+            }
             let mut effects = on(&mut watch, 100, sampled(1.0));
             if let Some(after) = after {
                 effects = on(&mut watch, 101, after);

@@ -51,13 +51,9 @@ fn recorder(
         queue: room,
     };
     let (sender, deliveries) = mpsc::channel(64);
-    let (sink, recorder) = Recorder::new(
-        server.client(),
-        clock,
-        reporter,
-        Jitter::seeded(seed),
-        sender,
-    );
+    let client = server.client();
+    client.spread_by(Jitter::seeded(seed));
+    let (sink, recorder) = Recorder::new(client, clock, reporter, sender);
     (sink, recorder, deliveries)
 }
 

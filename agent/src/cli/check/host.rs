@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
-use crate::app::stall_files;
 use crate::config::{Config, Mode, RuntimePolicy, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
+use crate::queries::pressure_files;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
@@ -125,7 +125,7 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
         let found = format!("disabled by {}", key::psi_enabled);
         return vec![Item::ok("pressure stalls (PSI)", found)];
     }
-    let files = stall_files(config, pods).into_iter();
+    let files = pressure_files::files(config, pods).into_iter();
     let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
         let path = file.path().display().to_string();

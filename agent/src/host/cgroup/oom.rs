@@ -1,6 +1,6 @@
 //! OOM counters of cgroups: limit hits and kills.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -69,9 +69,9 @@ pub fn counters(
 pub fn limit_hits(
     layout: &Layout,
     mut see: impl FnMut(CgroupId, &str),
-) -> Result<HashMap<CgroupId, u64>, HostError> {
+) -> Result<BTreeMap<CgroupId, u64>, HostError> {
     let version = layout.memory.version;
-    let mut hits = HashMap::new();
+    let mut hits = BTreeMap::new();
     let mut buf = Vec::new();
     walk::each(&layout.memory, |id, dir, path| {
         see(id, path);
@@ -104,7 +104,7 @@ pub fn kills_below(
         mount: memory.dir(top),
         version: memory.version,
     };
-    let mut found: HashMap<String, (CgroupId, u64)> = HashMap::new();
+    let mut found: BTreeMap<String, (CgroupId, u64)> = BTreeMap::new();
     let mut buf = Vec::new();
     walk::each(&part, |id, dir, below| {
         let path = format!("{top}{}", below.trim_end_matches('/'));
@@ -321,7 +321,7 @@ mod tests {
             dir.write(&format!("kubepods/pod2/{name}"), "garbage");
             dir.write(&format!("system/{name}"), text(1));
             let id = |rel: &str| CgroupId(dir.path().join(rel).metadata().unwrap().ino());
-            let expected = HashMap::from([(id("kubepods/pod1/ctr"), 3), (id("system"), 1)]);
+            let expected = BTreeMap::from([(id("kubepods/pod1/ctr"), 3), (id("system"), 1)]);
             assert_eq!(
                 limit_hits(&layout(&dir, version), |_, _| ()).unwrap(),
                 expected,

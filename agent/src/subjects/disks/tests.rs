@@ -142,9 +142,12 @@ fn facts(effects: &[Effect]) -> Option<Disks> {
 /// What was published for the evaluation: whether it is known, and what is not watched any more.
 fn judged(effects: &[Effect]) -> Option<(bool, Option<Unwatched>)> {
     effects.iter().rev().find_map(|effect| match effect {
-        Effect::Pressure(PressureInput::Disks {
-            known, unwatched, ..
-        }) => Some((known.is_some(), *unwatched)),
+        Effect::Input(input) => match &**input {
+            Input::Signal(SignalInput::Disks {
+                known, unwatched, ..
+            }) => Some((known.is_some(), *unwatched)),
+            _ => None,
+        },
         _ => None,
     })
 }
@@ -323,7 +326,10 @@ fn a_report_counts_if_statistics_are_on_and_the_probe_still_has_it() {
         let effects = run.on(6, confirmed(valid, probe));
         assert_eq!(facts(&effects).map(slow), expected, "{name}");
         let has_stamp = effects.iter().all(|effect| match effect {
-            Effect::Pressure(PressureInput::Disks { stamp: of, .. }) => *of == Some(stamp),
+            Effect::Input(input) => match &**input {
+                Input::Signal(SignalInput::Disks { stamp: of, .. }) => *of == Some(stamp),
+                _ => true,
+            },
             _ => true,
         });
         assert!(has_stamp, "{name}: {effects:?}");

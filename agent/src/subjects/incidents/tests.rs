@@ -1,8 +1,14 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::kube_event::{Involved, KillOwner, Occurrence, Period, UnidentifiedKills};
+use crate::clock::Stamp;
+use crate::kube_event::{
+    Finding, Involved, KillOwner, Occurrence, Period, UnidentifiedKills, VictimOwner,
+};
 use crate::pods::{Container, ContainerList, PodId};
+use crate::pressure::oom::{Doubt, KillVerdict};
+use crate::reading::oom::OomScope;
+use crate::units::Pid;
 
 use IncidentInput as In;
 
@@ -38,6 +44,40 @@ fn outside_pods() -> Incident {
         pod: None,
         ..kill("aa", None)
     }
+}
+
+/// One kill because the node was out of memory: in a pod, or in none.
+fn global(uid: Option<&str>) -> Incident {
+    let counted = kill(uid.unwrap_or("aa"), None);
+    let pod = uid.and(counted.pod.clone());
+    let owner = pod.clone().map_or(VictimOwner::NoPod, VictimOwner::Pod);
+    let finding = Finding {
+        stamp: Stamp {
+            kernel: at(0).boot,
+            read: at(0).boot,
+        },
+        victim: Pid(7),
+        comm: "victim".to_owned(),
+        uid: None,
+        cgroup: None,
+        counter: None,
+        owner,
+        scope: OomScope::Global,
+        resident: None,
+        trigger: None,
+        verdict: KillVerdict::EventOnly {
+            why: Doubt::MemoryLeft,
+        },
+    };
+    Incident {
+        pod,
+        occurrence: Occurrence::Kills(vec![finding]),
+        ..counted
+    }
+}
+
+fn removed(uid: &str) -> In {
+    In::PodChanged(PodChange::Removed(uid.to_owned()))
 }
 
 fn happened(incident: Incident) -> In {
@@ -205,4 +245,92 @@ fn kills_without_an_event_count_as_acknowledged() {
     incidents.on(present("aa"), at(0));
     let effects = incidents.on(In::PodChanged(PodChange::Removed("aa".to_owned())), at(0));
     assert_eq!(short(&effects), ["pod-aa removed"]);
+}
+
+#[test]
+fn a_kill_for_lack_of_memory_on_the_node_is_reported_there_once_and_on_its_pod() {
+    use NodeEvents::{Kubelet, Off};
+    let known = || (0, present("aa"), &[] as &'static [&'static str], None);
+    #[rustfmt::skip]
+    let rows: Vec<(NodeEvents, Vec<Step>)> = vec![
+        (Kubelet, vec![
+            known(),
+            (0, happened(global(Some("aa"))), &["on the node", "1 in pod-aa", "on pod-aa -"], None),
+        ]),
+        (Kubelet, vec![
+            (0, happened(global(Some("bb"))), &["on the node"], Some(2000)),
+            (2000, In::Due, &[], None),
+        ]),
+        (Off, vec![
+            (0, happened(global(Some("bb"))), &[], Some(2000)),
+            (2000, In::Due, &["on the node"], None),
+        ]),
+        (Off, vec![
+            known(),
+            (0, happened(global(Some("aa"))), &["1 in pod-aa", "on pod-aa -"], None),
+            (0, In::Configured(Kubelet), &[], None),
+            (0, happened(global(Some("aa"))), &["on the node", "1 in pod-aa", "on pod-aa -"], None),
+        ]),
+        (Kubelet, vec![(0, happened(global(None)), &["on the node"], None)]),
+        (Off, vec![(0, happened(global(None)), &["acknowledged"], None)]),
+    ];
+    for (node_events, steps) in rows {
+        play(node_events, steps);
+    }
+}
+
+#[test]
+fn a_removed_pod_has_events_but_is_neither_read_nor_counted_for_its_metric() {
+    #[rustfmt::skip]
+    play(NodeEvents::Kubelet, vec![
+        (0, present("aa"), &[], None),
+        (0, happened(kill("aa", Some("c1"))), &["read pod-aa"], Some(250)),
+        (1, removed("aa"), &["pod-aa removed"], Some(250)),
+        (2, unnamed("aa", ContainersRead::Forbidden), &[], Some(250)),
+        (2, In::Due, &["on pod-aa -"], None),
+        (700_000, happened(kill("aa", Some("c1"))), &["on pod-aa -"], None),
+        (700_001, present("bb"), &[], None),
+        (700_001, present("cc"), &[], None),
+        (700_002, In::PodChanged(PodChange::Relisting), &[], None),
+        (700_002, present("cc"), &[], None),
+        (700_002, In::PodChanged(PodChange::Listed), &["pod-bb removed"], None),
+    ]);
+}
+
+#[test]
+fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
+    let mut incidents = Incidents::new(NodeEvents::Kubelet);
+    incidents.on(In::ReportingStarted, at(0));
+    for n in 0..MAX_REMEMBERED {
+        let uid = format!("{n:x}");
+        incidents.on(present(&uid), at(0));
+        let effects = incidents.on(happened(kill(&uid, Some("c"))), at(0));
+        assert!(
+            matches!(effects[..], [Effect::Query(_)]),
+            "{n}: {effects:?}"
+        );
+        incidents.on(unnamed(&uid, ContainersRead::Failed), at(0));
+        incidents.on(In::Due, at(0));
+    }
+    incidents.on(present("new"), at(0));
+    let happens = |incidents: &mut Incidents, ms| {
+        short(&incidents.on(happened(kill("new", Some("c"))), at(ms)))
+    };
+    let unread = ["1 in pod-new", "on pod-new -"];
+    assert_eq!(happens(&mut incidents, 999), unread);
+    assert_eq!(happens(&mut incidents, 1000), ["read pod-new"], "forgotten");
+}
+
+#[test]
+fn a_container_whose_name_is_not_known_at_the_end_is_named_by_its_id() {
+    let mut incidents = Incidents::new(NodeEvents::Kubelet);
+    incidents.on(In::ReportingStarted, at(0));
+    incidents.on(present("aa"), at(0));
+    incidents.on(happened(kill("aa", Some("0123456789abcdef"))), at(0));
+    let effects = incidents.on(In::Stopping, at(1));
+    let [_, Effect::Event(draft)] = &effects[..] else {
+        panic!("no Event: {effects:?}");
+    };
+    let expected = "OOM kills in container 0123456789ab:";
+    assert!(draft.message.starts_with(expected), "{}", draft.message);
 }

@@ -1,13 +1,12 @@
 //! What follows from a comparison of the counters.
 
-use super::super::{Decision, Effect, IncidentInput, Input};
+use super::super::{Decision, Effect, IncidentInput, Input, pass_on};
 use crate::escape::escape;
 use crate::kube_event::{Incident, Occurrence};
 
 /// Passes incidents on, to be reported by Events.
 pub(super) fn report(incidents: Vec<Incident>) -> Effect {
-    let happened = Input::Incident(IncidentInput::Happened(incidents));
-    Effect::Input(Box::new(happened))
+    pass_on(Input::Incident(IncidentInput::Happened(incidents)))
 }
 
 /// Logs those that are reported by number.

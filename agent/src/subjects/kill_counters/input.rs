@@ -18,6 +18,27 @@ pub enum KillSource {
     Counters,
 }
 
+impl KillSource {
+    /// As in the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Program => "Program",
+            Self::Log => "Log",
+            Self::Counters => "Counters",
+        }
+    }
+
+    /// The agent's tier, with this source of kills and that of the attached programs.
+    #[must_use]
+    pub fn tier(self, programs: &'static str) -> &'static str {
+        match (self, programs) {
+            (Self::Log, "files") => "kmsg",
+            _ => programs,
+        }
+    }
+}
+
 /// Everything that can happen to the counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KillCounterInput {
@@ -33,7 +54,7 @@ pub enum KillCounterInput {
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
     PodsCounter(PodsCounter),
-    /// To [`super::super::Query::RecallKills`]. `counted` is `None` if the counters could not be read.
+    /// To [`super::super::Query::Recall`]. `counted` is `None` if the counters could not be read.
     Recalled {
         /// What the previous agent saved.
         previous: PreviousAgent,

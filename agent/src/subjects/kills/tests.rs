@@ -88,10 +88,12 @@ fn short(effects: &[Effect]) -> Vec<String> {
             let (effect, reason) = finding.verdict.as_strs();
             format!("{effect}: {reason}")
         }
-        Effect::ForcePressure { resource, at, .. } => format!("force {resource:?} at {}", at.0),
-        Effect::CountKills { kills, .. } => format!("count {kills}"),
-        Effect::SampleSoon => "sample".to_owned(),
         Effect::Input(input) => match &**input {
+            Input::Signal(SignalInput::Forced { resource, at, .. }) => {
+                format!("force {resource:?} at {}", at.0)
+            }
+            Input::Signal(SignalInput::MemoryMayBeShort) => "sample".to_owned(),
+            Input::KilledInPods { kills, .. } => format!("count {kills}"),
             Input::KillCounter(KillCounterInput::Found(found)) => format!("found {}", found.len()),
             other => panic!("unexpected: {other:?}"),
         },

@@ -1,6 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::pods::{CgroupKind, PodId};
 
 use PodPidInput as In;
 
@@ -88,8 +89,23 @@ fn forks_that_no_kernel_announces_are_counted_at_samples() {
         let effects = pids.on(In::Sampled, at(seconds));
         assert_eq!(short(&effects), expected, "at {seconds} s");
     }
-    pids.on(counted(0), at(10));
-    assert_eq!(pids.on(In::Sampled, at(19)), []);
+    let ask_limits = ["limits of /kubepods/podaa/c"];
+    #[rustfmt::skip]
+    let script: Vec<(u64, In, &[&str])> = vec![
+        (10, counted(0), &[]),
+        (19, In::Sampled, &[]),
+        (20, In::Sampled, &["RefusedForks"]),
+        (20, counted(1), &ask_limits),
+        (75, counted(2), &[]),
+        (79, In::Sampled, &[]),
+        (80, In::Sampled, &ask_limits),
+        (84, In::Sampled, &[]),
+        (85, In::Sampled, &["RefusedForks"]),
+    ];
+    for (seconds, input, expected) in script {
+        let name = format!("{input:?} at {seconds} s");
+        assert_eq!(short(&pids.on(input, at(seconds))), expected, "{name}");
+    }
 }
 
 #[test]
@@ -122,4 +138,73 @@ fn the_largest_pods_are_named_when_pids_are_short() {
     let expected = [r#"[("bb", 50), ("dd", 8), ("cc", 7)]"#];
     assert_eq!(short(&pids.on(counted, at(1))), expected);
     assert_eq!(pids.on(tasks(&[]), at(1)), []);
+}
+
+#[test]
+fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
+    let container = |pod: &str| CgroupKind::Container {
+        pod: PodId::Uid(pod.to_owned()),
+        container: None,
+    };
+    //  cgroup, its path in the log, limit, what it is for
+    let rows = [
+        (
+            "/kubepods/podaa/c",
+            "/kubepods/podaa/c",
+            "/kubepods/podaa/c",
+            container("aa"),
+        ),
+        (
+            "/kubepods/podaa/c/x\u{1b}",
+            "/kubepods/podaa/c/x\\u{1b}",
+            PODS,
+            CgroupKind::Pods,
+        ),
+        (
+            "/kubepods/podbb/c",
+            "/kubepods/podbb/c",
+            "/system",
+            CgroupKind::Other,
+        ),
+    ];
+    let mut pids = PodPids::new(Announced::Yes, at(0).boot);
+    let counts = |forks| {
+        let cgroups = (1..).zip(rows.clone());
+        let counts = cgroups.map(|(id, (path, ..))| (CgroupId(id), path.to_owned(), forks));
+        In::Counted(Some(counts.collect()))
+    };
+    pids.on(counts(0), at(1));
+    let queries = pids.on(counts(3), at(2));
+    assert_eq!(queries.len(), rows.len());
+    // The answers come in the order of the queries.
+    for (seconds, (cgroup, logged, at_limit, kind)) in (3..).zip(rows.clone()) {
+        let effects = pids.on(limits(&[(at_limit, 9, 9)]), at(seconds));
+        let [
+            Effect::Log(Decision::ForksRefused { cgroup: log, .. }),
+            Effect::Input(input),
+        ] = &effects[..]
+        else {
+            panic!("{cgroup}: {effects:?}");
+        };
+        assert_eq!(log, logged);
+        let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
+            panic!("{cgroup}: {input:?}");
+        };
+        let expected = Incident {
+            pod: PodRef::of(container(if cgroup.contains("podaa") {
+                "aa"
+            } else {
+                "bb"
+            })),
+            at: at(seconds).wall,
+            stamp: None,
+            kills: ReportedKills::default(),
+            occurrence: Occurrence::RefusedForks(RefusedForks {
+                cgroup: cgroup.to_owned(),
+                forks: 3,
+                limit: Some((at_limit.to_owned(), kind, 9)),
+            }),
+        };
+        assert_eq!(incidents[..], [expected], "{cgroup}");
+    }
 }

@@ -1,0 +1,237 @@
+//! The builder of an agent.
+
+use std::fs::File;
+use std::future::Future;
+
+use tokio::sync::{mpsc, watch};
+use tracing::info;
+
+use super::error::{AppError, no_kubelet};
+use super::kernel_inputs::{KernelInputs, KernelSource};
+use super::reload::Reloads;
+use super::start::Persistence;
+use super::{shutdown, start};
+use crate::api::Client;
+use crate::api::backoff::Jitter;
+use crate::clock::Clock;
+use crate::config::{Config, Mode};
+use crate::host::cgroup::pods::PodsPath;
+use crate::kernel::Support;
+use crate::kernel::counters::ProbeCounters;
+use crate::kernel::support::Missing;
+use crate::logind::PowerMessage;
+use crate::node_status::NodeStatus;
+use crate::node_status::setters::{COMPANION, SETTERS, Setters};
+use crate::notify::Notify;
+use crate::os::psi::Trigger;
+use crate::queries::pressure_files;
+use crate::queries::signals::pods_path;
+use crate::serve::{Site, socket::Socket};
+use crate::subjects::recording::Recorder;
+
+/// For how long the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunMode {
+    /// Until it is asked to stop.
+    UntilStopped,
+    /// Until it has written the status once.
+    Once,
+}
+
+/// An agent that has not started.
+///
+/// Needs a configuration and a clock. Without further settings it reads only files, evaluates them,
+/// logs the results, and opens no connection to an API server.
+#[derive(Debug)]
+#[must_use = "an agent does nothing before it runs"]
+pub struct Agent {
+    pub(super) config: Config,
+    pub(super) clock: Clock,
+    pub(super) pods: PodsPath,
+    pub(super) kernel: KernelSource,
+    pub(super) kernel_log: Option<File>,
+    pub(super) triggers: Vec<Trigger>,
+    pub(super) client: Option<Client>,
+    pub(super) setters: Setters,
+    pub(super) jitter: Jitter,
+    pub(super) sites: Option<Vec<Site>>,
+    pub(super) counters: Option<watch::Receiver<ProbeCounters>>,
+    pub(super) control: Option<Socket>,
+    pub(super) reloads: Option<Reloads>,
+    pub(super) notify: Notify,
+    pub(super) run_mode: RunMode,
+    pub(super) logind: Option<mpsc::Receiver<PowerMessage>>,
+    pub(super) recorder: Option<Box<dyn Recorder>>,
+}
+
+impl Agent {
+    /// An agent with this configuration and source of time.
+    pub fn new(config: Config, clock: Clock) -> Self {
+        Self {
+            pods: pods_path(&config),
+            kernel: KernelSource::None(Support::none(&Missing::TurnedOff)),
+            kernel_log: None,
+            triggers: Vec::new(),
+            client: None,
+            setters: match config.mode {
+                Mode::Companion => COMPANION,
+                Mode::Node => SETTERS,
+            },
+            jitter: Jitter::seeded(clock.now().boot.0 | 1),
+            sites: None,
+            counters: None,
+            control: None,
+            reloads: None,
+            notify: Notify::default(),
+            run_mode: RunMode::UntilStopped,
+            logind: None,
+            recorder: None,
+            config,
+            clock,
+        }
+    }
+
+    /// The source of kernel events. Default: none, only files.
+    pub fn kernel(mut self, source: KernelSource) -> Self {
+        self.kernel = source;
+        self
+    }
+
+    /// The kernel's log, from which OOM kills are read if no program reports them. Default: they are
+    /// counted by the cgroups' counters.
+    pub fn kernel_log(mut self, log: impl Into<Option<File>>) -> Self {
+        self.kernel_log = log.into();
+        self
+    }
+
+    /// Sets PSI triggers for the node and its pods, and logs each failure. Must be called before
+    /// privileges are dropped, because the kernel checks them when a trigger is set. Default: the
+    /// pressure files are read every ten seconds.
+    pub fn set_triggers(mut self) -> Self {
+        self.triggers = pressure_files::triggers(&self.config, &self.pods);
+        self
+    }
+
+    /// The API server. Default: none; the status is evaluated and logged.
+    pub fn client(mut self, client: impl Into<Option<Client>>) -> Self {
+        self.client = client.into();
+        self
+    }
+
+    /// The setters of the status. Default: those of the mode, [`COMPANION`] or [`SETTERS`].
+    pub const fn setters(mut self, setters: Setters) -> Self {
+        self.setters = setters;
+        self
+    }
+
+    /// Spreads periodic requests in time. Default: seeded by the clock.
+    pub const fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Where metrics and health are served. Default: at the configured addresses.
+    pub fn sites(mut self, sites: Vec<Site>) -> Self {
+        self.sites = Some(sites);
+        self
+    }
+
+    /// The counters of simulated probes. Default: those of the attached programs.
+    pub fn counters(mut self, counters: watch::Receiver<ProbeCounters>) -> Self {
+        self.counters = Some(counters);
+        self
+    }
+
+    /// The control socket, for `status` and `explain`. Default: none.
+    pub fn control(mut self, socket: impl Into<Option<Socket>>) -> Self {
+        self.control = socket.into();
+        self
+    }
+
+    /// How the configuration is reloaded. Default: it is not.
+    pub fn reloads(mut self, reloads: Reloads) -> Self {
+        self.reloads = Some(reloads);
+        self
+    }
+
+    /// The service manager to notify. Default: none.
+    pub fn notify(mut self, manager: Notify) -> Self {
+        self.notify = manager;
+        self
+    }
+
+    /// For how long the agent runs. Default: until it is asked to stop.
+    pub const fn run_mode(mut self, mode: RunMode) -> Self {
+        self.run_mode = mode;
+        self
+    }
+
+    /// The messages of logind. Default: shutdowns of the machine are not announced.
+    pub fn logind(mut self, messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) -> Self {
+        self.logind = messages.into();
+        self
+    }
+
+    /// Receives all inputs and effects of the subjects. Default: none.
+    pub fn recorder(mut self, recorder: impl Into<Option<Box<dyn Recorder>>>) -> Self {
+        self.recorder = recorder.into();
+        self
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether it reports to an API server.
+    #[must_use]
+    pub const fn has_client(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Runs until `shutdown` completes or an unrecoverable error occurs.
+    ///
+    /// On exit, the status and the Lease are left unchanged, queued Events are sent for up to two
+    /// seconds, and the programs are detached.
+    ///
+    /// # Errors
+    ///
+    /// See [`AppError`].
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+        if self.has_client() {
+            no_kubelet(&self.config)?;
+        }
+        let mut alarm = self.clock.alarm().map_err(AppError::Alarm)?;
+        let mut inputs = KernelInputs::start(&mut self);
+        let dry_run = self.client.as_ref().is_some_and(Client::is_dry_run);
+        let persistence = if dry_run {
+            Persistence::None
+        } else {
+            Persistence::StateFile
+        };
+        let mut app = start::app(self, persistence, &mut inputs).await;
+        tokio::pin!(shutdown);
+        let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
+        // Reports and saves the remaining state in any case, also after an error.
+        shutdown::shut_down(app, inputs).await;
+        info!("stopped");
+        result
+    }
+
+    /// The first status that this agent would compute, from files only. Attaches, sends and saves
+    /// nothing. Must be called in a runtime.
+    ///
+    /// Waits for the disk under the root directory for up to five seconds, and for as long again if
+    /// the node's addresses are resolved with DNS.
+    pub async fn status(self) -> NodeStatus {
+        let clock = self.clock;
+        let Self {
+            config, setters, ..
+        } = self;
+        let agent = Self::new(config, clock).setters(setters).sites(Vec::new());
+        let mut inputs = KernelInputs::none(agent.kernel.support());
+        let app = start::app(agent, Persistence::None, &mut inputs).await;
+        app.ledger.status(clock.now())
+    }
+}

@@ -1,0 +1,82 @@
+//! Why the agent stops by itself.
+
+use std::io;
+
+use tokio::task::JoinError;
+use tracing::{debug, error};
+
+use super::kernel_inputs::RingEnd;
+use crate::api::holder::Holder;
+use crate::config::{Config, Mode};
+use crate::host::{HostRoot, listeners};
+
+/// Why the agent stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The alarm cannot be set or read.
+    #[error("cannot wait for a deadline on the boot clock")]
+    Alarm(#[source] io::Error),
+    /// A ring cannot be read any more.
+    #[error("cannot read the {ring} ring of the probes")]
+    Ring {
+        /// The name of the ring.
+        ring: &'static str,
+        /// The error of the system call.
+        #[source]
+        source: io::Error,
+    },
+    /// A kubelet's port is taken.
+    #[error(
+        "something listens on port {}, as a kubelet does, and node mode must not run alongside one; \
+         stop it, or set --take-over", list(.0)
+    )]
+    Ports(Vec<u16>),
+    /// Another process renews the lease of this Node.
+    #[error(
+        "the lease of this node is renewed by {0}, and node mode must not run alongside a kubelet; \
+         stop it, or set --take-over"
+    )]
+    OtherHolder(Holder),
+    /// A write of `--once` failed.
+    #[error("the {0} could not be written to the API server; see the log for the reason")]
+    NotWritten(&'static str),
+    /// A task of the agent ended.
+    #[error("the {0} task ended early")]
+    EndedEarly(&'static str),
+}
+
+fn list(ports: &[u16]) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    ports.join(" and ")
+}
+
+/// The kubelet's `healthzPort` and `port`.
+const KUBELET_PORTS: [u16; 2] = [10248, 10250];
+
+/// Node mode must not compete with a kubelet: a kubelet's port in use is an error before the first
+/// request is sent.
+pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
+    if config.mode != Mode::Node || config.take_over {
+        return Ok(());
+    }
+    match listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS) {
+        Ok(taken) if taken.is_empty() => Ok(()),
+        Ok(taken) => Err(AppError::Ports(taken)),
+        Err(err) => {
+            debug!(err = &err as &dyn std::error::Error, "listeners not read");
+            Ok(())
+        }
+    }
+}
+
+/// Without a reader no kernel event is received: its end is an error.
+pub(super) fn ring_ended(ended: Result<RingEnd, JoinError>) -> AppError {
+    match ended {
+        Ok((ring, Err(source))) => AppError::Ring { ring, source },
+        Ok((ring, Ok(()))) => AppError::EndedEarly(ring),
+        Err(err) => {
+            error!(err = &err as &dyn std::error::Error, "a ring reader failed");
+            AppError::EndedEarly("ring")
+        }
+    }
+}

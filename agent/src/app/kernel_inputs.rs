@@ -1,0 +1,141 @@
+//! Where kernel events come from, and the tasks that receive them.
+
+use std::io;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::info;
+
+use super::Agent;
+use crate::clock::Clock;
+use crate::kernel::{Kernel, LoadedKernel, Support, ring};
+use crate::os::psi::Trigger;
+use crate::os::watchers::Watchers;
+use crate::queries::cgroups::watched_trees;
+use crate::reading::Stall;
+use crate::record::Received;
+use crate::subjects::KillSource;
+
+/// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
+/// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
+/// events are lost in one place only, where they are counted.
+const EVENTS: usize = 1024;
+
+/// Where kernel events come from.
+#[derive(Debug)]
+pub enum KernelSource {
+    /// The running kernel, by the attached programs.
+    Attached(Box<LoadedKernel>),
+    /// The records of a simulation.
+    Fed(mpsc::Receiver<Received>),
+    /// No kernel events, only files. The state of each probe contains the reason.
+    None(Support),
+}
+
+impl KernelSource {
+    /// The state of every probe.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        match self {
+            Self::Attached(loaded) => loaded.kernel.support().clone(),
+            Self::Fed(_) => Support::all(),
+            Self::None(support) => support.clone(),
+        }
+    }
+}
+
+/// What a task that reads a ring ends with.
+pub(super) type RingEnd = (&'static str, io::Result<()>);
+
+/// Records from the kernel, and the tasks that receive them.
+pub(super) struct KernelInputs {
+    pub(super) records: mpsc::Receiver<Received>,
+    pub(super) kernel: Option<Kernel>,
+    pub(super) support: Support,
+    pub(super) kills: KillSource,
+    /// The stalls that PSI triggers report.
+    pub(super) stalls: Vec<Stall>,
+    pub(super) readers: JoinSet<RingEnd>,
+    /// If set to true, the readers end once their rings are empty.
+    pub(super) stop: watch::Sender<bool>,
+    /// `None` in a simulation.
+    pub(super) watchers: Option<Watchers>,
+    /// Kept without rings, so that the channel stays open although all watchers end.
+    send: Option<mpsc::Sender<Received>>,
+}
+
+impl KernelInputs {
+    /// No kernel events.
+    pub(super) fn none(support: Support) -> Self {
+        let (send, records) = mpsc::channel(EVENTS);
+        Self {
+            records,
+            kernel: None,
+            support,
+            kills: KillSource::Counters,
+            stalls: Vec::new(),
+            readers: JoinSet::new(),
+            stop: watch::Sender::new(false),
+            watchers: None,
+            send: Some(send),
+        }
+    }
+
+    /// Starts the tasks. Takes the sources of kernel events from the agent. Must be called in a
+    /// runtime.
+    pub(super) fn start(agent: &mut Agent) -> Self {
+        let mut inputs = Self::none(agent.kernel.support());
+        let nothing = KernelSource::None(inputs.support.clone());
+        let source = std::mem::replace(&mut agent.kernel, nothing);
+        let log = agent.kernel_log.take();
+        inputs.kills = match &log {
+            _ if inputs.support.kills().is_some() => KillSource::Program,
+            Some(_) => KillSource::Log,
+            None => KillSource::Counters,
+        };
+        let tier = inputs.kills.tier(inputs.support.tier());
+        info!(tier, source = %inputs.kills.as_str(), "OOM kill source selected");
+        if let KernelSource::Fed(fed) = source {
+            inputs.records = fed;
+            inputs.stalls = Stall::ALL.to_vec();
+            return inputs;
+        }
+        let triggers = std::mem::take(&mut agent.triggers);
+        inputs.stalls = triggers.iter().map(Trigger::stall).collect();
+        let (trees, clock) = (watched_trees(&agent.pods), agent.clock);
+        if let Some(send) = &inputs.send {
+            inputs.watchers = Some(Watchers::start(trees, log, triggers, clock, send));
+        }
+        if let KernelSource::Attached(loaded) = source
+            && let Some(send) = inputs.send.take()
+        {
+            inputs.read_rings(*loaded, &send, clock);
+        }
+        inputs
+    }
+
+    fn read_rings(&mut self, loaded: LoadedKernel, send: &mpsc::Sender<Received>, clock: Clock) {
+        let LoadedKernel {
+            kernel,
+            crit,
+            bulk,
+            #[cfg(feature = "ebpf-log")]
+            log,
+        } = loaded;
+        self.kernel = Some(kernel);
+        #[cfg(feature = "ebpf-log")]
+        if let Some(log) = log {
+            let mut stop = self.stop.subscribe();
+            self.readers.spawn(async move {
+                tokio::select! {
+                    ended = crate::kernel::log::read(log) => ("log", ended),
+                    _ = stop.wait_for(|requested| *requested) => ("log", Ok(())),
+                }
+            });
+        }
+        for (name, ring) in [("CRIT", crit), ("BULK", bulk)] {
+            let read = ring::read(ring, clock, send.clone(), self.stop.subscribe());
+            self.readers.spawn(async move { (name, read.await) });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The agent as a service of the machine: reloads, keep-alive messages, shutdowns of the machine and
+//! `--once`.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::reload::Reloading;
+use crate::clock::{BootNanos, Now};
+use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::logind::PowerMessage;
+use crate::logind::power::Power;
+use crate::node_status::Shutdown;
+use crate::node_status::transition::EventType;
+use crate::notify::heartbeat::Heartbeat;
+use crate::reporting::Report;
+use crate::reporting::once::Once;
+
+/// What the machine and its service manager ask of the agent.
+pub(super) struct Service {
+    pub(super) heartbeat: Heartbeat,
+    pub(super) power: Power,
+    /// `None`: the configuration is not reloaded.
+    pub(super) reloading: Option<Reloading>,
+    /// `None`: the agent runs until it is stopped.
+    pub(super) once: Option<Once>,
+}
+
+impl Service {
+    /// The next moment at which something is due.
+    pub(super) fn due(&self) -> Option<BootNanos> {
+        let once = self.once.as_ref().map(Once::deadline);
+        [self.heartbeat.due(), once].into_iter().flatten().min()
+    }
+
+    /// Whether to read the configuration now; otherwise it is read once more after the read in
+    /// progress. `monotonic` is the time of the request.
+    pub(super) fn start_reload(&mut self, monotonic: Duration) -> bool {
+        let start = self.reloading.as_mut().is_some_and(Reloading::start);
+        if start {
+            self.heartbeat.notify.reloading(monotonic);
+        }
+        start
+    }
+
+    pub(super) fn is_reloading(&self) -> bool {
+        self.reloading.as_ref().is_some_and(Reloading::is_reading)
+    }
+
+    /// The configuration was read. Returns whether it has to be read again.
+    pub(super) fn reloaded(&mut self) -> bool {
+        self.reloading.as_mut().is_some_and(Reloading::finish)
+    }
+
+    /// Records the result of a request for `--once`.
+    pub(super) fn record_report(&mut self, report: &Report) {
+        if let Some(once) = &mut self.once {
+            once.record(report);
+        }
+    }
+}
+
+/// What a message of logind means for the status, and the Event about it.
+pub(super) fn power(message: PowerMessage, power: &mut Power, now: Now) -> (Shutdown, Draft) {
+    let (shutdown, text) = match message {
+        PowerMessage::ShuttingDown(lock) => {
+            info!("logind announced a shutdown");
+            power.keep(lock);
+            (
+                Shutdown::Announced,
+                "Shutdown manager detected shutdown event",
+            )
+        }
+        PowerMessage::Cancelled => {
+            info!("logind cancelled the shutdown");
+            power.keep(None);
+            (
+                Shutdown::NotAnnounced,
+                "Shutdown manager detected shutdown cancellation",
+            )
+        }
+    };
+    let event = Draft {
+        object: Involved::Node,
+        type_: EventType::Normal,
+        reason: "Shutdown".to_owned(),
+        message: text.to_owned(),
+        of: 1,
+        times: 1,
+        kills: ReportedKills::default(),
+        at: now.wall,
+        stamp: None,
+    };
+    (shutdown, event)
+}

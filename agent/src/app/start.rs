@@ -1,0 +1,200 @@
+//! Builds the loop's state, and evaluates everything once.
+
+use std::collections::BTreeMap;
+
+use super::kernel_inputs::KernelInputs;
+use super::reload::Reloading;
+use super::service::Service;
+use super::{Agent, App, RunMode, facts, log_failed};
+use crate::api::Client;
+use crate::clock::BootNanos;
+use crate::config::Config;
+use crate::lane::Lanes;
+use crate::logind::power::Power;
+use crate::names::Names;
+use crate::node_status::ledger::Ledger;
+use crate::notify::heartbeat::Heartbeat;
+use crate::queries::blocking::{Initial, Question, list_disks, saved};
+use crate::queries::{self, Queries};
+use crate::reading::{Stall, StallKind, StallOf};
+use crate::reporting::once::Once;
+use crate::reporting::{Reporting, Why};
+use crate::serve::{Listener, Pages, Site};
+use crate::subjects::recording::RecordedSubjects;
+use crate::subjects::{
+    DiskInput, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, Setup, SignalSetup,
+    StallSetup,
+};
+use crate::tasks::Tasks;
+use crate::telemetry::Telemetry;
+use crate::telemetry::metering::{self, Metering};
+
+/// Whether state survives a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// State is saved in the state directory.
+    StateFile,
+    /// The state file is neither read nor written.
+    None,
+}
+
+/// The state of a running agent, of which the first status is known, and being sent.
+pub(super) async fn app(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> App {
+    let (clock, setters) = (agent.clock, agent.setters);
+    let once = agent.run_mode == RunMode::Once;
+    let once = once.then(|| Once::new(agent.config.mode, clock.now().boot));
+    let client = agent.client.clone();
+    if let Some(client) = &client {
+        client.spread_by(agent.jitter.clone());
+    }
+    let mut app = state(agent, persistence, inputs);
+    initial_evaluation(&mut app).await;
+    let now = clock.now();
+    // The first evaluation is not a transition.
+    app.ledger = Ledger::new(setters, &app.facts, now);
+    log_failed(&app.ledger);
+    app.telemetry.metering.evaluated(client.is_some());
+    let conditions = app.ledger.conditions();
+    app.telemetry.metering.conditions(conditions, &[]);
+    app.reporting = client.map(|client| {
+        let computed = app.ledger.computed();
+        Reporting::start(&app.config, client, clock, computed, &mut app.tasks)
+    });
+    if app.reporting.is_some() {
+        app.feed(Input::Incident(IncidentInput::ReportingStarted), now);
+    }
+    app.sync(Why::Tick, now);
+    app.notify_ready();
+    app.service.once = once;
+    app
+}
+
+fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> App {
+    let (config, clock) = (agent.config, agent.clock);
+    let now = clock.now();
+    let client = agent.client;
+    let mut sites = agent
+        .sites
+        .unwrap_or_else(|| metering::open(&config, client.is_some()));
+    sites.extend(agent.control.map(|socket| Site {
+        listener: Listener::Unix(socket),
+        pages: Pages::Control,
+    }));
+    let metered = metering::Sources {
+        sites,
+        figures: agent.counters,
+        lanes: lanes(client.as_ref()),
+        client: client.clone(),
+        per_pod: config.per_pod_metrics,
+    };
+    let metering = Metering::start(metered, &inputs.support, inputs.kills);
+    let base = match persistence {
+        Persistence::StateFile => {
+            let tier = inputs.kills.tier(inputs.support.tier());
+            saved::base(&config, tier, &inputs.support)
+        }
+        Persistence::None => None,
+    };
+    let boot_known = base.is_some();
+    let sources = queries::Sources {
+        pods: agent.pods,
+        kernel: inputs.kernel.take(),
+        support: &inputs.support,
+        base,
+        read: agent.reloads.as_ref().map(|reloads| reloads.read.clone()),
+        client,
+        lanes: metering.lanes(),
+    };
+    let mut tasks = Tasks::default();
+    let queries = Queries::new(&config, sources, &mut tasks);
+    let facts = facts::gather(&config, &queries.signals);
+    let node = queries.cgroups.node(&config, inputs.kills, boot_known);
+    let setup = setup(&config, &queries, node, &inputs.stalls, now.boot);
+    App {
+        clock,
+        subjects: RecordedSubjects::new(&setup, agent.recorder),
+        queries,
+        ledger: Ledger::new(agent.setters, &facts, now),
+        facts,
+        reporting: None,
+        telemetry: Telemetry::new(metering),
+        service: Service {
+            heartbeat: Heartbeat::new(agent.notify, now.boot),
+            power: Power::new(agent.logind),
+            reloading: agent.reloads.map(Reloading::new),
+            once: None,
+        },
+        tasks,
+        config,
+    }
+}
+
+/// The lanes of all purposes. Shares the client's for credentials and the resolver's for names.
+fn lanes(client: Option<&Client>) -> Lanes {
+    let of_client = client.and_then(Client::lane).into_iter();
+    let shared: Vec<_> = of_client.chain([Names::system().lane()]).collect();
+    Lanes::new(&shared)
+}
+
+/// `triggers` are the stalls with a trigger.
+fn setup(
+    config: &Config,
+    queries: &Queries,
+    node: NodeSetup,
+    triggers: &[Stall],
+    started: BootNanos,
+) -> Setup {
+    let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
+    let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
+    let io = Stall::new(StallOf::Node, StallKind::Io);
+    Setup {
+        started,
+        node,
+        signals: SignalSetup {
+            policy: config.policy.clone(),
+            announced: queries.probes.announced(),
+            pods_cgroup: queries.signals.pods_cgroup().to_owned(),
+        },
+        disks: DiskSetup {
+            settings: config.disk_io.clone(),
+            probe: queries.probes.disk_probe(),
+            trigger: if triggers.contains(&io) {
+                IoTrigger::Set
+            } else {
+                IoTrigger::Missing
+            },
+        },
+        stalls: StallSetup {
+            threshold: config.psi.threshold,
+            transition_period: config.policy.transition_period,
+            watched: watched.collect(),
+        },
+    }
+}
+
+/// Evaluates everything once before anything is reported, with the state of the previous agent.
+/// Values that are not available within their time limit are missing from this evaluation.
+async fn initial_evaluation(app: &mut App) {
+    app.feed(Input::Starting, app.clock.now());
+    let listed = DiskInput::Listed(list_disks(app.queries.root()));
+    app.feed(Input::Disk(listed), app.clock.now());
+    let mut expected = vec![Initial::Recalled, Initial::Storage];
+    if app.config.node_ips.is_empty() {
+        let name = app.config.node_name.clone();
+        app.queries.blocking.ask(Question::Resolve { name });
+        expected.push(Initial::Addresses);
+    }
+    // Whichever comes first, the state of the previous agent precedes what is evaluated.
+    let mut answers = BTreeMap::new();
+    while answers.len() < expected.len() {
+        let answer = app.queries.blocking.answer().await;
+        match answer.initial() {
+            Some(initial) => drop(answers.insert(initial, answer)),
+            None => app.answered(answer, app.clock.now()),
+        }
+    }
+    for answer in answers.into_values() {
+        app.answered(answer, app.clock.now());
+    }
+    app.feed(Input::Started, app.clock.now());
+}

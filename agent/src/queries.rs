@@ -1,0 +1,180 @@
+//! EDGE: reads what the subjects query, and updates the maps of the BPF programs.
+//!
+//! A query that can wait for a disk or a server is answered on a separate thread or task; every other
+//! query is answered at once.
+
+#![forbid(unsafe_code)]
+
+use crate::api::Client;
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::Config;
+use crate::host::HostRoot;
+use crate::host::cgroup::pods::PodsPath;
+use crate::kernel::{Kernel, Support};
+use crate::lane::Lanes;
+use crate::pressure::Policy;
+use crate::pressure::oom::RemainingMemory;
+use crate::reading::Signal;
+use crate::state::State;
+use crate::subjects::{
+    DirectSample, DiskInput, Input, KillCounterInput, KillInput, Query, SignalInput, StallInput,
+};
+use crate::tasks::Tasks;
+
+pub mod blocking;
+pub mod cgroups;
+#[cfg(test)]
+mod fixture;
+pub mod pod_updates;
+pub mod pressure_files;
+pub mod probes;
+pub mod read_config;
+pub mod signals;
+
+use blocking::{Blocking, Question};
+use cgroups::Cgroups;
+use pod_updates::PodUpdates;
+use pressure_files::PressureFiles;
+use probes::Probes;
+use read_config::ReadConfig;
+use signals::Observe;
+
+/// Everything that answers queries.
+pub struct Queries {
+    /// Memory and pids.
+    pub signals: Observe,
+    /// The BPF programs.
+    pub probes: Probes,
+    /// Cgroups.
+    pub cgroups: Cgroups,
+    pressure_files: PressureFiles,
+    /// What can wait for a disk.
+    pub blocking: Blocking,
+    /// What comes from the API server.
+    pub pods: PodUpdates,
+}
+
+/// What the queries are answered from.
+pub struct Sources<'a> {
+    /// The path of the pods cgroup.
+    pub pods: PodsPath,
+    /// The programs, if they are loaded.
+    pub kernel: Option<Kernel>,
+    /// The state of every probe.
+    pub support: &'a Support,
+    /// See [`Blocking::new`].
+    pub base: Option<State>,
+    /// Reads the configuration.
+    pub read: Option<ReadConfig>,
+    /// The API server.
+    pub client: Option<Client>,
+    /// The threads of blocking calls.
+    pub lanes: &'a Lanes,
+}
+
+impl Queries {
+    /// Must be called in a runtime.
+    #[must_use]
+    pub fn new(config: &Config, sources: Sources<'_>, tasks: &mut Tasks) -> Self {
+        let pods = sources.pods;
+        let lanes = (sources.lanes, &mut *tasks);
+        let blocking = Blocking::new(config, pods.clone(), sources.base, sources.read, lanes);
+        Self {
+            signals: Observe::new(config, pods.clone()),
+            probes: Probes::start(sources.kernel, sources.support),
+            cgroups: Cgroups::new(pods.clone()),
+            pressure_files: PressureFiles::new(config, pods),
+            blocking,
+            pods: PodUpdates::new(config, sources.client, tasks),
+        }
+    }
+
+    /// The root of the host's files.
+    #[must_use]
+    pub fn root(&self) -> &HostRoot {
+        self.signals.root()
+    }
+
+    /// Answers at once unless the query can wait for a disk or a server.
+    pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Option<Input> {
+        let question = match query {
+            Query::Disk(query) => Question::Disk(query),
+            Query::Storage => Question::Storage,
+            Query::KillCounters => Question::Kills,
+            Query::Recall => Question::Recall,
+            Query::Containers(pod) => {
+                self.pods.read_containers(pod);
+                return None;
+            }
+            Query::Signals(stamp) => return Some(self.sample(stamp)),
+            Query::Stall(stall) => {
+                let sample = self.pressure_files.sample(stall);
+                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
+            }
+            Query::RemainingMemory => {
+                let left = RemainingMemory {
+                    memory: self.signals.memory(),
+                    threshold: policy.threshold(Signal::MemoryAvailable),
+                };
+                return Some(Input::Kill(KillInput::RemainingMemory(left)));
+            }
+            query => return self.query_cgroups(query, now.boot),
+        };
+        self.blocking.ask(question);
+        None
+    }
+
+    fn query_cgroups(&mut self, query: Query, now: BootNanos) -> Option<Input> {
+        let cgroups = &mut self.cgroups;
+        Some(match query {
+            Query::AllCgroups => Input::Kill(cgroups.read_all()),
+            Query::PodCgroups => Input::Kill(cgroups.pod_cgroups()),
+            Query::CgroupPaths(ids) => Input::Kill(cgroups.paths_of(&ids, now)),
+            Query::LimitHits(cgroup) => Input::Kill(cgroups.limit_hits(&cgroup)),
+            Query::LiveLimitHits => Input::Kill(cgroups.live_limit_hits()),
+            Query::PodsKillCounter => {
+                Input::KillCounter(KillCounterInput::PodsCounter(cgroups.pods_counter()))
+            }
+            Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
+            Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
+            Query::PodTasks => Input::PodPid(cgroups.pod_tasks()),
+            Query::Disk(_)
+            | Query::Storage
+            | Query::KillCounters
+            | Query::Recall
+            | Query::Containers(_)
+            | Query::Signals(_)
+            | Query::Stall(_)
+            | Query::RemainingMemory => return None,
+        })
+    }
+
+    fn sample(&mut self, stamp: Option<Stamp>) -> Input {
+        let samples = self.signals.sample();
+        Input::Signal(SignalInput::Sampled(DirectSample {
+            samples,
+            tasks: self.signals.tasks(),
+            pid_capacity: self.signals.pid_capacity(),
+            pods_cgroup: self.signals.pods_cgroup().to_owned(),
+            stamp,
+        }))
+    }
+
+    /// Adds the probe's state of each disk, read when the answer is used because it may have
+    /// changed since the query.
+    #[must_use]
+    pub fn with_probe_states(&self, mut input: Input) -> Input {
+        match &mut input {
+            Input::Disk(DiskInput::Sampled(disks)) => {
+                for disk in disks {
+                    disk.probe = self.probes.disk_health(disk.device);
+                }
+            }
+            Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
+                *probe = self.probes.disk_health(*device);
+            }
+            _ => {}
+        }
+        input
+    }
+}

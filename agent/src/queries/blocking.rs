@@ -1,0 +1,455 @@
+//! Calls that can wait for a disk or a server, with a time limit: a hung disk must stop neither
+//! lease renewals nor the report of that disk.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::read_config::ReadConfig;
+use crate::config::{Config, Mode};
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{self, oom};
+use crate::host::{HostRoot, volumes};
+use crate::lane::{Lane, Lanes, Purpose};
+use crate::names::Names;
+use crate::node_status::AttachDetach;
+use crate::pods::{self, classify};
+use crate::state::State;
+use crate::subjects::kill_counters::{CgroupKills, CountedKills};
+use crate::subjects::{
+    DiskQuery, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput, StorageSample,
+};
+use crate::tasks::Tasks;
+
+mod disks;
+mod nodefs;
+pub mod saved;
+
+pub use disks::list as list_disks;
+
+/// Time limit of a call.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
+/// newest question is dropped with a warning.
+const QUESTIONS: usize = 512;
+
+/// What to read, save or resolve.
+#[derive(Debug)]
+pub enum Question {
+    /// Read space and inodes of the root directory's file system, and the volumes below it.
+    Storage,
+    /// Resolve a name by DNS.
+    Resolve {
+        /// The name.
+        name: String,
+    },
+    /// A query of the subject `disks`.
+    Disk(DiskQuery),
+    /// Read the number of OOM kills of each pod.
+    Kills,
+    /// The same, and load the state file.
+    Recall,
+    /// Write the state file.
+    Save(Saved),
+    /// Read all layers of the configuration.
+    Configuration,
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug)]
+pub enum Answer {
+    /// An input of the subjects.
+    Subject(Input),
+    /// To [`Question::Resolve`].
+    Resolved(Vec<IpAddr>),
+    /// To [`Question::Configuration`]; `Err` is an error message of one line.
+    Configured(Result<Box<Config>, String>),
+}
+
+/// Passes questions to the lanes and returns their answers.
+pub struct Blocking {
+    configuration: mpsc::Sender<Question>,
+    nodefs: mpsc::Sender<Question>,
+    /// Separate, so that a hung file system does not delay queries of disks.
+    disks: mpsc::Sender<Question>,
+    /// The state file and the cgroups' counters of OOM kills.
+    state: mpsc::Sender<Question>,
+    /// Has a separate lane.
+    names: Names,
+    answer: mpsc::Sender<Answer>,
+    answers: mpsc::Receiver<Answer>,
+    /// Answers to dropped questions.
+    dropped: VecDeque<Answer>,
+}
+
+/// Answers questions on a lane's thread.
+#[derive(Debug, Clone)]
+struct Responder {
+    root: HostRoot,
+    directory: PathBuf,
+    /// Which component attaches volumes; `None` if the volumes in use are not reported.
+    attach_detach: Option<AttachDetach>,
+    state_directory: PathBuf,
+    /// What every state file of this run has. `None`: the state file is neither read nor written.
+    base: Option<State>,
+    pods: PodsPath,
+    read: Option<ReadConfig>,
+}
+
+impl Blocking {
+    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. Must be called in a
+    /// runtime.
+    pub fn new(
+        config: &Config,
+        pods: PodsPath,
+        base: Option<State>,
+        read: Option<ReadConfig>,
+        (lanes, tasks): (&Lanes, &mut Tasks),
+    ) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let directory = root.path(&config.root_directory);
+        let responder = Responder {
+            root,
+            directory,
+            attach_detach: match config.mode {
+                Mode::Node => Some(config.attach_detach),
+                // The kubelet reports them.
+                Mode::Companion => None,
+            },
+            state_directory: config.state_directory.clone(),
+            base,
+            pods,
+            read,
+        };
+        // The same capacity for answers, so that neither side waits for the other.
+        let (answer, answers) = mpsc::channel(QUESTIONS);
+        let mut lane = |purpose: Purpose| {
+            let (sender, questions) = mpsc::channel(QUESTIONS);
+            let work = run_lane(
+                responder.clone(),
+                lanes.of(purpose),
+                questions,
+                answer.clone(),
+            );
+            tasks.spawn(purpose.as_str(), work);
+            sender
+        };
+        Self {
+            configuration: lane(Purpose::Configuration),
+            nodefs: lane(Purpose::Nodefs),
+            disks: lane(Purpose::Disks),
+            state: lane(Purpose::State),
+            names: Names::system(),
+            answer,
+            answers,
+            dropped: VecDeque::new(),
+        }
+    }
+
+    /// Each question gets exactly one answer, even if it is dropped or times out.
+    pub fn ask(&mut self, question: Question) {
+        let lane = match question {
+            Question::Resolve { name } => return self.resolve(name),
+            Question::Configuration => &self.configuration,
+            Question::Storage => &self.nodefs,
+            Question::Disk(_) => &self.disks,
+            Question::Kills | Question::Recall | Question::Save(_) => &self.state,
+        };
+        // Half of the queue is reserved for questions about slow or failing disks. Announced disks
+        // that are dropped here are found when the disks are listed again.
+        let announced = matches!(
+            question,
+            Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
+        );
+        let crowded = announced && lane.capacity() < QUESTIONS / 2;
+        let refused = if crowded {
+            Err(question)
+        } else {
+            let sent = lane.try_send(question);
+            sent.map_err(mpsc::error::TrySendError::into_inner)
+        };
+        if let Err(question) = refused {
+            warn!("queue of file system requests is full; one request dropped");
+            self.dropped.push_back(Answer::missing(&question));
+        }
+    }
+
+    fn resolve(&self, name: String) {
+        let (names, answer) = (self.names.clone(), self.answer.clone());
+        tokio::spawn(async move {
+            let found = names.resolve(&name).await.unwrap_or_else(|err| {
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "cannot resolve the node's name"
+                );
+                Vec::new()
+            });
+            if answer.send(Answer::Resolved(found)).await.is_err() {
+                debug!("the loop ended before the node's name was resolved");
+            }
+        });
+    }
+
+    /// The next answer.
+    pub async fn answer(&mut self) -> Answer {
+        if let Some(answer) = self.dropped.pop_front() {
+            return answer;
+        }
+        match self.answers.recv().await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Answers questions on the lane's thread, one at a time. A call that exceeds the limit counts as
+/// unanswered; until it returns, no other call is made on this lane.
+async fn run_lane(
+    responder: Responder,
+    lane: Lane,
+    mut questions: mpsc::Receiver<Question>,
+    answer: mpsc::Sender<Answer>,
+) {
+    // A reload is requested only once; after a timeout it is repeated when the lane is free.
+    let mut pending = false;
+    loop {
+        let question = tokio::select! {
+            question = questions.recv() => match question {
+                Some(question) => question,
+                None => return,
+            },
+            () = lane.free(), if pending => Question::Configuration,
+        };
+        let unanswered = Answer::missing(&question);
+        let is_configuration = matches!(question, Question::Configuration);
+        let responder = responder.clone();
+        let found = lane.run(LIMIT, move || responder.answer(question)).await;
+        pending = is_configuration && found.is_err();
+        let found = found.unwrap_or_else(|err| {
+            let (purpose, err) = (lane.purpose().as_str(), &err as &dyn std::error::Error);
+            debug!(purpose, err, "request not answered");
+            unanswered
+        });
+        if answer.send(found).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Responder {
+    fn answer(&self, question: Question) -> Answer {
+        Answer::Subject(match question {
+            Question::Storage => {
+                let sample = nodefs::storage(&self.directory, self.volumes());
+                Input::Signal(SignalInput::StorageSampled(sample))
+            }
+            // Resolved by `Names`.
+            Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
+            Question::Disk(query) => Input::Disk(disks::answer(&self.root, query)),
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
+            Question::Recall => Input::State(StateInput::Recalled {
+                previous: match &self.base {
+                    Some(base) => saved::load(&self.state_directory, base),
+                    None => Previous::Unknown,
+                },
+                counted: self.kills(),
+            }),
+            Question::Save(saved) => {
+                if let Some(base) = &self.base {
+                    saved::save(&self.state_directory, base, saved);
+                }
+                Input::State(StateInput::Written)
+            }
+            Question::Configuration => {
+                return Answer::Configured(match &self.read {
+                    Some(read) => read.read().map(Box::new),
+                    None => Err("the configuration has no source".to_owned()),
+                });
+            }
+        })
+    }
+
+    /// Read only if the control plane attaches volumes: it waits for the status of each.
+    fn volumes(&self) -> Option<Vec<String>> {
+        match self.attach_detach {
+            Some(AttachDetach::Controller) => volumes::mounted(&self.root, &self.directory)
+                .inspect_err(|err| {
+                    debug!(
+                        err = err as &dyn std::error::Error,
+                        "mounted volumes not read"
+                    );
+                })
+                .ok(),
+            Some(AttachDetach::Node) | None => None,
+        }
+    }
+
+    /// Of the pods cgroup and of each pod.
+    fn kills(&self) -> Option<CountedKills> {
+        let all = self.pods.path();
+        let of = |path: &str| {
+            let is = |path: &str| classify(path, all);
+            let counts = |path: &&str| {
+                matches!(
+                    is(path),
+                    pods::CgroupKind::Pods | pods::CgroupKind::Pod { .. }
+                )
+            };
+            let mut above =
+                cgroup::ancestors(path).take_while(|path| is(path) != pods::CgroupKind::Other);
+            above.find(counts).map(str::to_owned)
+        };
+        let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
+        let counted = |cgroups| CountedKills {
+            pods: all.to_owned(),
+            cgroups,
+        };
+        match found {
+            Ok(found) => {
+                let found = found.into_iter();
+                let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
+                let cgroups: Vec<CgroupKills> = found.collect();
+                // Without the counter of the pods cgroup the total is unknown.
+                let of_all = |one: &CgroupKills| one.cgroup == all;
+                cgroups.iter().any(of_all).then_some(counted(cgroups))
+            }
+            // No pods yet.
+            Err(err) if err.is_absent() => Some(counted(Vec::new())),
+            Err(err) => {
+                debug!(err = &err as &dyn std::error::Error, "kills not counted");
+                None
+            }
+        }
+    }
+}
+
+/// What the agent waits for before its first report, in the order in which it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Initial {
+    /// What the previous agent saved.
+    Recalled,
+    /// The first sample of storage.
+    Storage,
+    /// The node's addresses.
+    Addresses,
+}
+
+impl Answer {
+    /// Which of the answers it is for which the agent waits before its first report, if it is one.
+    #[must_use]
+    pub const fn initial(&self) -> Option<Initial> {
+        match self {
+            Self::Subject(Input::State(StateInput::Recalled { .. })) => Some(Initial::Recalled),
+            Self::Subject(Input::Signal(SignalInput::StorageSampled(_))) => Some(Initial::Storage),
+            Self::Resolved(_) => Some(Initial::Addresses),
+            Self::Subject(_) | Self::Configured(_) => None,
+        }
+    }
+
+    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
+    /// queried counts.
+    fn missing(question: &Question) -> Self {
+        Self::Subject(match question {
+            Question::Storage => {
+                Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
+            }
+            Question::Resolve { .. } => return Self::Resolved(Vec::new()),
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
+            Question::Recall => Input::State(StateInput::Recalled {
+                previous: Previous::Unknown,
+                counted: None,
+            }),
+            Question::Save(_) => Input::State(StateInput::Written),
+            Question::Configuration => {
+                return Self::Configured(Err("the file system does not answer".to_owned()));
+            }
+            Question::Disk(query) => Input::Disk(disks::timed_out(query)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes with room for one question each, and without a task that answers.
+    fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
+        let mut receivers = Vec::new();
+        let mut lane = || {
+            let (sender, receiver) = mpsc::channel(1);
+            receivers.push(receiver);
+            sender
+        };
+        let (answer, answers) = mpsc::channel(1);
+        let blocking = Blocking {
+            configuration: lane(),
+            nodefs: lane(),
+            disks: lane(),
+            state: lane(),
+            names: Names::system(),
+            answer,
+            answers,
+            dropped: VecDeque::new(),
+        };
+        (blocking, receivers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_question_is_answered_like_one_that_timed_out() {
+        type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
+        let rows: [Row; 4] = [
+            (
+                "configuration",
+                || Question::Configuration,
+                |answer| matches!(answer, Answer::Configured(Err(_))),
+            ),
+            (
+                "nodefs",
+                || Question::Storage,
+                |answer| {
+                    let Answer::Subject(Input::Signal(SignalInput::StorageSampled(found))) = answer
+                    else {
+                        return false;
+                    };
+                    found.capacity.is_none()
+                },
+            ),
+            (
+                "disks",
+                || Question::Disk(DiskQuery::Counters(Vec::new())),
+                |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
+            ),
+            (
+                "state",
+                || Question::Save(Saved::default()),
+                |answer| matches!(answer, Answer::Subject(Input::State(StateInput::Written))),
+            ),
+        ];
+        for (name, question, expected) in rows {
+            let (mut blocking, _receivers) = without_tasks();
+            blocking.ask(question());
+            blocking.ask(question());
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            assert!(answer.is_ok_and(|answer| expected(&answer)), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_to_a_lane_without_a_task_are_answered() {
+        let (mut blocking, receivers) = without_tasks();
+        drop(receivers);
+        for _ in 0..3 {
+            blocking.ask(Question::Kills);
+        }
+        for _ in 0..3 {
+            let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;
+            let failed = Input::KillCounter(KillCounterInput::Counted(None));
+            assert!(matches!(answer, Ok(Answer::Subject(input)) if input == failed));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The state file.
+
+use std::path::Path;
+
+use tracing::warn;
+
+use crate::config::Config;
+use crate::escape::escape;
+use crate::host::HostRoot;
+use crate::kernel::{ProbeState, Support};
+use crate::state::State;
+use crate::subjects::{Previous, Saved};
+
+/// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
+/// this boot cannot be distinguished from others.
+#[must_use]
+pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
+    let root = HostRoot::new(&config.host_root);
+    let boot = root.read_string("proc/sys/kernel/random/boot_id").ok()?;
+    let probes = support.probes.iter().map(|(probe, state)| {
+        let state = match state {
+            ProbeState::Attached => "attached".to_owned(),
+            ProbeState::NotNeeded => "not needed".to_owned(),
+            ProbeState::Missing(why) => escape(why.to_string()),
+        };
+        (probe.program().to_owned(), state)
+    });
+    Some(State {
+        boot: escape(boot),
+        tier: tier.to_owned(),
+        probes: probes.collect(),
+        ..State::default()
+    })
+}
+
+/// What the previous agent saved in `directory`.
+pub(super) fn load(directory: &Path, base: &State) -> Previous {
+    let loaded = State::load(directory).unwrap_or_else(|err| {
+        warn!(
+            directory = %directory.display(),
+            err = &err as &dyn std::error::Error,
+            "state of the previous start not loaded"
+        );
+        None
+    });
+    match loaded {
+        None => Previous::Unknown,
+        Some(state) if state.boot != base.boot => Previous::OtherBoot,
+        Some(state) => Previous::SameBoot(Saved {
+            kills: state.kills,
+            uncounted: state.uncounted,
+            exceeded: state.exceeded,
+        }),
+    }
+}
+
+/// Writes the state file of `directory`.
+pub(super) fn save(directory: &Path, base: &State, saved: Saved) {
+    let Saved {
+        kills,
+        uncounted,
+        exceeded,
+    } = saved;
+    let state = State {
+        kills,
+        uncounted,
+        exceeded,
+        ..base.clone()
+    };
+    if let Err(err) = state.save(directory) {
+        warn!(
+            directory = %directory.display(),
+            err = &err as &dyn std::error::Error,
+            "state not saved for the next start"
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! Reads cgroups for the subjects. None of these reads waits for a disk.
+
+use std::error::Error;
+use std::io;
+
+use nix::unistd::{SysconfVar, sysconf};
+use tracing::{debug, warn};
+
+use super::pod_updates::node_events;
+use crate::clock::BootNanos;
+use crate::config::Config;
+use crate::host::cgroup::paths::CgroupPaths;
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
+use crate::os::cgroup_handle::CgroupMount;
+use crate::os::cgroup_watch::WatchedTree;
+use crate::pods::{CgroupKind, classify};
+use crate::subjects::kill_counters::{Counting, PodsCounter};
+use crate::subjects::pod_pids::PidLimit;
+use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
+use crate::units::CgroupId;
+
+/// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
+const LEVELS: usize = 4;
+
+/// The counters of forks that a limit refused: see [`pids::refused`].
+const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
+
+/// Page size if the kernel does not report one.
+const USUAL_PAGE: u64 = 4096;
+
+/// Bytes in a page of memory.
+fn page_size() -> u64 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(USUAL_PAGE)
+}
+
+/// The trees whose changes the agent watches: all cgroups that may be that of the pods.
+pub fn watched_trees(pods: &PodsPath) -> Vec<WatchedTree> {
+    // `pods_path` has logged why there is no layout.
+    let Some(layout) = pods.layout() else {
+        return Vec::new();
+    };
+    let trees = pods.possible().iter();
+    trees
+        .flat_map(|cgroup| pod_cgroups(layout, cgroup))
+        .collect()
+}
+
+/// The pods' cgroups in the hierarchy that kills refer to, and in the one that counts pids. In
+/// version 2 these are the same.
+fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
+    let tree = |hierarchy: &Hierarchy, files| WatchedTree {
+        top: hierarchy.dir(cgroup),
+        depth: LEVELS,
+        files,
+    };
+    let counting = layout.pids.iter();
+    let mut trees: Vec<WatchedTree> = counting.map(|pids| tree(pids, PIDS_FILES)).collect();
+    if layout.pids.as_ref() != Some(&layout.memory) {
+        trees.push(tree(&layout.memory, &[]));
+    }
+    trees
+}
+
+/// The cgroups of this node.
+pub struct Cgroups {
+    pods: PodsPath,
+    /// `None` if handles cannot be used.
+    mount: Option<CgroupMount>,
+    paths: CgroupPaths,
+}
+
+impl Cgroups {
+    pub fn new(pods: PodsPath) -> Self {
+        let mount = pods.layout().and_then(|layout| {
+            CgroupMount::open(&layout.memory.mount)
+                .inspect_err(|err| {
+                    let err = err as &dyn Error;
+                    warn!(
+                        err,
+                        "cgroups cannot be opened by id; they are found by a walk instead"
+                    );
+                })
+                .ok()
+        });
+        Self {
+            pods,
+            mount,
+            paths: CgroupPaths::default(),
+        }
+    }
+
+    /// Path of the cgroup of all pods.
+    pub fn pods(&self) -> String {
+        self.pods.path().to_owned()
+    }
+
+    /// The properties of this node that the subjects need.
+    pub fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
+        let layout = self.pods.layout();
+        let counting = layout.map(|layout| match layout.memory.version {
+            Version::V1 => Counting::Flat,
+            Version::V2 => Counting::Nested,
+        });
+        let pids = layout.and_then(|layout| layout.pids.as_ref());
+        NodeSetup {
+            mode: config.mode,
+            page: page_size(),
+            counters: KillCounterSetup {
+                source,
+                counting,
+                boot_known,
+            },
+            node_events: node_events(config),
+            refused_forks: match pids.map(|pids| pids.version) {
+                Some(Version::V1) => Announced::No,
+                Some(Version::V2) | None => Announced::Yes,
+            },
+        }
+    }
+
+    /// Walks all cgroups, at start.
+    pub fn read_all(&self) -> KillInput {
+        let mut pods = Vec::new();
+        let visit = |id, path: &str| {
+            if classify(path, self.pods.path()) != CgroupKind::Other {
+                pods.push((id, path.to_owned()));
+            }
+        };
+        let counted = self.pods.layout().map(|on| oom::limit_hits(on, visit));
+        let counted = counted.transpose().unwrap_or_else(|err| {
+            warn!(err = &err as &dyn Error, "limits of cgroups not read");
+            None
+        });
+        let limit_hits = counted.unwrap_or_default().into_iter().collect();
+        KillInput::CgroupsRead { pods, limit_hits }
+    }
+
+    pub fn paths_of(&mut self, ids: &[CgroupId], now: BootNanos) -> KillInput {
+        let paths = ids.iter().map(|id| self.path_of(*id, now));
+        KillInput::CgroupPaths(paths.collect())
+    }
+
+    /// By handle in constant time, or by a walk if handles cannot be used.
+    fn path_of(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let found = match &self.mount {
+            None => return self.walk_for(id, now),
+            Some(mount) => mount.path(id),
+        };
+        match found {
+            Ok(path) => Some(path),
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => self.walk_for(id, now),
+            Err(err) => {
+                debug!(cgroup = id.0, err = &err as &dyn Error, "cgroup is removed");
+                None
+            }
+        }
+    }
+
+    fn walk_for(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
+        let memory = &self.pods.layout()?.memory;
+        let found = self.paths.find(memory, id, now).inspect_err(|err| {
+            debug!(err = err as &dyn Error, "cgroups not walked");
+        });
+        found.ok().flatten().map(str::to_owned)
+    }
+
+    /// Of `victim` and its ancestors except the root, which has no limit.
+    pub fn limit_hits(&self, victim: &str) -> KillInput {
+        let counted = self.pods.layout().map(|layout| {
+            let above = cgroup::ancestors(victim).filter(|path| *path != "/");
+            let hits = |path: &str| oom::limit_hits_of_path(&layout.memory, path).ok().flatten();
+            above.map(hits).collect()
+        });
+        KillInput::LimitHits(counted)
+    }
+
+    pub fn live_limit_hits(&self) -> KillInput {
+        let counted = |on: &Layout| oom::limit_hits(on, |_, _| ()).unwrap_or_default();
+        let live = self.pods.layout().map(counted).unwrap_or_default();
+        KillInput::LiveLimitHits(live.into_keys().collect())
+    }
+
+    pub fn pods_counter(&self) -> PodsCounter {
+        let Some(layout) = self.pods.layout() else {
+            return PodsCounter::NoPods;
+        };
+        match oom::counters(&layout.memory, self.pods.path(), &mut Vec::new()) {
+            Ok(Some(counters)) => {
+                PodsCounter::Counted(counters.with_descendants.map(|tree| tree.kills))
+            }
+            Ok(None) => PodsCounter::NoPods,
+            Err(_) => PodsCounter::Failed,
+        }
+    }
+}
+
+/// Refused forks, limits and tasks of pods.
+impl Cgroups {
+    /// The cgroups of all pods, of each pod and of its containers, in the hierarchy of memory.
+    pub fn pod_cgroups(&self) -> KillInput {
+        let mut found = Vec::new();
+        if let Some(layout) = self.pods.layout() {
+            let pods = self.pods.path();
+            let walked = walk::each_below(&layout.memory, pods, LEVELS - 1, |id, _, path| {
+                found.push((id, path.to_owned()));
+                true
+            });
+            if let Err(err) = walked {
+                debug!(err = &err as &dyn Error, "pods' cgroups not read");
+            }
+        }
+        KillInput::CgroupsSeen(found)
+    }
+
+    fn pids(&self) -> Option<&Hierarchy> {
+        self.pods.layout()?.pids.as_ref()
+    }
+
+    /// Reads one counter of every pod and container: about 15 µs each.
+    pub fn refused_forks(&self) -> PodPidInput {
+        let Some(hierarchy) = self.pids() else {
+            return PodPidInput::Counted(None);
+        };
+        let (mut counts, mut buf) = (Vec::new(), Vec::new());
+        let walked = walk::each_below(hierarchy, self.pods.path(), LEVELS, |id, dir, path| {
+            if let Ok(Some(count)) = pids::refused(dir, &mut buf) {
+                counts.push((id, path.to_owned(), count));
+            }
+            true
+        });
+        PodPidInput::Counted(match walked {
+            Ok(()) => Some(counts),
+            // No pod has run yet, so all later cgroups are new.
+            Err(err) if err.is_absent() => Some(Vec::new()),
+            Err(err) => {
+                debug!(err = &err as &dyn Error, "pids.events not read");
+                None
+            }
+        })
+    }
+
+    /// Of `cgroup` and its ancestors up to the pods cgroup.
+    pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
+        let pods = self.pods.path();
+        let mut buf = Vec::new();
+        let limits = self.pids().map(|hierarchy| {
+            let above = cgroup::ancestors(cgroup).filter(|at| at.starts_with(pods));
+            let limit = |at: &str| {
+                let read = pids::read(hierarchy, at, &mut buf).ok().flatten()?;
+                Some(PidLimit {
+                    cgroup: at.to_owned(),
+                    current: read.current,
+                    max: read.max?,
+                })
+            };
+            above.filter_map(limit).collect()
+        });
+        PodPidInput::PidLimits {
+            pods: pods.to_owned(),
+            limits: limits.unwrap_or_default(),
+        }
+    }
+
+    pub fn pod_tasks(&self) -> PodPidInput {
+        let (mut tasks, mut buf) = (Vec::new(), Vec::new());
+        let Some(hierarchy) = self.pids() else {
+            return PodPidInput::TasksCounted(tasks);
+        };
+        let pods = self.pods.path();
+        let walked = walk::each_below(hierarchy, pods, 2, |_, _, path| {
+            if let CgroupKind::Pod { pod } = classify(path, pods)
+                && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
+            {
+                tasks.push((pod.as_str().to_owned(), pids.current));
+            }
+            true
+        });
+        if let Err(err) = walked {
+            debug!(err = &err as &dyn Error, "pods' tasks not counted");
+        }
+        PodPidInput::TasksCounted(tasks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{CGROUPS, node};
+    use super::super::signals::pods_path;
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const POD: &str = "/kubepods/burstable/pod-0";
+    const CONTAINER: &str = "/kubepods/burstable/pod-0/main";
+    const UID: &str = "pod4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
+
+    /// The cgroups of one pod; `POD` stands for a name with a valid UID.
+    fn cgroups(files: &[(&str, &str)]) -> (Scratch, Cgroups) {
+        let files: Vec<(String, &str)> = files
+            .iter()
+            .map(|(name, text)| (format!("@{}", named(name).trim_start_matches('/')), *text))
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, *text)).collect();
+        let (dir, config) = node(&files);
+        (dir, Cgroups::new(pods_path(&config)))
+    }
+
+    fn named(path: &str) -> String {
+        path.replace("pod-0", UID)
+    }
+
+    #[test]
+    fn limit_hits_are_those_of_the_cgroup_and_of_each_above_it() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/kubepods/memory.events.local", "max 3\noom 1\n"),
+            (
+                &format!("{CONTAINER}/memory.events.local"),
+                "max 9\noom 7\n",
+            ),
+        ]);
+        let KillInput::LimitHits(Some(hits)) = cgroups.limit_hits(&named(CONTAINER)) else {
+            panic!("no answer");
+        };
+        let hits: Vec<_> = hits
+            .into_iter()
+            .map(|hit| hit.map(|(_, count)| count))
+            .collect();
+        assert_eq!(
+            hits,
+            [Some(7), None, None, Some(1)],
+            "from the container up"
+        );
+    }
+
+    #[test]
+    fn pid_limits_are_those_below_the_cgroup_of_the_pods() {
+        let (_dir, cgroups) = cgroups(&[
+            ("/pids.current", "900\n"),
+            ("/pids.max", "1000\n"),
+            ("/kubepods/pids.current", "300\n"),
+            ("/kubepods/pids.max", "500\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+            ("/kubepods/burstable/pids.max", "max\n"),
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "64\n"),
+        ]);
+        let PodPidInput::PidLimits { pods, limits } = cgroups.pid_limits(&named(CONTAINER)) else {
+            panic!("no answer");
+        };
+        assert_eq!(pods, "/kubepods");
+        let limit = |cgroup: &str, current, max| PidLimit {
+            cgroup: named(cgroup),
+            current,
+            max,
+        };
+        assert_eq!(limits, [limit(POD, 64, 64), limit("/kubepods", 300, 500)]);
+    }
+
+    #[test]
+    fn tasks_are_counted_for_each_pod() {
+        let (_dir, cgroups) = cgroups(&[
+            (&format!("{POD}/pids.current"), "64\n"),
+            (&format!("{POD}/pids.max"), "max\n"),
+            (&format!("{CONTAINER}/pids.current"), "60\n"),
+            ("/kubepods/burstable/pids.current", "200\n"),
+        ]);
+        let PodPidInput::TasksCounted(tasks) = cgroups.pod_tasks() else {
+            panic!("no answer");
+        };
+        assert_eq!(tasks, [(UID.trim_start_matches("pod").to_owned(), 64)]);
+    }
+
+    #[test]
+    fn refused_forks_are_counted_even_before_the_first_pod() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a [(&'a str, u64)]>);
+        let rows: [Row; 2] = [
+            (&[("/cgroup.procs", "")], Some(&[])),
+            (
+                &[
+                    ("/kubepods/burstable/pod-0/pids.events", "max 5\n"),
+                    ("/kubepods/burstable/pod-0/main/pids.events", "max 4\n"),
+                ],
+                Some(&[(POD, 5), (CONTAINER, 4)]),
+            ),
+        ];
+        for (files, expected) in rows {
+            let (_dir, cgroups) = cgroups(files);
+            let PodPidInput::Counted(counted) = cgroups.refused_forks() else {
+                panic!("no answer");
+            };
+            let counted = counted.map(|counts| {
+                let counts = counts.into_iter();
+                counts.map(|(_, path, count)| (path, count)).collect()
+            });
+            let expected = expected.map(|counts| -> Vec<_> {
+                let counts = counts.iter();
+                counts.map(|(path, count)| (named(path), *count)).collect()
+            });
+            assert_eq!(counted, expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_counter_of_all_pods_is_read_or_there_are_no_pods() {
+        let counted = |kills| PodsCounter::Counted(Some(kills));
+        let rows = [
+            (None, PodsCounter::NoPods),
+            (Some("max 0\noom 4\noom_kill 3\n"), counted(3)),
+            (Some("oom_kill many\n"), PodsCounter::Failed),
+        ];
+        for (text, expected) in rows {
+            let files = ["/kubepods/memory.events", "/kubepods/memory.events.local"];
+            let files = files.map(|file| text.map(|text| (file, text)));
+            let files: Vec<_> = files.into_iter().flatten().collect();
+            let (_dir, cgroups) = cgroups(&files);
+            assert_eq!(cgroups.pods_counter(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_cgroup_that_may_be_that_of_the_pods_is_watched() {
+        for (events, expected) in [
+            ("populated 1\n", &["kubepods"][..]),
+            ("populated 0\n", &["kubepods.slice", "kubepods"]),
+        ] {
+            let (dir, config) = node(&[("@kubepods/cgroup.events", events)]);
+            let trees = watched_trees(&pods_path(&config));
+            let tops: Vec<_> = trees.into_iter().map(|tree| tree.top).collect();
+            let cgroups = dir.path().join(CGROUPS);
+            let expected: Vec<_> = expected.iter().map(|name| cgroups.join(name)).collect();
+            assert_eq!(tops, expected, "{events}");
+        }
+    }
+}

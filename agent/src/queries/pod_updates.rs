@@ -1,0 +1,97 @@
+//! Pods at the API server: the watch, and reads of their containers.
+
+use std::error::Error;
+
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
+use crate::config::{Config, Mode};
+use crate::kube_event::NodeEvents;
+use crate::pods::{Containers, Pod, PodChange};
+use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
+use crate::tasks::Tasks;
+
+/// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
+const CHANGES: usize = 64;
+
+/// Whether and as which component the agent records Events on the Node.
+pub fn node_events(config: &Config) -> NodeEvents {
+    match config.mode {
+        _ if !config.oom_node_events => NodeEvents::Off,
+        Mode::Node => NodeEvents::Kubelet,
+        Mode::Companion => NodeEvents::Companion,
+    }
+}
+
+/// Receives updates of pods, and asks for more.
+pub struct PodUpdates {
+    client: Option<Client>,
+    changes: mpsc::Receiver<PodChange>,
+    reads: mpsc::Receiver<IncidentInput>,
+    /// For the reading tasks, at most [`MAX_READS`] at a time.
+    send_read: mpsc::Sender<IncidentInput>,
+}
+
+impl PodUpdates {
+    /// Starts the watch if there is an API server. Must be called in a runtime.
+    pub fn new(config: &Config, client: Option<Client>, tasks: &mut Tasks) -> Self {
+        let (send_change, changes) = mpsc::channel(CHANGES);
+        let (send_read, reads) = mpsc::channel(MAX_READS);
+        if let Some(client) = client.clone() {
+            let node = config.node_name.clone();
+            tasks.spawn("pod watch", pod_watch::watch(client, node, send_change));
+        }
+        Self {
+            client,
+            changes,
+            reads,
+            send_read,
+        }
+    }
+
+    /// The next update; pending forever without an API server.
+    pub async fn next(&mut self) -> IncidentInput {
+        tokio::select! {
+            Some(change) = self.changes.recv() => IncidentInput::PodChanged(change),
+            Some(read) = self.reads.recv() => read,
+            else => std::future::pending().await,
+        }
+    }
+
+    /// A change that is already queued.
+    pub fn try_next(&mut self) -> Option<IncidentInput> {
+        let change = self.changes.try_recv().ok();
+        change.map(IncidentInput::PodChanged)
+    }
+
+    /// Reads the containers of a pod; the answer is one of the next updates.
+    pub fn read_containers(&self, pod: Pod) {
+        let Some(client) = self.client.clone() else {
+            return;
+        };
+        let reads = self.send_read.clone();
+        tokio::spawn(async move {
+            let found = pod_containers::read(&client, &pod.namespace, &pod.name).await;
+            let read = IncidentInput::Containers {
+                uid: pod.uid,
+                read: containers_read(found),
+            };
+            // The loop may have ended meanwhile.
+            drop(reads.send(read).await);
+        });
+    }
+}
+
+fn containers_read(found: Result<Containers, ApiError>) -> ContainersRead {
+    match found {
+        Ok(containers) => ContainersRead::Found(containers),
+        Err(err) => {
+            debug!(err = &err as &dyn Error, "containers of a pod not read");
+            match err.refusal() {
+                Some(Refusal::Forbidden) => ContainersRead::Forbidden,
+                Some(_) | None => ContainersRead::Failed,
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `run --once`: writes the status once and exits.
+
+use std::time::Duration;
+
+use super::Report;
+use crate::api::lease::Cycle;
+use crate::api::taints::TaintOutcome;
+use crate::clock::BootNanos;
+use crate::config::Mode;
+
+/// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The writes that are to be done.
+#[derive(Debug)]
+pub struct Once {
+    deadline: BootNanos,
+    status: Step,
+    lease: Step,
+    taints: Step,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    ToDo,
+    Done,
+    Failed,
+}
+
+impl Step {
+    fn of<T, E>(result: &Result<T, E>) -> Self {
+        match result {
+            Ok(_) => Self::Done,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
+impl Once {
+    /// The Lease is renewed only in node mode.
+    #[must_use]
+    pub fn new(mode: Mode, now: BootNanos) -> Self {
+        Self {
+            deadline: now.plus(LIMIT),
+            status: Step::ToDo,
+            lease: match mode {
+                Mode::Node => Step::ToDo,
+                Mode::Companion => Step::Done,
+            },
+            // Reported before the status, and only if there are taints to write.
+            taints: Step::Done,
+        }
+    }
+
+    /// When the run ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> BootNanos {
+        self.deadline
+    }
+
+    /// Records the result of a request.
+    pub fn record(&mut self, report: &Report) {
+        match report {
+            Report::Synced { outcome, .. } => self.status = Step::of(outcome),
+            // There is no Lease before the Node exists; the next cycle creates it.
+            Report::Lease(Ok(Cycle::NoNode))
+            | Report::OtherHolder(_)
+            | Report::Registered { .. }
+            | Report::Event(_) => {}
+            Report::Tainted(TaintOutcome { failed, .. }) => {
+                self.taints = match failed {
+                    None => Step::Done,
+                    Some(_) => Step::Failed,
+                };
+            }
+            Report::Lease(cycle) => self.lease = Step::of(cycle),
+        }
+    }
+
+    /// `None` while writes are pending; the error names the write that failed or timed out.
+    #[must_use]
+    pub fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
+        match (self.status, self.lease) {
+            (Step::Failed, _) => Some(Err("status")),
+            (Step::Done, Step::Failed) => Some(Err("lease")),
+            (Step::Done, Step::Done) if self.taints == Step::Failed => Some(Err("taints")),
+            (Step::Done, Step::Done) => Some(Ok(())),
+            (Step::ToDo, _) if self.deadline <= now => Some(Err("status")),
+            (Step::Done, Step::ToDo) if self.deadline <= now => Some(Err("lease")),
+            (Step::ToDo, _) | (Step::Done, Step::ToDo) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::api::ApiError;
+    use crate::api::lease::Renewed;
+    use crate::reporting::{Wait, Why};
+
+    fn failed() -> ApiError {
+        let why = "a test".to_owned();
+        ApiError::InCluster { why }
+    }
+
+    fn status(written: bool) -> Report {
+        Report::Synced {
+            why: Why::Tick,
+            stamps: BTreeMap::new(),
+            outcome: if written { Ok(None) } else { Err(failed()) },
+            node: Vec::new(),
+            next: Wait::Short,
+        }
+    }
+
+    fn lease(written: bool) -> Report {
+        let (sent, acked) = (BootNanos(1), BootNanos(2));
+        let renewed = Ok(Cycle::Renewed(Renewed { sent, acked }));
+        Report::Lease(if written { renewed } else { Err(failed()) })
+    }
+
+    fn taints(written: bool) -> Report {
+        Report::Tainted(TaintOutcome {
+            written,
+            failed: (!written).then(failed),
+        })
+    }
+
+    #[test]
+    fn the_run_ends_when_everything_is_written_or_one_write_failed_or_timed_out() {
+        use Mode::{Companion, Node};
+
+        let in_time = Duration::ZERO;
+        let no_node = || Report::Lease(Ok(Cycle::NoNode));
+        let rows = [
+            (Node, vec![], in_time, None),
+            (Node, vec![], LIMIT, Some(Err("status"))),
+            (Node, vec![status(true)], in_time, None),
+            (Node, vec![status(true)], LIMIT, Some(Err("lease"))),
+            (Node, vec![status(true), no_node()], in_time, None),
+            (Node, vec![lease(true)], in_time, None),
+            (Node, vec![lease(true)], LIMIT, Some(Err("status"))),
+            (Node, vec![status(true), lease(true)], in_time, Some(Ok(()))),
+            (Node, vec![status(true), lease(true)], LIMIT, Some(Ok(()))),
+            (Node, vec![status(false)], in_time, Some(Err("status"))),
+            (
+                Node,
+                vec![status(true), lease(false)],
+                in_time,
+                Some(Err("lease")),
+            ),
+            (Companion, vec![], in_time, None),
+            (Companion, vec![status(true)], in_time, Some(Ok(()))),
+            (
+                Companion,
+                vec![taints(false), status(true)],
+                in_time,
+                Some(Err("taints")),
+            ),
+            (
+                Companion,
+                vec![taints(false), taints(true), status(true)],
+                in_time,
+                Some(Ok(())),
+            ),
+            (Companion, vec![taints(true)], in_time, None),
+        ];
+        let start = BootNanos(7);
+        for (mode, reports, after, expected) in rows {
+            let mut once = Once::new(mode, start);
+            for report in &reports {
+                once.record(report);
+            }
+            let outcome = once.outcome(start.plus(after));
+            assert_eq!(outcome, expected, "{mode:?} {after:?} {reports:?}");
+        }
+    }
+}

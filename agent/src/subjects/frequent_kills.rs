@@ -1,0 +1,90 @@
+//! Whether processes of pods are OOM-killed often: `FrequentOOMKills`.
+
+use std::time::Duration;
+
+use super::{Decision, Effect, FactChange};
+use crate::clock::{BootNanos, Now};
+use crate::pressure::kills::{KillWindow, WITHIN};
+use crate::pressure::{Exceeded, Pressure};
+
+/// The frequency of kills in pods.
+#[derive(Debug)]
+pub struct FrequentKills {
+    window: KillWindow,
+    /// As last published.
+    published: Pressure,
+}
+
+impl FrequentKills {
+    /// Without kills, and without a source.
+    #[must_use]
+    pub const fn new(transition_period: Duration) -> Self {
+        Self {
+            window: KillWindow::new(transition_period),
+            published: Pressure::Unknown,
+        }
+    }
+
+    /// Processes of pods were killed at `at`.
+    pub(super) fn killed(&mut self, kills: u64, at: BootNanos, now: Now) -> Vec<Effect> {
+        self.window.record_kills(at, kills, now.boot);
+        self.publish()
+    }
+
+    /// Time has passed, or the source of kills changed.
+    pub(super) fn update(&mut self, is_unavailable: bool, now: Now) -> Vec<Effect> {
+        if is_unavailable {
+            self.window.source_failed(now.boot);
+        } else {
+            self.window.source_read(now.boot);
+        }
+        self.window.advance(now.boot);
+        self.publish()
+    }
+
+    /// The API server has the condition as True, and it is not known since when.
+    pub(super) fn seed(&mut self, now: Now) -> Vec<Effect> {
+        self.window.seed(now.boot);
+        self.publish()
+    }
+
+    /// Before a restart, the threshold was exceeded until `until`, which may be in the future.
+    pub(super) fn restore(&mut self, until: BootNanos, now: Now) -> Vec<Effect> {
+        // It is exceeded until the oldest of the kills is out of the window.
+        let until = until.min(now.boot.plus(WITHIN));
+        self.window.restore(until, now.boot);
+        self.publish()
+    }
+
+    /// Applies from now on.
+    pub(super) const fn set_transition_period(&mut self, period: Duration) {
+        self.window.set_transition_period(period);
+    }
+
+    /// When the threshold was last exceeded.
+    #[must_use]
+    pub fn exceeded(&self) -> Exceeded {
+        self.window.exceeded()
+    }
+
+    /// The next moment at which the condition may become False without an input.
+    #[must_use]
+    pub fn due(&self) -> Option<BootNanos> {
+        self.window.fall_at()
+    }
+
+    /// A kill extends the condition; only a change of its status is published at once.
+    fn publish(&mut self) -> Vec<Effect> {
+        let (from, to) = (self.published, self.window.pressure());
+        if from == to {
+            return Vec::new();
+        }
+        self.published = to;
+        let mut effects = vec![Effect::Fact(FactChange::FrequentKills(to))];
+        if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
+            effects.push(Effect::Log(Decision::FrequencyOfKills { from, to }));
+            effects.push(Effect::Publish { at_once: false });
+        }
+        effects
+    }
+}

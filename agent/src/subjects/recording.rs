@@ -1,0 +1,164 @@
+//! A run of the subjects as text: one JSON document per line. The first is the [`Setup`]; each of
+//! the others is a [`Step`], which is one call of [`Subjects::on`].
+
+use std::fmt;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Input, Setup, Subjects};
+use crate::clock::Now;
+
+#[cfg(test)]
+mod tests;
+
+/// Receives everything that passes through the subjects, in order.
+pub trait Recorder: fmt::Debug + Send {
+    /// The subjects start with this.
+    fn start(&mut self, setup: &Setup);
+    /// They were called.
+    fn record(&mut self, step: &Step);
+}
+
+/// One call of [`Subjects::on`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// When.
+    pub now: Now,
+    /// What happened.
+    pub input: Input,
+    /// What followed.
+    pub effects: Vec<Effect>,
+}
+
+/// Subjects whose calls can be recorded.
+#[derive(Debug)]
+pub struct RecordedSubjects {
+    subjects: Subjects,
+    recorder: Option<Box<dyn Recorder>>,
+}
+
+impl RecordedSubjects {
+    /// Nothing has happened yet. Without a recorder, nothing is copied.
+    #[must_use]
+    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn Recorder>>) -> Self {
+        if let Some(recorder) = &mut recorder {
+            recorder.start(setup);
+        }
+        Self {
+            subjects: Subjects::new(setup),
+            recorder,
+        }
+    }
+
+    /// See [`Subjects::on`].
+    pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        let Some(recorder) = &mut self.recorder else {
+            return self.subjects.on(input, now);
+        };
+        let effects = self.subjects.on(input.clone(), now);
+        let step = Step {
+            now,
+            input,
+            effects,
+        };
+        recorder.record(&step);
+        step.effects
+    }
+}
+
+/// To read only: every change of the subjects is a call that is recorded.
+impl Deref for RecordedSubjects {
+    type Target = Subjects;
+
+    fn deref(&self) -> &Subjects {
+        &self.subjects
+    }
+}
+
+/// A setup or a step as a line of text.
+///
+/// # Errors
+///
+/// If a value has no JSON: a time before 1970.
+pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string(entry)
+}
+
+/// Why a recording cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It has no line.
+    #[error("the recording is empty")]
+    Empty,
+    /// A line is not what a recorder writes.
+    #[error("line {line} of the recording is not valid")]
+    Invalid {
+        /// From 1.
+        line: usize,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The subjects do something else.
+    #[error("line {line} differs\nrecorded: {recorded}\nreplayed: {replayed}")]
+    Differs {
+        /// From 1.
+        line: usize,
+        /// The line.
+        recorded: String,
+        /// What it would be now.
+        replayed: String,
+    },
+}
+
+/// A run that was replayed without a difference.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The state after the last step.
+    pub subjects: Subjects,
+    /// How many steps it had.
+    pub steps: usize,
+}
+
+/// Passes the inputs of a recording to new subjects. Their effects must be the recorded ones, byte
+/// for byte.
+///
+/// # Errors
+///
+/// Names the first line that is not valid, or that differs.
+pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Replayed, ReplayError> {
+    let mut lines = (1..).zip(lines);
+    let (number, first) = lines.next().ok_or(ReplayError::Empty)?;
+    let setup: Setup = parse(number, first)?;
+    compare(number, first, &setup)?;
+    let mut subjects = Subjects::new(&setup);
+    let mut steps = 0;
+    for (number, recorded) in lines {
+        let step: Step = parse(number, recorded)?;
+        let effects = subjects.on(step.input.clone(), step.now);
+        compare(number, recorded, &Step { effects, ..step })?;
+        steps += 1;
+    }
+    Ok(Replayed { subjects, steps })
+}
+
+fn parse<'a, T: Deserialize<'a>>(line: usize, text: &'a str) -> Result<T, ReplayError> {
+    serde_json::from_str(text).map_err(|source| ReplayError::Invalid { line, source })
+}
+
+fn compare(number: usize, recorded: &str, replayed: &impl Serialize) -> Result<(), ReplayError> {
+    let invalid = |source| ReplayError::Invalid {
+        line: number,
+        source,
+    };
+    let replayed = line(replayed).map_err(invalid)?;
+    if replayed == recorded {
+        return Ok(());
+    }
+    Err(ReplayError::Differs {
+        line: number,
+        recorded: recorded.to_owned(),
+        replayed,
+    })
+}

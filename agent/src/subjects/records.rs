@@ -1,0 +1,69 @@
+//! What a record of the kernel is for the subjects.
+
+use super::disks::{DiskReport, Window};
+use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
+use crate::clock::Stamp;
+use crate::record::{Received, Record, Side};
+
+/// The input that a record is. `pods` is the path of the pods cgroup.
+#[must_use]
+pub fn input(received: Received, pods: String) -> Input {
+    let read = received.read;
+    // A record that cannot be used may have been a kill.
+    let unusable = Input::KillCounter(KillCounterInput::RecordsLost);
+    let Ok(record) = received.record else {
+        return unusable;
+    };
+    match record {
+        Record::OomKill(kill) => Input::Kill(KillInput::Recorded { kill, read, pods }),
+        Record::LoggedKill(kill) => Input::Kill(KillInput::Logged { kill, read, pods }),
+        Record::LogEnded => Input::KillCounter(KillCounterInput::LogEnded),
+        Record::PidCrossing { at, side, value } => Input::PidsReported {
+            side: Some(side),
+            ids: value,
+            stamp: Stamp { kernel: at, read },
+        },
+        Record::PidTrend { at, value } => Input::PidsReported {
+            side: None,
+            ids: value,
+            stamp: Stamp { kernel: at, read },
+        },
+        Record::DiskState {
+            at,
+            device,
+            side,
+            total,
+            slow,
+            max,
+        } => {
+            let window = Window { total, slow, max };
+            Input::Disk(DiskInput::Reported {
+                device,
+                report: match side {
+                    Side::Over => DiskReport::Slow(window),
+                    Side::Under => DiskReport::Healthy(window),
+                },
+                stamp: Stamp { kernel: at, read },
+            })
+        }
+        Record::DiskErrors { at, device } => Input::Disk(DiskInput::Reported {
+            device,
+            report: DiskReport::Errors,
+            stamp: Stamp { kernel: at, read },
+        }),
+        Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),
+        Record::DisksMissed => Input::Disk(DiskInput::AnnouncementsLost),
+        Record::CgroupsChanged { .. } => Input::CgroupsChanged,
+        Record::Stall { stall, .. } => Input::Stall(StallInput::Reported(stall)),
+        Record::Unknown { .. } => unusable,
+    }
+}
+
+/// Whether the input is an OOM kill.
+#[must_use]
+pub const fn is_kill(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Kill(KillInput::Recorded { .. } | KillInput::Logged { .. })
+    )
+}

@@ -1,0 +1,354 @@
+//! The signals that are sampled, and the pressure of each resource by their thresholds.
+//!
+//! Memory and pids are sampled at once. Storage can wait for a disk, so its samples come later.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
+use super::{PodPidInput, Query, Unwatched, pass_on};
+use crate::clock::{ALIGN, BootNanos, Now, Stamp};
+use crate::node_status::Disks;
+use crate::pressure::change::PressureChange;
+use crate::pressure::deadline::Deadlines;
+use crate::pressure::evaluate::Evaluator;
+use crate::pressure::oom::Grounds;
+use crate::pressure::sample::{DiskStates, Sample};
+use crate::pressure::{Exceeded, Policy, Pressure};
+use crate::reading::{Resource, Signal};
+
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use storage::Storage;
+pub use storage::{SIGNALS as STORAGE, StorageSample};
+
+/// Signals that can be read without waiting for a disk.
+const DIRECT: [Signal; 4] = [
+    Signal::MemoryAvailable,
+    Signal::AllocatableMemoryAvailable,
+    Signal::PidAvailable,
+    Signal::AllocatablePidAvailable,
+];
+
+/// Everything that can happen to the signals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum SignalInput {
+    /// The policy changed.
+    Configured(Policy),
+    /// Time has passed. What is due by `soon` is sampled in the same wake-up.
+    Tick {
+        /// See [`ALIGN`].
+        soon: BootNanos,
+        /// Tasks have to be counted now.
+        count_tasks: bool,
+    },
+    /// Memory and pids need to be sampled now.
+    Requested {
+        /// Of the record about pids that is the cause, if there is one.
+        stamp: Option<Stamp>,
+    },
+    /// Memory may be short, so the next sample is due.
+    MemoryMayBeShort,
+    /// To [`Query::Signals`].
+    Sampled(DirectSample),
+    /// Storage needs to be sampled.
+    StorageRequested,
+    /// To [`Query::Storage`].
+    StorageSampled(StorageSample),
+    /// The state of all disks.
+    Disks {
+        /// `None`: no source measures how quickly disks respond.
+        known: Option<Disks>,
+        /// A disk that was unhealthy is not watched any more.
+        unwatched: Option<Unwatched>,
+        /// When the kernel reported it, if it did.
+        stamp: Option<Stamp>,
+    },
+    /// A resource is under pressure, regardless of its thresholds.
+    Forced {
+        /// Of what.
+        resource: Resource,
+        /// On what grounds.
+        why: Grounds,
+        /// Since when.
+        at: BootNanos,
+        /// Of the record that was the cause.
+        stamp: Stamp,
+    },
+}
+
+/// A sample of memory and pids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DirectSample {
+    /// Of memory and pids.
+    pub samples: Vec<Sample>,
+    /// Tasks on this machine; `None`: not read.
+    pub tasks: Option<u64>,
+    /// Pids that the machine has room for; `None`: not read.
+    pub pid_capacity: Option<u64>,
+    /// Path of the pods cgroup.
+    pub pods_cgroup: String,
+    /// Of the record that caused the sample, if there is one.
+    pub stamp: Option<Stamp>,
+}
+
+/// What is known about the signals before they are sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SignalSetup {
+    /// Thresholds and transition period.
+    pub policy: Policy,
+    /// Signals whose crossings the kernel reports, or that are evaluated with every other sample:
+    /// they do not determine when the next sample is due.
+    pub announced: Vec<Signal>,
+    /// Path of the pods cgroup.
+    pub pods_cgroup: String,
+}
+
+/// The sampled signals.
+#[derive(Debug)]
+pub struct Signals {
+    evaluator: Evaluator,
+    /// Of memory and pids.
+    direct: Deadlines,
+    storage: Storage,
+    /// Of the last sample.
+    tasks: Option<u64>,
+    /// The last one that was read.
+    pid_capacity: Option<u64>,
+    pods_cgroup: String,
+    /// Resources whose state is unknown, as last published.
+    lost: BTreeMap<Resource, Vec<Signal>>,
+}
+
+impl Signals {
+    /// Nothing is sampled yet. Every sample is due.
+    #[must_use]
+    pub fn new(setup: SignalSetup, now: BootNanos) -> Self {
+        Self {
+            evaluator: Evaluator::new(setup.policy),
+            direct: Deadlines::new(&DIRECT, setup.announced),
+            storage: Storage::new(now),
+            tasks: None,
+            pid_capacity: None,
+            pods_cgroup: setup.pods_cgroup,
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an input, and returns what follows from it.
+    pub fn on(&mut self, input: SignalInput, now: Now) -> Vec<Effect> {
+        match input {
+            SignalInput::Configured(policy) => {
+                self.evaluator.set_policy(policy);
+                let mut effects = vec![self.configure_pids()];
+                // The new thresholds apply at once.
+                effects.push(sample(None));
+                effects.extend(self.storage.request());
+                effects
+            }
+            SignalInput::Tick { soon, count_tasks } => self.tick(soon, count_tasks, now.boot),
+            SignalInput::Requested { stamp } => vec![sample(stamp)],
+            SignalInput::MemoryMayBeShort => {
+                self.direct.hint(now.boot);
+                Vec::new()
+            }
+            SignalInput::Sampled(sample) => self.sampled(sample, now.boot),
+            SignalInput::StorageRequested => self.storage.request().into_iter().collect(),
+            SignalInput::StorageSampled(sample) => self.storage_sampled(sample, now.boot),
+            SignalInput::Disks {
+                known,
+                unwatched,
+                stamp,
+            } => {
+                let ended = unwatched.map(|of| self.evaluator.unwatch_disks(of.others));
+                let mut changes = ended.unwrap_or_default();
+                let states =
+                    known
+                        .as_ref()
+                        .map_or(DiskStates::Unavailable, |disks| DiskStates::Known {
+                            slow: &disks.slow,
+                            stalled: &disks.stalled,
+                            failing: &disks.failing,
+                        });
+                changes.extend(self.evaluator.observe_disks(states, now.boot));
+                self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)))
+            }
+            SignalInput::Forced {
+                resource,
+                why,
+                at,
+                stamp,
+            } => {
+                let changes = self.evaluator.force(resource, why, at);
+                self.changed(&changes, Some((resource, stamp)))
+            }
+        }
+    }
+
+    /// The API server has the condition of this resource as True, and it is not known since when.
+    pub(super) fn seed(&mut self, resource: Resource, now: BootNanos) {
+        self.evaluator.seed(resource, now);
+    }
+
+    /// A resource was last exceeded at `at`, before a restart.
+    pub(super) fn restore(&mut self, resource: Resource, at: BootNanos, now: BootNanos) {
+        self.evaluator.restore(resource, at, now);
+    }
+
+    /// The next moment at which a sample is due, or a transition period may end.
+    #[must_use]
+    pub fn due(&self) -> BootNanos {
+        let others = [self.evaluator.next_fall(), self.storage.due()];
+        let others = others.into_iter().flatten();
+        others.fold(self.direct.due(), BootNanos::min)
+    }
+
+    /// The thresholds and the states that they result in.
+    #[must_use]
+    pub const fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    /// When a resource was last exceeded.
+    #[must_use]
+    pub fn exceeded(&self, resource: Resource) -> Exceeded {
+        self.evaluator.exceeded(resource)
+    }
+
+    /// Tasks in the last sample; `None`: not read.
+    #[must_use]
+    pub const fn tasks(&self) -> Option<u64> {
+        self.tasks
+    }
+
+    fn tick(&mut self, soon: BootNanos, count_tasks: bool, now: BootNanos) -> Vec<Effect> {
+        let falls = self.evaluator.next_fall().is_some_and(|at| at <= now);
+        let must = falls || count_tasks;
+        let mut effects = Vec::new();
+        if must || self.direct.due() <= soon {
+            effects.push(sample(None));
+        }
+        if must || self.storage.due().is_some_and(|due| due <= soon) {
+            effects.extend(self.storage.request());
+        }
+        effects
+    }
+
+    fn sampled(&mut self, taken: DirectSample, now: BootNanos) -> Vec<Effect> {
+        let DirectSample {
+            samples,
+            tasks,
+            pid_capacity,
+            pods_cgroup,
+            stamp,
+        } = taken;
+        let mut effects = Vec::new();
+        if self.pods_cgroup != pods_cgroup {
+            // It was created after the start of the agent.
+            self.pods_cgroup.clone_from(&pods_cgroup);
+            effects.push(Effect::Log(Decision::PodsCgroupFound(pods_cgroup.clone())));
+            effects.push(Effect::Fact(FactChange::PodsCgroup(pods_cgroup)));
+        }
+        let changes = self.evaluator.evaluate(&samples, now);
+        self.direct.next(&samples, &self.evaluator, now);
+        effects.push(Effect::Log(Decision::Sampled(samples)));
+        let resized = pid_capacity.is_some() && pid_capacity != self.pid_capacity;
+        self.tasks = tasks;
+        self.pid_capacity = pid_capacity.or(self.pid_capacity);
+        effects.push(pass_on(Input::Pid(PidInput::Sampled {
+            tasks,
+            pressure: self.evaluator.pressure(Resource::Pids),
+        })));
+        if resized {
+            effects.push(self.configure_pids());
+        }
+        if changes.iter().any(is_pids_short) {
+            effects.push(pass_on(Input::PodPid(PodPidInput::PidsShort)));
+        }
+        effects.extend(self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp))));
+        effects.push(pass_on(Input::KillCounter(KillCounterInput::Sampled)));
+        effects.push(pass_on(Input::PodPid(PodPidInput::Sampled)));
+        effects
+    }
+
+    fn storage_sampled(&mut self, sample: StorageSample, now: BootNanos) -> Vec<Effect> {
+        let StorageSample {
+            samples,
+            capacity,
+            volumes,
+        } = sample;
+        let changes = self.evaluator.evaluate(&samples, now);
+        let first = self
+            .storage
+            .sampled(&samples, capacity.is_some(), &self.evaluator, now);
+        let mut effects = vec![
+            Effect::Fact(FactChange::Storage { capacity, volumes }),
+            Effect::Log(Decision::Sampled(samples)),
+        ];
+        effects.extend(self.changed(&changes, None));
+        if first {
+            // A node is not ready until its storage is known.
+            effects.push(Effect::Publish { at_once: true });
+        }
+        let soon = now.plus(ALIGN);
+        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled { soon })));
+        effects
+    }
+
+    /// Logs changes and publishes them; `cause` is the kernel record behind them.
+    fn changed(
+        &mut self,
+        changes: &[PressureChange],
+        cause: Option<(Resource, Stamp)>,
+    ) -> Vec<Effect> {
+        let (mut effects, lost) = self.publish();
+        for change in changes {
+            effects.push(Effect::Log(Decision::PressureChanged(*change)));
+            let of = cause.filter(|(resource, _)| *resource == change.resource);
+            effects.extend(of.map(|(resource, stamp)| Effect::Caused { resource, stamp }));
+        }
+        effects.push(Effect::Publish {
+            at_once: lost || !changes.is_empty(),
+        });
+        effects
+    }
+
+    /// The state of every resource, and whether a source was lost or is available again.
+    pub(super) fn publish(&mut self) -> (Vec<Effect>, bool) {
+        let lost = self.evaluator.lost();
+        let mut effects = vec![Effect::Fact(FactChange::Pressures {
+            pressures: self.evaluator.pressures(),
+            causes: self.evaluator.causes(),
+            lost: lost.clone(),
+        })];
+        let changed = self.lost != lost;
+        if changed {
+            effects.push(Effect::Log(Decision::SourcesLost {
+                before: std::mem::replace(&mut self.lost, lost.clone()),
+                now: lost,
+            }));
+        }
+        (effects, changed)
+    }
+
+    /// The thresholds on pids, or the capacity, may have changed.
+    fn configure_pids(&self) -> Effect {
+        pass_on(Input::Pid(PidInput::Configured {
+            thresholds: self.evaluator.thresholds().copied().collect(),
+            capacity: self.pid_capacity,
+        }))
+    }
+}
+
+fn sample(stamp: Option<Stamp>) -> Effect {
+    Effect::Query(Query::Signals(stamp))
+}
+
+/// Whether pids became scarce.
+fn is_pids_short(change: &PressureChange) -> bool {
+    matches!(change.resource, Resource::Pids | Resource::PodsPids)
+        && matches!(change.to, Pressure::UnderPressure { .. })
+}

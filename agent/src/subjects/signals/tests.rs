@@ -1,0 +1,312 @@
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::pressure::SlowDisks;
+use crate::pressure::threshold::Threshold;
+use crate::reading::Reading;
+use crate::units::Bytes;
+
+const GI: i64 = 1 << 30;
+const PERIOD: Duration = Duration::from_mins(5);
+
+fn at(seconds: u64) -> BootNanos {
+    BootNanos(seconds * 1_000_000_000)
+}
+
+fn stamp() -> Stamp {
+    Stamp {
+        kernel: at(1),
+        read: at(2),
+    }
+}
+
+/// Memory is short below 1 GiB, and pids below 100.
+fn signals() -> Signals {
+    let thresholds = [("memory.available", "1Gi"), ("pid.available", "100")];
+    let thresholds = thresholds.map(|(signal, value)| Threshold::parse(signal, value).unwrap());
+    let setup = SignalSetup {
+        policy: Policy {
+            thresholds: thresholds.into_iter().flatten().collect(),
+            transition_period: PERIOD,
+            slow_disks: SlowDisks::NodepulseConditionOnly,
+        },
+        announced: Vec::new(),
+        pods_cgroup: "/kubepods".to_owned(),
+    };
+    Signals::new(setup, at(0))
+}
+
+fn read(signal: Signal, available: i64) -> Sample {
+    Sample::Read(Reading {
+        signal,
+        available,
+        capacity: 64 * u64::try_from(GI).unwrap(),
+    })
+}
+
+fn taken(memory: i64, pids: i64, stamp: Option<Stamp>) -> SignalInput {
+    SignalInput::Sampled(DirectSample {
+        samples: vec![
+            read(Signal::MemoryAvailable, memory),
+            read(Signal::PidAvailable, pids),
+        ],
+        tasks: Some(7),
+        pid_capacity: Some(1000),
+        pods_cgroup: "/kubepods".to_owned(),
+        stamp,
+    })
+}
+
+fn storage(capacity: Option<Bytes>) -> SignalInput {
+    SignalInput::StorageSampled(StorageSample {
+        capacity,
+        ..StorageSample::missing()
+    })
+}
+
+fn disks(slow: &[&str], unwatched: Option<Unwatched>) -> SignalInput {
+    SignalInput::Disks {
+        known: Some(Disks {
+            slow: slow.iter().map(|name| (*name).to_owned()).collect(),
+            ..Disks::default()
+        }),
+        unwatched,
+        stamp: Some(stamp()),
+    }
+}
+
+/// What follows, in short; of facts, only what can differ here.
+fn short(effects: &[Effect]) -> Vec<String> {
+    let text = |effect: &Effect| match effect {
+        Effect::Query(Query::Signals(stamp)) => {
+            let cause = if stamp.is_some() { " of a record" } else { "" };
+            Some(format!("sample{cause}"))
+        }
+        Effect::Query(Query::Storage) => Some("storage".to_owned()),
+        Effect::Input(input) => match &**input {
+            Input::Pid(PidInput::Configured { .. }) => Some("levels".to_owned()),
+            Input::PodPid(PodPidInput::PidsShort) => Some("name pods".to_owned()),
+            _ => None,
+        },
+        Effect::Fact(FactChange::PodsCgroup(path)) => Some(format!("cgroup {path}")),
+        Effect::Fact(FactChange::Storage { capacity, .. }) => {
+            Some(format!("capacity {}", capacity.is_some()))
+        }
+        Effect::Log(Decision::PressureChanged(change)) => {
+            let (resource, reason) = (change.resource.as_str(), change.reason.as_str());
+            Some(format!("{resource} {} {reason}", change.to))
+        }
+        Effect::Log(Decision::SourcesLost { now, .. }) => Some(format!("lost {}", now.len())),
+        Effect::Caused { resource, .. } => Some(format!("caused {}", resource.as_str())),
+        Effect::Publish { at_once: true } => Some("publish at once".to_owned()),
+        Effect::Publish { at_once: false } => Some("publish".to_owned()),
+        _ => None,
+    };
+    effects.iter().filter_map(text).collect()
+}
+
+fn run(script: Vec<(u64, SignalInput, &[&str], &str)>) {
+    let mut signals = signals();
+    for (seconds, input, expected, name) in script {
+        let now = Now {
+            boot: at(seconds),
+            wall: SystemTime::UNIX_EPOCH,
+        };
+        let effects = signals.on(input, now);
+        assert_eq!(short(&effects), expected, "at {seconds} s: {name}");
+    }
+}
+
+#[test]
+fn a_sample_is_evaluated_and_changes_are_published_at_once() {
+    let short_of_pids = SignalInput::Sampled(DirectSample {
+        samples: vec![read(Signal::PidAvailable, 50)],
+        tasks: Some(950),
+        pid_capacity: Some(2000),
+        pods_cgroup: "/kubepods.slice".to_owned(),
+        stamp: Some(stamp()),
+    });
+    run(vec![
+        (
+            1,
+            taken(9 * GI, 900, None),
+            &[
+                "levels",
+                "memory False NotExceeded",
+                "pids False NotExceeded",
+                "publish at once",
+            ],
+            "the first sample, with the capacity",
+        ),
+        (2, taken(9 * GI, 900, None), &["publish"], "nothing changed"),
+        (
+            3,
+            taken(GI / 2, 900, None),
+            &["memory True ThresholdMet", "publish at once"],
+            "memory is short",
+        ),
+        (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
+        (
+            5,
+            short_of_pids,
+            &[
+                "cgroup /kubepods.slice",
+                "levels",
+                "name pods",
+                "pids True ThresholdMet",
+                "caused pids",
+                "publish at once",
+            ],
+            "another capacity and another cgroup, and a record is the cause",
+        ),
+        (
+            400,
+            taken(9 * GI, 900, None),
+            &[
+                "cgroup /kubepods",
+                "levels",
+                "memory False NotExceeded",
+                "pids False NotExceeded",
+                "publish at once",
+            ],
+            "the transition periods are over",
+        ),
+    ]);
+}
+
+#[test]
+fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
+    let tick = |seconds, count_tasks| SignalInput::Tick {
+        soon: at(seconds),
+        count_tasks,
+    };
+    let requested = |stamp| SignalInput::Requested { stamp };
+    run(vec![
+        (1, tick(1, false), &["sample", "storage"], "both are due"),
+        (1, tick(1, false), &["sample"], "storage is being read"),
+        (
+            1,
+            SignalInput::StorageRequested,
+            &[],
+            "it is requested once",
+        ),
+        (
+            1,
+            taken(60 * GI, 900_000, None),
+            &[
+                "levels",
+                "memory False NotExceeded",
+                "pids False NotExceeded",
+                "publish at once",
+            ],
+            "first sample",
+        ),
+        (2, tick(2, false), &[], "nothing is due"),
+        (2, tick(2, true), &["sample"], "tasks have to be counted"),
+        (
+            2,
+            requested(Some(stamp())),
+            &["sample of a record"],
+            "a record",
+        ),
+        (3, SignalInput::MemoryMayBeShort, &[], "a hint"),
+        (3, tick(3, false), &["sample"], "after the hint"),
+        (
+            4,
+            storage(None),
+            &[
+                "capacity false",
+                "disk False NotExceeded",
+                "publish at once",
+            ],
+            "the file system does not answer",
+        ),
+        (
+            4,
+            SignalInput::StorageRequested,
+            &["storage"],
+            "requested again",
+        ),
+    ]);
+}
+
+#[test]
+fn the_first_capacity_is_published_at_once_and_until_then_storage_is_sampled_often() {
+    let mut signals = signals();
+    let mut on = |seconds, input| {
+        let now = Now {
+            boot: at(seconds),
+            wall: SystemTime::UNIX_EPOCH,
+        };
+        let effects = signals.on(input, now);
+        let at_once = short(&effects).contains(&"publish at once".to_owned());
+        (at_once, signals.storage.due())
+    };
+    let soon = |seconds| Some(at(seconds).plus(Duration::from_millis(250)));
+    let later = |seconds: u64| Some(at(seconds + 10));
+    let known = Some(Bytes::from_bytes(1));
+    //  at s, capacity, published at once, next sample
+    let rows = [
+        (1, None, true, soon(1), "the first sample"),
+        (2, None, false, soon(2), "not ready yet"),
+        (121, None, false, later(121), "the start is over"),
+        (130, known, true, later(130), "the first capacity"),
+        (140, known, false, later(140), "no other one"),
+        (150, None, false, later(150), "it stays known"),
+    ];
+    for (seconds, capacity, at_once, due, name) in rows {
+        on(seconds, SignalInput::StorageRequested);
+        assert_eq!(on(seconds, storage(capacity)), (at_once, due), "{name}");
+    }
+}
+
+#[test]
+fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
+    let forced = SignalInput::Forced {
+        resource: Resource::Memory,
+        why: Grounds::ConfirmedGlobal,
+        at: at(5),
+        stamp: stamp(),
+    };
+    run(vec![
+        (
+            1,
+            disks(&[], None),
+            &[
+                "diskIO False NotExceeded",
+                "caused diskIO",
+                "publish at once",
+            ],
+            "all are healthy",
+        ),
+        (
+            2,
+            disks(&["vda"], None),
+            &["diskIO True SlowDisk", "caused diskIO", "publish at once"],
+            "one is slow",
+        ),
+        (3, disks(&["vda", "vdb"], None), &["publish"], "another one"),
+        (
+            4,
+            disks(&[], Some(Unwatched { others: None })),
+            &[
+                "diskIO Unknown DiskNotMonitored",
+                "caused diskIO",
+                "diskIO False NotExceeded",
+                "caused diskIO",
+                "publish at once",
+            ],
+            "it is not watched any more",
+        ),
+        (
+            5,
+            forced,
+            &[
+                "memory True GlobalOOMKill",
+                "caused memory",
+                "publish at once",
+            ],
+            "a kill",
+        ),
+    ]);
+}

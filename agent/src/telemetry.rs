@@ -1,0 +1,61 @@
+//! EDGE: reports what the agent does, in metrics and in the log. Decides nothing.
+
+#![forbid(unsafe_code)]
+
+use tracing::warn;
+
+use crate::clock::Now;
+use crate::explain::Journal;
+use crate::pressure::Policy;
+use crate::record::{Received, Record};
+use crate::subjects::{Decision, StallDecision};
+
+pub mod decisions;
+pub mod metering;
+
+use metering::Metering;
+
+/// The metrics, and what `explain` shows.
+pub struct Telemetry {
+    /// The metrics.
+    pub metering: Metering,
+    /// The last samples and changes.
+    pub journal: Journal,
+}
+
+impl Telemetry {
+    /// Nothing is recorded yet.
+    #[must_use]
+    pub fn new(metering: Metering) -> Self {
+        Self {
+            metering,
+            journal: Journal::default(),
+        }
+    }
+
+    /// Counts a record of the kernel, and logs one that cannot be used.
+    pub fn record_received(&self, received: &Received) {
+        self.metering.record_received(&received.record);
+        match &received.record {
+            Ok(Record::Unknown { kind }) => warn!(kind, "record of an unknown kind"),
+            Ok(_) => {}
+            Err(err) => warn!(err = err as &dyn std::error::Error, "malformed record"),
+        }
+    }
+
+    /// Records a decision of a subject in the log, the metrics and the journal.
+    pub fn decided(&mut self, decision: Decision, policy: &Policy, now: Now) {
+        match &decision {
+            Decision::Sampled(samples) => {
+                self.metering.record_samples(samples, policy);
+                self.journal.record_samples(samples, now.boot);
+            }
+            Decision::PressureChanged(change) => self.journal.record_change(change, now.wall),
+            Decision::Stall(StallDecision::Changed { change, .. }) => {
+                self.journal.record_stall_change(change, now.wall);
+            }
+            decision => self.metering.record_decision(decision),
+        }
+        decisions::log(decision);
+    }
+}

@@ -1,0 +1,181 @@
+//! The log line of each decision of a subject.
+
+use std::collections::BTreeMap;
+
+use tracing::{debug, info, warn};
+
+use crate::escape::escape;
+use crate::kube_event::Finding;
+use crate::pressure::disks::Health;
+use crate::reading::{Resource, Signal};
+use crate::record::{DiskAction, Side};
+use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
+use crate::subjects::{Decision, DiskDecision, StallDecision};
+use crate::units::DeviceNumber;
+
+pub fn log(decision: Decision) {
+    match decision {
+        Decision::PidLevelCrossed { side, ids, tasks } => {
+            let over = side == Side::Over;
+            debug!(ids, tasks, over, "pid level crossed");
+        }
+        Decision::Disk(decision) => log_disk(decision),
+        Decision::Stall(StallDecision::Reported(stall)) => {
+            debug!(
+                of = stall.of.as_str(),
+                kind = stall.kind.as_str(),
+                "stall reported"
+            );
+        }
+        Decision::Stall(StallDecision::Changed { change, sample }) => info!(
+            of = change.stall.of.as_str(),
+            kind = change.stall.kind.as_str(),
+            from = %change.from,
+            to = %change.to,
+            some_avg10 = sample.map(|sample| sample.avg10),
+            some_avg60 = sample.map(|sample| sample.avg60),
+            "stall pressure changed"
+        ),
+        Decision::KillFound(finding) => log_kill(&finding),
+        // Only in metrics and `explain`.
+        Decision::PodKilled { .. } | Decision::PodRemoved { .. } | Decision::Sampled(_) => {}
+        Decision::PressureChanged(change) => info!(
+            resource = change.resource.as_str(),
+            from = %change.from,
+            to = %change.to,
+            reason = change.reason.as_str(),
+            "pressure changed"
+        ),
+        Decision::SourcesLost { before, now } => log_lost_sources(&before, &now),
+        Decision::FrequencyOfKills { from, to } => {
+            info!(%from, %to, "frequency of kills changed");
+        }
+        Decision::PodsCgroupFound(cgroup) => info!(cgroup, "pods cgroup found"),
+        Decision::ContainersForbidden => {
+            warn!(
+                "Events contain container ids instead of names; grant this identity the verb get on \
+                 pods"
+            );
+        }
+        Decision::ForksRefused {
+            cgroup,
+            forks,
+            limit,
+        } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
+        Decision::LargestPods(pods) => {
+            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
+            let pods: Vec<String> = pods.iter().map(text).collect();
+            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        }
+        Decision::KillsReportedByNumber { cgroup, kills } => {
+            info!(
+                cgroup,
+                kills, "OOM kills without a record, reported as a count"
+            );
+        }
+        Decision::KillLogEnded => warn!(
+            "kernel log ended; from now on OOM kills are counted by the cgroups' counters, without \
+             their victims"
+        ),
+        Decision::KillCountersFailed => {
+            warn!("the cgroups' counters of OOM kills cannot be read");
+        }
+        Decision::StateOfOtherBoot => {
+            info!("state file ignored: it was written in another boot");
+        }
+    }
+}
+
+type LostSources = BTreeMap<Resource, Vec<Signal>>;
+
+/// Logs one line for each resource whose condition becomes Unknown, or is known again.
+fn log_lost_sources(before: &LostSources, now: &LostSources) {
+    let names = |signals: &[Signal]| {
+        let names: Vec<_> = signals.iter().map(|signal| signal.as_str()).collect();
+        names.join(", ")
+    };
+    for (resource, signals) in now {
+        if before.get(resource) != Some(signals) {
+            let (resource, signals) = (resource.as_str(), names(signals));
+            warn!(resource, %signals, "source lost; the condition is Unknown");
+        }
+    }
+    for resource in before.keys().filter(|resource| !now.contains_key(resource)) {
+        info!(resource = resource.as_str(), "source is available again");
+    }
+}
+
+fn log_disk(decision: DiskDecision) {
+    match decision {
+        DiskDecision::Announced(change) => {
+            let action = match change.action {
+                DiskAction::Added => "added",
+                DiskAction::Removed => "removed",
+                DiskAction::Changed => "changed",
+            };
+            info!(disk = %escape(&change.name), device = %change.device, action, "disk announced");
+        }
+        DiskDecision::Reported { device, report } => log_disk_report(device, report),
+        DiskDecision::Watched(disk) => {
+            let slow_us = disk.slow.as_micros();
+            info!(disk = %escape(&disk.name), slow_us, "disk watched");
+        }
+        DiskDecision::TooMany { name } => {
+            warn!(disk = %escape(&name), "too many disks; disk not watched");
+        }
+        DiskDecision::StatisticsOff { name } => warn!(
+            disk = %escape(&name),
+            "I/O statistics are off, so the latency of this disk is unknown; write 1 to \
+             /sys/block/<disk>/queue/iostats, which takes effect within ten seconds"
+        ),
+        DiskDecision::Unwatched {
+            device,
+            name,
+            reason,
+        } => {
+            let reason = match reason {
+                UnwatchReason::Removed => "removed",
+                UnwatchReason::StatisticsOff => "I/O statistics are off",
+            };
+            info!(%device, disk = %escape(&name), reason, "disk no longer watched");
+        }
+        DiskDecision::HealthChanged {
+            device,
+            name,
+            health,
+        } => {
+            let health = match health {
+                Health::Healthy => "healthy",
+                Health::Slow => "slow",
+                Health::Stalled => "stalled",
+                Health::Failing => "failing",
+            };
+            info!(%device, disk = %escape(&name), health, "disk health changed");
+        }
+    }
+}
+
+fn log_kill(finding: &Finding) {
+    let (effect, reason) = finding.verdict.as_strs();
+    info!(
+        victim = finding.victim.0,
+        comm = finding.comm,
+        cgroup = finding.cgroup.as_deref(),
+        limiting = finding.limiting(),
+        effect,
+        reason,
+        "process OOM-killed"
+    );
+}
+
+fn log_disk_report(device: DeviceNumber, report: DiskReport) {
+    let in_window = |window: Window, health| {
+        let Window { total, slow, max } = window;
+        info!(%device, health, total, slow, max_ms = max.as_millis(), "disk reported");
+    };
+    match report {
+        DiskReport::Slow(window) => in_window(window, "slow"),
+        DiskReport::Healthy(window) => in_window(window, "healthy"),
+        DiskReport::Errors => info!(%device, "disk errors reported"),
+    }
+}

@@ -1,0 +1,389 @@
+//! Updates the metrics.
+//!
+//! Counters of the kernel and of other tasks are read only for a scrape, so a node that is not
+//! scraped does not pay for them.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::api::lease::Cycle;
+use crate::api::recorder::EventCounts;
+use crate::api::taints::TaintOutcome;
+use crate::api::{Client, Refusal};
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::config::{Config, Mode, PerPodMetrics};
+use crate::kernel::counters::ProbeCounters;
+use crate::kernel::{ProbeState, Support};
+use crate::kube_event::Limiting;
+use crate::lane::Lanes;
+use crate::metrics::{Label, Metrics, SetTotal as _};
+use crate::node_status::{Condition, Status};
+use crate::pressure::Policy;
+use crate::pressure::sample::Sample;
+use crate::reading::oom::{LimitOwner, OomScope};
+use crate::record::{DecodeError, Record};
+use crate::reporting::{Report, Why};
+use crate::serve::{self, Pages, Query, Readiness, Server, Site};
+use crate::subjects::{Decision, KillSource};
+
+mod scrape;
+
+/// Maximum number of pods with a series of their OOM kills. Kills of further pods are counted by
+/// scope only.
+const MAX_PODS: usize = 256;
+
+/// The ports to serve, and the sources of some metrics.
+#[derive(Debug)]
+pub struct Sources {
+    pub sites: Vec<Site>,
+    /// The counters of a simulated kernel.
+    pub figures: Option<watch::Receiver<ProbeCounters>>,
+    pub client: Option<Client>,
+    /// The threads of blocking calls.
+    pub lanes: Lanes,
+    /// Whether series name pods.
+    pub per_pod: PerPodMetrics,
+}
+
+/// Advice if a port cannot be opened.
+const ADVICE: &str = "set serve.address (--serve-address) to another address, or to off";
+
+/// Opens the configured ports. Called after the check that no kubelet uses them.
+pub fn open(config: &Config, reports: bool) -> Vec<Site> {
+    const KUBELET: &str =
+        "stop the process that uses it, such as a kubelet, or set serve.address: off";
+
+    let Some(address) = config.serve else {
+        return Vec::new();
+    };
+    let mut sites = Vec::new();
+    sites.extend(Site::open(address, Pages::All, ADVICE));
+    if reports && config.mode == Mode::Node {
+        sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET));
+    }
+    sites
+}
+
+/// The metrics, and the server of their clients.
+pub struct Metering {
+    metrics: Metrics,
+    readiness: watch::Sender<Readiness>,
+    queries: mpsc::Receiver<Query>,
+    server: Server,
+    /// All signals were evaluated once.
+    evaluated: bool,
+    figures: Option<watch::Receiver<ProbeCounters>>,
+    client: Option<Client>,
+    /// Namespace and name of the pods that have a series.
+    pods: BTreeSet<[String; 2]>,
+    per_pod: PerPodMetrics,
+    lanes: Lanes,
+}
+
+impl Metering {
+    /// Starts the server; queries wait until the loop takes them.
+    pub fn start(sources: Sources, support: &Support, kills: KillSource) -> Self {
+        let (readiness, receiver) =
+            watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
+        let lanes = sources.lanes.all().into();
+        let (server, queries) = Server::start(sources.sites, receiver, lanes);
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kills.tier(support.tier()));
+        for (probe, state) in &support.probes {
+            let (attached, reason) = match state {
+                ProbeState::Attached => (1, "none"),
+                ProbeState::NotNeeded => (0, "not_needed"),
+                ProbeState::Missing(missing) => (0, missing.token()),
+            };
+            let probe = metrics.kernel.probe_attached.of([probe.program(), reason]);
+            probe.set(attached);
+        }
+        Self {
+            metrics,
+            evaluated: false,
+            readiness,
+            queries,
+            server,
+            figures: sources.figures,
+            client: sources.client,
+            pods: BTreeSet::new(),
+            per_pod: sources.per_pod,
+            lanes: sources.lanes,
+        }
+    }
+
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// All signals were evaluated once. Without an API server the agent is ready then.
+    pub fn evaluated(&mut self, reports: bool) {
+        self.evaluated = true;
+        self.readiness.send_replace(if reports {
+            Readiness::NotReady("the node's status has not reached the API server yet")
+        } else {
+            Readiness::Ready
+        });
+    }
+
+    /// The next query of a client; pending forever if no port is open. `None` if the server has ended.
+    pub async fn next_query(&mut self) -> Option<Query> {
+        tokio::select! {
+            Some(query) = self.queries.recv() => Some(query),
+            () = self.server.ended() => None,
+        }
+    }
+
+    /// Counts a wake-up of the loop by its cause.
+    pub fn record_wakeup(&self, cause: &'static str) {
+        self.metrics.process.wakeups.of([cause]).inc();
+    }
+
+    /// Counts a record of the kernel by its kind.
+    pub fn record_received(&self, event: &Result<Record, DecodeError>) {
+        let kind = match event {
+            Ok(Record::OomKill(_) | Record::LoggedKill(_)) => "oom_kill",
+            Ok(Record::LogEnded) => "log_ended",
+            Ok(Record::PidCrossing { .. }) => "pid_crossing",
+            Ok(Record::PidTrend { .. }) => "pid_trend",
+            Ok(Record::DiskState { .. }) => "disk_state",
+            Ok(Record::CgroupsChanged { .. }) => "cgroups_changed",
+            Ok(Record::DiskErrors { .. }) => "disk_errors",
+            Ok(Record::Disk(_) | Record::DisksMissed) => "disk",
+            Ok(Record::Stall { .. }) => "stall",
+            Ok(Record::Unknown { .. }) => "unknown",
+            Err(_) => "malformed",
+        };
+        self.metrics.kernel.events_received.of([kind]).inc();
+    }
+
+    /// Counts an OOM kill by the owner of the limit that was reached.
+    fn record_kill(&self, scope: &OomScope<Limiting>) {
+        let scope = match scope {
+            OomScope::Unknown => "unknown",
+            OomScope::Global => "global",
+            OomScope::Memcg(limiting) => match limiting.owner {
+                LimitOwner::Container => "container",
+                LimitOwner::Pod => "pod",
+                LimitOwner::PodsCgroup => "pods",
+                LimitOwner::Other => "other",
+            },
+        };
+        self.metrics.node.oom_kills.of([scope]).inc();
+    }
+
+    /// Counts a decision that has a metric.
+    pub fn record_decision(&mut self, decision: &Decision) {
+        match decision {
+            Decision::KillFound(finding) => self.record_kill(&finding.scope),
+            Decision::PodKilled {
+                namespace,
+                name,
+                kills,
+            } => self.record_pod_kills(namespace, name, *kills),
+            Decision::PodRemoved { namespace, name } => self.remove_pod(namespace, name),
+            _ => {}
+        }
+    }
+
+    /// Processes of an existing pod were OOM-killed.
+    fn record_pod_kills(&mut self, namespace: &str, pod: &str, kills: u64) {
+        if self.per_pod == PerPodMetrics::Off {
+            return;
+        }
+        let labels = [namespace.to_owned(), pod.to_owned()];
+        if self.pods.len() < MAX_PODS || self.pods.contains(&labels) {
+            self.metrics
+                .node
+                .pod_oom_kills
+                .of(labels.clone())
+                .inc_by(kills);
+            self.pods.insert(labels);
+        }
+    }
+
+    /// Turns the series of pods on or off; off removes the existing ones.
+    pub fn set_per_pod(&mut self, per_pod: PerPodMetrics) {
+        self.per_pod = per_pod;
+        if per_pod == PerPodMetrics::Off {
+            for labels in std::mem::take(&mut self.pods) {
+                self.metrics.node.pod_oom_kills.remove(labels);
+            }
+        }
+    }
+
+    /// Removes the series of a deleted pod.
+    fn remove_pod(&mut self, namespace: &str, pod: &str) {
+        let labels = [namespace.to_owned(), pod.to_owned()];
+        if self.pods.remove(&labels) {
+            self.metrics.node.pod_oom_kills.remove(labels);
+        }
+    }
+
+    /// Sets the gauges of the sampled signals and of their thresholds.
+    pub fn record_samples(&self, samples: &[Sample], policy: &Policy) {
+        let node = &self.metrics.node;
+        for sample in samples {
+            let signal = sample.signal();
+            let Sample::Read(reading) = sample else {
+                node.signal_value.remove([signal.as_str()]);
+                continue;
+            };
+            node.signal_value
+                .of([signal.as_str()])
+                .set(reading.available);
+            let Some(threshold) = policy.threshold(signal) else {
+                node.signal_threshold.remove([signal.as_str()]);
+                continue;
+            };
+            let amount = threshold.amount(reading.capacity);
+            let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+            node.signal_threshold.of([signal.as_str()]).set(amount);
+        }
+    }
+
+    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`.
+    pub fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+        if !self.evaluated {
+            return; // The initial statuses are not transitions.
+        }
+        let node = &self.metrics.node;
+        for condition in conditions {
+            let type_ = &condition.type_;
+            for each in [Status::True, Status::False, Status::Unknown] {
+                let labels = [Label::from(type_.clone()), each.as_str().into()];
+                let is = i64::from(each == condition.status);
+                node.condition_status.of(labels).set(is);
+            }
+            // Created at 0 too: the first increase of a counter shows only if the counter existed.
+            let count = node.condition_transitions.of([type_.clone()]);
+            if transitions.contains(type_) {
+                count.inc();
+            }
+        }
+    }
+
+    /// Counts the outcome of requests to the API server.
+    pub fn record_report(&self, report: &Report) {
+        let api = &self.metrics.api;
+        match report {
+            Report::Synced {
+                why,
+                stamps,
+                outcome: Ok(sent),
+                ..
+            } => {
+                self.readiness.send_replace(Readiness::Ready);
+                let Some(sent) = sent else {
+                    return;
+                };
+                let why = match why {
+                    Why::Edge => "edge",
+                    Why::Tick if sent.changed => "change",
+                    Why::Tick => "heartbeat",
+                };
+                api.status_patches.of([why]).inc();
+                for stamp in stamps.values() {
+                    self.acked(*stamp, sent.acked);
+                }
+            }
+            Report::Tainted(tainted) => self.tainted(tainted),
+            Report::Registered { .. }
+            | Report::OtherHolder(_)
+            | Report::Synced {
+                outcome: Err(_), ..
+            } => {}
+            Report::Lease(outcome) => {
+                let result = match outcome {
+                    Ok(Cycle::Renewed(_)) => "renewed",
+                    Ok(Cycle::NoNode) => "no_node",
+                    Err(_) => "failed",
+                };
+                api.lease_renewals.of([result]).inc();
+            }
+            Report::Event(delivered) => {
+                if let Some(stamp) = delivered.stamp {
+                    self.acked(stamp, delivered.acked);
+                }
+            }
+        }
+    }
+
+    fn tainted(&self, tainted: &TaintOutcome) {
+        let patches = &self.metrics.api.taint_patches;
+        if tainted.written {
+            patches.of(["written"]).inc();
+        }
+        if let Some(err) = &tainted.failed {
+            let denied = err.refusal() == Some(Refusal::Forbidden);
+            patches.of([if denied { "denied" } else { "failed" }]).inc();
+        }
+    }
+
+    fn acked(&self, stamp: Stamp, acked: BootNanos) {
+        let took = acked.since(stamp.kernel).as_secs_f64();
+        self.metrics.api.event_to_ack.observe(took);
+    }
+
+    /// The counters of a simulated kernel; `None` with a real one.
+    pub fn simulated(&self) -> Option<ProbeCounters> {
+        self.figures
+            .as_ref()
+            .map(|figures| figures.borrow().clone())
+    }
+
+    /// Sets the counters of Events by outcome.
+    pub fn events(&self, counts: &EventCounts) {
+        let api = &self.metrics.api;
+        let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
+        api.queue_depth.set(depth);
+        let results = [
+            ("recorded", counts.recorded),
+            ("delivered", counts.delivered),
+            ("folded", counts.folded),
+            ("held", counts.delayed),
+            ("lost_full", counts.lost_full),
+            ("lost_refused", counts.lost_refused),
+            ("lost_unreachable", counts.lost_unreachable),
+        ];
+        for (result, count) in results {
+            api.events.of([result]).set_total(count);
+        }
+    }
+
+    /// Whether the agent is ready.
+    pub fn is_ready(&self) -> bool {
+        *self.readiness.borrow() == Readiness::Ready
+    }
+
+    /// Counts a reload of the configuration by its result.
+    pub fn record_reload(&self, result: &'static str) {
+        self.metrics.process.config_reloads.of([result]).inc();
+    }
+
+    /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and
+    /// changes nothing.
+    pub fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
+        let site = match address {
+            None => None,
+            Some(address) => match Site::open(address, Pages::All, ADVICE) {
+                None => return false,
+                site => site,
+            },
+        };
+        self.server.close_ports();
+        if let Some(site) = site {
+            self.server.open(site);
+        }
+        true
+    }
+
+    /// All metrics, with current values.
+    pub fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
+        self.counted_by_the_kernel(figures);
+        self.counted_by_the_client();
+        self.process(now);
+        self.metrics.text(disks)
+    }
+}

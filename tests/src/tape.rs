@@ -1,0 +1,132 @@
+//! A recording of what passes through the subjects of an agent, and the kinds of inputs and effects
+//! in it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nodepulse::subjects::Setup;
+use nodepulse::subjects::recording::{Recorder, ReplayError, Replayed, Step, line, replay};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The lines of a recording. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Tape(Arc<Mutex<Vec<String>>>);
+
+impl Tape {
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, entry: &impl Serialize) {
+        let line = line(entry).expect("a time after 1970");
+        self.lock().push(line);
+    }
+
+    /// The lines so far.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.lock().clone()
+    }
+}
+
+impl Recorder for Tape {
+    fn start(&mut self, setup: &Setup) {
+        self.push(setup);
+    }
+
+    fn record(&mut self, step: &Step) {
+        self.push(step);
+    }
+}
+
+/// Passes the inputs of a recording to new subjects, which must do the same.
+///
+/// # Errors
+///
+/// Names the first line that differs.
+pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
+    replay(lines.iter().map(String::as_str))
+}
+
+/// A recording of kills that lacks one record, or that has another effect, is not replayed.
+///
+/// # Panics
+///
+/// If it is, or if the recording has no kills.
+pub fn assert_changes_are_found(lines: &[String]) {
+    const EFFECT: &str = r#"{"Input":{"KilledInPods":{"kills":1,"#;
+    let first = |text: &str| lines.iter().position(|line| line.contains(text));
+    let record = first(r#""input":{"Kill":{"Recorded":"#).expect("a kill");
+    let mut lacking = lines.to_vec();
+    lacking.remove(record);
+    assert_differs(&lacking, record + 1);
+    let counted = first(EFFECT).expect("a kill of a pod");
+    let mut changed = lines.to_vec();
+    if let Some(line) = changed.get_mut(counted) {
+        *line = line.replace(EFFECT, r#"{"Input":{"KilledInPods":{"kills":2,"#);
+    }
+    assert_differs(&changed, counted + 1);
+}
+
+fn assert_differs(lines: &[String], expected: usize) {
+    match replayed(lines) {
+        Err(ReplayError::Differs { line, .. }) => assert_eq!(line, expected),
+        other => panic!("line {expected} is not named: {other:?}"),
+    }
+}
+
+/// How often each kind of input and effect occurs.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// By the names of the variants: `Disk.Listed`.
+    pub inputs: BTreeMap<String, usize>,
+    /// The same.
+    pub effects: BTreeMap<String, usize>,
+}
+
+impl Kinds {
+    /// Of a recording.
+    ///
+    /// # Panics
+    ///
+    /// If a line is not JSON.
+    #[must_use]
+    pub fn of(lines: &[String]) -> Self {
+        let mut kinds = Self::default();
+        for line in lines.iter().skip(1) {
+            let step: Value = serde_json::from_str(line).expect("a step");
+            *kinds.inputs.entry(kind(&step["input"])).or_default() += 1;
+            for effect in step["effects"].as_array().into_iter().flatten() {
+                *kinds.effects.entry(kind(effect)).or_default() += 1;
+            }
+        }
+        kinds
+    }
+
+    /// Those of `expected`, by kind and least number, that are missing or too few.
+    #[must_use]
+    pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
+        let few = expected.iter().filter_map(|(kind, least)| {
+            let found = found.get(*kind).copied().unwrap_or_default();
+            (found < *least).then(|| format!("{kind}: {found} of {least}"))
+        });
+        few.collect()
+    }
+}
+
+/// The names of the variants from the outside inwards. Fields begin with a small letter.
+fn kind(value: &Value) -> String {
+    let is_variant = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
+    match value {
+        Value::String(name) if is_variant(name) => name.clone(),
+        Value::Object(one) => match one.iter().next() {
+            Some((name, inner)) if is_variant(name) => match kind(inner) {
+                inner if inner.is_empty() => name.clone(),
+                inner => format!("{name}.{inner}"),
+            },
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
+}

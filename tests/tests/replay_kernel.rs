@@ -1,0 +1,76 @@
+//! A storm of OOM kills on this kernel, recorded and replayed.
+//!
+//! Always compiled; run with the feature `kernel`, as root.
+
+use std::collections::BTreeSet;
+
+use nodepulse_tests::pod_kills::Cluster;
+use nodepulse_tests::provoke::Provoke;
+use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
+use serde_json::Value;
+
+const KILLS: usize = 80;
+
+/// Inputs, and how often they must occur at least.
+const INPUTS: [(&str, usize); 9] = [
+    ("Incident.Containers", 6),
+    ("Incident.Happened", 1),
+    ("Incident.PodChanged.Present", 6),
+    ("Kill.BatchReported", 1),
+    ("Kill.CgroupPaths", 50),
+    ("Kill.Recorded", 50),
+    ("KillCounter.Found", 1),
+    ("KillCounter.Recalled", 1),
+    ("KillCounter.Settled", 1),
+];
+
+/// The same of effects.
+const EFFECTS: [(&str, usize); 6] = [
+    ("Input.KilledInPods", 50),
+    ("Event", 6),
+    ("Log.KillFound", 50),
+    ("Map.PidLevels", 1),
+    ("Query.CgroupPaths", 50),
+    ("Save", 1),
+];
+
+/// The victims in the records of kills.
+fn victims(recorded: &[String]) -> BTreeSet<u32> {
+    let steps = recorded[1..].iter();
+    let victim = |line: &String| {
+        let step: Value = serde_json::from_str(line).unwrap();
+        let pid = step["input"]["Kill"]["Recorded"]["kill"]["victim"].as_u64()?;
+        Some(u32::try_from(pid).unwrap())
+    };
+    steps.filter_map(victim).collect()
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn a_storm_of_kills_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let cluster = Cluster::with("replay", 6, provoke).await;
+    let tape = Tape::default();
+    let agent = cluster.recorded_agent(&tape).await;
+    let (killed, took) = cluster.kill(KILLS).await;
+    cluster.all_reported("after the storm").await;
+    agent.stop().await;
+
+    let recorded = tape.lines();
+    let kinds = Kinds::of(&recorded);
+    println!(
+        "{KILLS} kills in {took:?}, {} lines, {kinds:#?}",
+        recorded.len()
+    );
+    let replayed = replayed(&recorded).unwrap_or_else(|err| panic!("{err}"));
+    assert_eq!(replayed.steps, recorded.len() - 1);
+    assert_changes_are_found(&recorded);
+    let provoked: BTreeSet<u32> = killed.iter().map(|(pid, _)| *pid).collect();
+    let in_records = victims(&recorded).intersection(&provoked).count();
+    assert!(in_records >= 50, "{in_records} of {KILLS} in records");
+    assert_eq!(Kinds::missing(&kinds.inputs, &INPUTS), [""; 0]);
+    assert_eq!(Kinds::missing(&kinds.effects, &EFFECTS), [""; 0]);
+}
