@@ -20,31 +20,37 @@ use crate::pressure::Policy;
 
 mod allocation;
 mod checks;
-pub mod choices;
+mod choices;
 mod companion;
-mod defaults;
 mod duration;
 mod effective;
 mod error;
 mod eviction;
 mod keys;
-mod kubelet;
 mod labels;
 mod layers;
 mod live;
 mod loader;
+mod nearest;
 mod raw;
+mod spec;
+mod table;
 
+pub use choices::{Effect, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
-pub use layers::Overrides;
 pub use live::ConfigChanges;
+pub use spec::{
+    Flag, Form, Json, KeySpec, KubeletKey, Names, Preset, Reload, Scalar, SignalPreset,
+};
+pub(crate) use table::key;
+pub use table::{KEYS, Overrides, SERVER_KEYS};
 
 use error::one_line;
 use keys::Keys;
 use layers::{FileLayer, Layers};
 use loader::Loader;
-use raw::RawConfig;
+use raw::{Format, RawConfig};
 
 /// nodepulse's domain, for API group, taints and labels.
 pub const DOMAIN: &str = domain!();
@@ -52,54 +58,14 @@ pub const DOMAIN: &str = domain!();
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 
+/// Default path of the configuration file, which may not exist.
+const FILE: &str = "/etc/nodepulse/config.yaml";
+
+/// Directory of drop-in files, next to the configuration file.
+const DROP_INS: &str = "conf.d";
+
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
-
-/// What the agent writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
-    /// Alongside a kubelet: writes nodepulse's conditions and Events.
-    Companion,
-    /// Without a kubelet: writes the Node, its status and its Lease.
-    Node,
-}
-
-/// Source of kernel data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
-    /// The best that this kernel offers.
-    Auto,
-    /// eBPF, required.
-    Btf,
-    /// OOM kills from the kernel log, everything else from files.
-    Kmsg,
-    /// Files only.
-    Files,
-}
-
-/// `kernel.probes`: groups of eBPF programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProbeGroup {
-    /// `oom`: OOM kills.
-    Oom,
-    /// `scope`: the exact scope of OOM kills.
-    Scope,
-    /// `pids`: the number of pids.
-    Pids,
-    /// `disks`: disk latency.
-    Disks,
-}
-
-/// Whether privileges are dropped after start-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sandbox {
-    /// As far as the kernel supports it, with a warning otherwise.
-    Auto,
-    /// Never.
-    Off,
-    /// Completely, required.
-    Require,
-}
 
 /// Status of Ready without a container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,26 +74,6 @@ pub enum RuntimePolicy {
     Missing,
     /// True, as set by `allowReadyWithoutRuntime`.
     NotNeeded,
-}
-
-/// `log.level`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the usual levels")]
-pub enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-/// `log.format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Plain text.
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 /// `diskIO`: when a disk is slow.
@@ -289,33 +235,26 @@ pub fn load(
     hostname: &str,
 ) -> Result<LoadedConfig, ConfigError> {
     let mut ignored = IgnoredKeys::default();
-    let (path, need) = main_file(overrides, env);
     let mut files = Vec::new();
-    let drop_ins = overrides.drop_ins.iter().rev();
-    for (path, need) in drop_ins
-        .map(|path| (path.clone(), FilePresence::Required))
-        .chain([(path, need)])
-    {
-        let Some(text) = read(&path, need, "--config", read_file)? else {
+    for (path, presence, format) in sources(overrides, env) {
+        let Some(text) = read(&path, presence, format, read_file)? else {
             continue;
         };
-        let raw = RawConfig::parse(&text, &path)?;
-        ignored.server.extend(raw.server_keys());
-        files.push(FileLayer { path, raw });
-    }
-    if let Some(path) = kubelet_config(overrides, env)
-        && let Some(text) = read(&path, FilePresence::Required, "--kubelet-config", read_file)?
-    {
-        let kubelet = kubelet::parse(&text, &path)?;
-        ignored.server.extend(kubelet.server);
-        ignored.kubelet = kubelet.others.iter().map(|key| one_line(key)).collect();
-        let raw = kubelet.raw;
+        let mut raw = RawConfig::parse(&text, &path, format)?;
+        ignored.server.append(&mut raw.server);
+        ignored
+            .kubelet
+            .extend(raw.others.iter().map(|key| one_line(key)));
         files.push(FileLayer { path, raw });
     }
     ignored.server.sort();
     ignored.server.dedup();
-    let files = files.as_slice();
-    let keys = Keys::new(Layers { env, files }, overrides);
+    ignored.kubelet.sort();
+    let keys = Keys::new(Layers {
+        flags: overrides,
+        env,
+        files: &files,
+    });
     let (config, effective) = Loader(keys).load(hostname)?;
     Ok(LoadedConfig {
         config,
@@ -336,7 +275,7 @@ pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     };
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
     let loaded = load(&overrides, &|_| None, &absent, "localhost")?;
-    Ok(loaded.effective.without("nodeName"))
+    Ok(loaded.effective.without(key::node_name.spec.name))
 }
 
 /// The directory of drop-in files (`*.yaml`), next to the configuration file. They are merged over
@@ -347,13 +286,32 @@ pub fn drop_in_directory(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Option<PathBuf> {
     let path = file(overrides, env);
-    (path != Path::new("-")).then(|| path.with_file_name(defaults::DROP_INS))
+    (path != Path::new("-")).then(|| path.with_file_name(DROP_INS))
 }
 
 /// The path of the configuration file, which may not exist.
 #[must_use]
 pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     main_file(overrides, env).0
+}
+
+/// The files, highest precedence first.
+fn sources(
+    overrides: &Overrides,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (PathBuf, FilePresence, Format)> {
+    let drop_ins = overrides.drop_ins.iter().rev();
+    let drop_ins = drop_ins.map(|path| (path.clone(), FilePresence::Required));
+    let files = drop_ins.chain([main_file(overrides, env)]);
+    let kubelet = named(
+        overrides.kubelet_config.as_ref(),
+        "NODEPULSE_KUBELET_CONFIG",
+        env,
+    );
+    let kubelet = kubelet.map(|path| (path, FilePresence::Required, Format::Kubelet));
+    files
+        .map(|(path, presence)| (path, presence, Format::Nodepulse))
+        .chain(kubelet)
 }
 
 /// Whether a file must exist.
@@ -370,13 +328,8 @@ fn main_file(
 ) -> (PathBuf, FilePresence) {
     match named(overrides.config.as_ref(), "NODEPULSE_CONFIG", env) {
         Some(path) => (path, FilePresence::Required),
-        None => (defaults::FILE.into(), FilePresence::Optional),
+        None => (FILE.into(), FilePresence::Optional),
     }
-}
-
-fn kubelet_config(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let flag = overrides.kubelet_config.as_ref();
-    named(flag, "NODEPULSE_KUBELET_CONFIG", env)
 }
 
 fn named(
@@ -391,7 +344,7 @@ fn named(
 fn read(
     path: &Path,
     presence: FilePresence,
-    flag: &'static str,
+    format: Format,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
 ) -> Result<Option<String>, ConfigError> {
     match read_file(path) {
@@ -401,7 +354,10 @@ fn read(
         }
         Err(source) => Err(ConfigError::Read {
             path: path.to_owned(),
-            flag,
+            flag: match format {
+                Format::Nodepulse => "--config",
+                Format::Kubelet => "--kubelet-config",
+            },
             source,
         }),
     }

@@ -35,49 +35,49 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "version" -d 'Pr
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node' -r -f -a "companion\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node [default: companion]' -r -f -a "companion\t''
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-soft -d 'Soft eviction thresholds, which reserve nothing; each requires a grace period' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-node -d 'Create the Node if it does not exist' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
 false\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l provider-id -d '`spec.providerID` of a new Node' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
 false\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-status-update-frequency -d 'Interval at which the node status is computed' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l max-pods -d 'Maximum number of pods (capacity `pods`)' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l system-reserved -d 'Resources reserved for the system, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kube-reserved -d 'Resources reserved for Kubernetes, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l reserved-system-cpus -d 'CPUs reserved for the system and Kubernetes' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l cgroup-root -d 'Parent of the pods cgroup' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l cgroup-root -d 'Parent of the pods cgroup [default: /]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l cgroup-driver -d 'The kubelet\'s cgroup driver, which names the pods cgroup [default: detected]' -r -f -a "systemd\t''
 cgroupfs\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l root-directory -d 'The kubelet\'s root directory, on nodefs' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too [default: pods]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l root-directory -d 'The kubelet\'s root directory, on nodefs [default: /var/lib/kubelet]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files [default: auto]' -r -f -a "auto\t''
 btf\t''
 kmsg\t''
 files\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l serve-address -d 'Address of the metrics and health endpoints [default: 127.0.0.1:20260]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sandbox -d 'Drop privileges after start-up' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sandbox -d 'Drop privileges after start-up [default: auto]' -r -f -a "auto\t''
 off\t''
 require\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l state-directory -d 'Directory of the state file and the control socket' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level' -r -f -a "error\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-format -d 'Log format' -r -f -a "text\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-format -d 'Log format [default: text]' -r -f -a "text\t''
 json\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l take-over -d 'Start although a kubelet appears to manage this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l allow-ready-without-runtime -d 'Report Ready without a container runtime'
@@ -88,49 +88,49 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -s o -l outpu
 json\t'A JSON object'"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node' -r -f -a "companion\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node [default: companion]' -r -f -a "companion\t''
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-soft -d 'Soft eviction thresholds, which reserve nothing; each requires a grace period' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-node -d 'Create the Node if it does not exist' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
 false\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l provider-id -d '`spec.providerID` of a new Node' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
 false\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-status-update-frequency -d 'Interval at which the node status is computed' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l max-pods -d 'Maximum number of pods (capacity `pods`)' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l system-reserved -d 'Resources reserved for the system, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kube-reserved -d 'Resources reserved for Kubernetes, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l reserved-system-cpus -d 'CPUs reserved for the system and Kubernetes' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l cgroup-root -d 'Parent of the pods cgroup' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l cgroup-root -d 'Parent of the pods cgroup [default: /]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l cgroup-driver -d 'The kubelet\'s cgroup driver, which names the pods cgroup [default: detected]' -r -f -a "systemd\t''
 cgroupfs\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l root-directory -d 'The kubelet\'s root directory, on nodefs' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too [default: pods]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l root-directory -d 'The kubelet\'s root directory, on nodefs [default: /var/lib/kubelet]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files [default: auto]' -r -f -a "auto\t''
 btf\t''
 kmsg\t''
 files\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l serve-address -d 'Address of the metrics and health endpoints [default: 127.0.0.1:20260]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sandbox -d 'Drop privileges after start-up' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sandbox -d 'Drop privileges after start-up [default: auto]' -r -f -a "auto\t''
 off\t''
 require\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l state-directory -d 'Directory of the state file and the control socket' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level' -r -f -a "error\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-format -d 'Log format' -r -f -a "text\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-format -d 'Log format [default: text]' -r -f -a "text\t''
 json\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l take-over -d 'Start although a kubelet appears to manage this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l allow-ready-without-runtime -d 'Report Ready without a container runtime'
@@ -142,98 +142,98 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fi
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node' -r -f -a "companion\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node [default: companion]' -r -f -a "companion\t''
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-soft -d 'Soft eviction thresholds, which reserve nothing; each requires a grace period' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-node -d 'Create the Node if it does not exist' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
 false\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l provider-id -d '`spec.providerID` of a new Node' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
 false\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-status-update-frequency -d 'Interval at which the node status is computed' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l max-pods -d 'Maximum number of pods (capacity `pods`)' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l system-reserved -d 'Resources reserved for the system, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kube-reserved -d 'Resources reserved for Kubernetes, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l reserved-system-cpus -d 'CPUs reserved for the system and Kubernetes' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l cgroup-root -d 'Parent of the pods cgroup' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l cgroup-root -d 'Parent of the pods cgroup [default: /]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l cgroup-driver -d 'The kubelet\'s cgroup driver, which names the pods cgroup [default: detected]' -r -f -a "systemd\t''
 cgroupfs\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l root-directory -d 'The kubelet\'s root directory, on nodefs' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too [default: pods]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l root-directory -d 'The kubelet\'s root directory, on nodefs [default: /var/lib/kubelet]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files [default: auto]' -r -f -a "auto\t''
 btf\t''
 kmsg\t''
 files\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l serve-address -d 'Address of the metrics and health endpoints [default: 127.0.0.1:20260]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sandbox -d 'Drop privileges after start-up' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sandbox -d 'Drop privileges after start-up [default: auto]' -r -f -a "auto\t''
 off\t''
 require\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l state-directory -d 'Directory of the state file and the control socket' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level' -r -f -a "error\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-format -d 'Log format' -r -f -a "text\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-format -d 'Log format [default: text]' -r -f -a "text\t''
 json\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l take-over -d 'Start although a kubelet appears to manage this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l allow-ready-without-runtime -d 'Report Ready without a container runtime'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -s h -l help -d 'Print help'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node' -r -f -a "companion\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node [default: companion]' -r -f -a "companion\t''
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-soft -d 'Soft eviction thresholds, which reserve nothing; each requires a grace period' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-node -d 'Create the Node if it does not exist' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
 false\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l provider-id -d '`spec.providerID` of a new Node' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
 false\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-status-update-frequency -d 'Interval at which the node status is computed' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l max-pods -d 'Maximum number of pods (capacity `pods`)' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l system-reserved -d 'Resources reserved for the system, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kube-reserved -d 'Resources reserved for Kubernetes, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l reserved-system-cpus -d 'CPUs reserved for the system and Kubernetes' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l cgroup-root -d 'Parent of the pods cgroup' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l cgroup-root -d 'Parent of the pods cgroup [default: /]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l cgroup-driver -d 'The kubelet\'s cgroup driver, which names the pods cgroup [default: detected]' -r -f -a "systemd\t''
 cgroupfs\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l root-directory -d 'The kubelet\'s root directory, on nodefs' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too [default: pods]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l root-directory -d 'The kubelet\'s root directory, on nodefs [default: /var/lib/kubelet]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files [default: auto]' -r -f -a "auto\t''
 btf\t''
 kmsg\t''
 files\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l serve-address -d 'Address of the metrics and health endpoints [default: 127.0.0.1:20260]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sandbox -d 'Drop privileges after start-up' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sandbox -d 'Drop privileges after start-up [default: auto]' -r -f -a "auto\t''
 off\t''
 require\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l state-directory -d 'Directory of the state file and the control socket' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level' -r -f -a "error\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-format -d 'Log format' -r -f -a "text\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-format -d 'Log format [default: text]' -r -f -a "text\t''
 json\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l take-over -d 'Start although a kubelet appears to manage this node'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l allow-ready-without-runtime -d 'Report Ready without a container runtime'
@@ -247,49 +247,49 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node' -r -f -a "companion\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l mode -d 'Write conditions alongside a kubelet, or manage the whole Node [default: companion]' -r -f -a "companion\t''
 node\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kubeconfig -d 'Kubeconfig for the API server; without it nothing is sent, except in a pod' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-name -d 'Name of the Node [default: `NODE_NAME`, else the host name]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-ip -d 'Addresses of the node: one, or one of each family' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-ip -d 'Addresses of the node: one, or one of each family [default: from the host name, else the default route]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-labels -d 'Labels of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-with-taints -d 'Taints of a new Node' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-hard -d 'Hard eviction thresholds: a condition becomes True below them' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-soft -d 'Soft eviction thresholds, which reserve nothing; each requires a grace period' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-node -d 'Create the Node if it does not exist' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
 false\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l provider-id -d '`spec.providerID` of a new Node' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes' -r -f -a "true\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
 false\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-status-update-frequency -d 'Interval at which the node status is computed' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l max-pods -d 'Maximum number of pods (capacity `pods`)' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l system-reserved -d 'Resources reserved for the system, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kube-reserved -d 'Resources reserved for Kubernetes, subtracted from allocatable' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l reserved-system-cpus -d 'CPUs reserved for the system and Kubernetes' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l cgroup-root -d 'Parent of the pods cgroup' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l cgroup-root -d 'Parent of the pods cgroup [default: /]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l cgroup-driver -d 'The kubelet\'s cgroup driver, which names the pods cgroup [default: detected]' -r -f -a "systemd\t''
 cgroupfs\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l root-directory -d 'The kubelet\'s root directory, on nodefs' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enforce-node-allocatable -d 'With `pods`, thresholds apply to the pods cgroup too [default: pods]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l root-directory -d 'The kubelet\'s root directory, on nodefs [default: /var/lib/kubelet]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kernel-tier -d 'Source of kernel data: eBPF, kernel log or files [default: auto]' -r -f -a "auto\t''
 btf\t''
 kmsg\t''
 files\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l serve-address -d 'Address of the metrics and health endpoints [default: 127.0.0.1:20260]' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sandbox -d 'Drop privileges after start-up' -r -f -a "auto\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sandbox -d 'Drop privileges after start-up [default: auto]' -r -f -a "auto\t''
 off\t''
 require\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l state-directory -d 'Directory of the state file and the control socket' -r
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level' -r -f -a "error\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-format -d 'Log format' -r -f -a "text\t''
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-format -d 'Log format [default: text]' -r -f -a "text\t''
 json\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l all-nodes -d 'Clean every Node of the cluster instead of this one'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l taints-only -d 'Remove only taints. With --all-nodes: report Nodes that fail, but exit 0'

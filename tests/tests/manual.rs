@@ -1,4 +1,4 @@
-//! Completions and manual pages in `deploy/` are those of this command line.
+//! The generated files are those of this command line and this table of configuration keys.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,12 @@ use std::path::Path;
 use nodepulse_tests::manual::files;
 
 #[test]
-fn completions_and_manual_pages_are_up_to_date() {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    let stale: Vec<String> = files()
+fn generated_files_are_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let stale: Vec<String> = files(&root)
+        .unwrap()
         .into_iter()
-        .filter(|(path, text)| fs::read_to_string(deploy.join(path)).ok().as_ref() != Some(text))
+        .filter(|(path, text)| fs::read_to_string(root.join(path)).ok().as_ref() != Some(text))
         .map(|(path, _)| path)
         .collect();
     assert!(stale.is_empty(), "run `cargo xtask manual`: {stale:?}");

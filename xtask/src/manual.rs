@@ -1,4 +1,5 @@
-//! Writes completions and manual pages into `deploy/`; a test fails if they are outdated.
+//! Writes completions, manual pages, the reference of the configuration keys and their JSON Schema;
+//! a test fails if they are outdated.
 
 use std::process::ExitCode;
 
@@ -21,6 +22,6 @@ pub fn main(_: &Args) -> Result<ExitCode> {
         "--",
         "--dir",
     ]);
-    run(manual.arg(repo.root.join("deploy")))?;
+    run(manual.arg(&repo.root))?;
     Ok(ExitCode::SUCCESS)
 }

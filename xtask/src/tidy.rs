@@ -11,6 +11,7 @@ use crate::repo;
 mod circles;
 mod code;
 mod crates;
+mod keys;
 mod rooms;
 mod sizes;
 mod vocabulary;
@@ -65,6 +66,7 @@ fn check(sources: &[Source]) -> Found {
     found.broken.extend(rooms::broken(sources));
     found.broken.extend(circles::broken(sources));
     found.broken.extend(words::broken(sources));
+    found.broken.extend(keys::broken(sources));
     found.broken.extend(vocabulary::broken(sources));
     found.notes.extend(vocabulary::notes(sources));
     found.broken.sort();

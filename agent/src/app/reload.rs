@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use super::App;
 use crate::clock::Now;
-use crate::config::{Config, ConfigChanges, LogFormat, LogLevel};
+use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
 use crate::queries::pod_updates::node_events;
 use crate::queries::read_config::ReadConfig;
 use crate::subjects::{Input, Settings};
@@ -127,8 +127,9 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     }
     if config.serve != served && !serve_at(config.serve, &mut app.telemetry) {
         app.config.serve = served;
-        changes.applied.retain(|key| *key != "serve.address");
-        changes.pending_restart.push("serve.address");
+        let address = key::serve_address.spec.name;
+        changes.applied.retain(|key| key != address);
+        changes.pending_restart.push(address.to_owned());
     }
     let settings = Settings {
         policy: app.config.policy.clone(),

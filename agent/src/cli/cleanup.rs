@@ -17,6 +17,7 @@ use super::refuse;
 use super::settings::{self, Settings, configuration_and_runtime};
 use crate::api::companion::{self, Removed};
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal};
+use crate::config::key;
 use crate::escape::escape;
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -34,7 +35,7 @@ const RESTARTS: u32 = 3;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Clean every Node of the cluster instead of this one.
-    #[arg(long, action = ArgAction::SetTrue, conflicts_with = "node_name")]
+    #[arg(long, action = ArgAction::SetTrue, conflicts_with = key::node_name.spec.name)]
     all_nodes: bool,
     /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::refuse;
 use super::settings::{Settings, configuration, one_of};
-use crate::config::{self, choices};
+use crate::config::{self, key};
 
 /// Flags of `config`.
 #[derive(Debug, Args)]
@@ -26,7 +26,8 @@ enum Command {
     /// Print the default configuration.
     Defaults {
         /// The mode, on which some defaults depend.
-        #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
+        #[arg(long = key::mode.spec.flag_name(), value_name = "MODE",
+              value_parser = one_of(&key::mode.spec))]
         mode: Option<String>,
     },
 }

@@ -18,7 +18,7 @@ use crate::api::Client;
 use crate::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode, SetLogging};
 use crate::clock::Clock;
 use crate::config::{
-    Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier,
+    Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier, key,
 };
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Support, Wanted, loader, object};
@@ -90,7 +90,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(kernel) => kernel,
         Err(missing) => {
             return refuse(&format!(
-                "kernel.tier: \"btf\", but {missing}; example: kernel.tier: auto"
+                "{key}: \"btf\", but {missing}; example: {key}: auto",
+                key = key::kernel_tier
             ));
         }
     };

@@ -5,13 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::{ArgAction, Args};
+use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
-use crate::config::{self, Config, LoadedConfig, Mode, Overrides, choices};
+use crate::config::{
+    self, Config, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides, Preset, Scalar,
+    key,
+};
 use crate::escape::escape;
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
@@ -30,157 +33,116 @@ const MAX_DROP_INS: usize = 256;
 /// Extension of drop-in files.
 const EXTENSION: &str = "yaml";
 
-/// Flags for configuration keys. Each has the name of its key; the file has all keys.
+/// Files of the configuration.
 #[derive(Debug, Args)]
-pub struct Settings {
+struct Files {
     /// Configuration file [default: /etc/nodepulse/config.yaml, if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Kubelet configuration file; its keys apply unless nodepulse's configuration sets them.
     #[arg(long, value_name = "FILE")]
     kubelet_config: Option<PathBuf>,
-    /// Write conditions alongside a kubelet, or manage the whole Node.
-    #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
-    mode: Option<String>,
-    /// Kubeconfig for the API server; without it nothing is sent, except in a pod.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<String>,
-    /// Name of the Node [default: `NODE_NAME`, else the host name].
-    #[arg(long, value_name = "NAME")]
-    node_name: Option<String>,
-    /// Addresses of the node: one, or one of each family.
-    #[arg(long, value_name = "IP[,IP]")]
-    node_ip: Option<String>,
-    /// Labels of a new Node.
-    #[arg(long, value_name = "KEY=VALUE,…")]
-    node_labels: Option<String>,
-    /// Taints of a new Node.
-    #[arg(long, value_name = "KEY=VALUE:EFFECT,…")]
-    register_with_taints: Option<String>,
-    /// Hard eviction thresholds: a condition becomes True below them.
-    #[arg(long, value_name = "SIGNAL<VALUE,…")]
-    eviction_hard: Option<String>,
-    /// Soft eviction thresholds, which reserve nothing; each requires a grace period.
-    #[arg(long, value_name = "SIGNAL<VALUE,…")]
-    eviction_soft: Option<String>,
-    /// Grace periods of soft thresholds; they do not delay conditions.
-    #[arg(long, value_name = "SIGNAL=DURATION,…")]
-    eviction_soft_grace_period: Option<String>,
-    /// Amount by which a signal must exceed its threshold again.
-    #[arg(long, value_name = "SIGNAL=VALUE,…")]
-    eviction_minimum_reclaim: Option<String>,
-    /// How long a condition stays True after its threshold is no longer exceeded.
-    #[arg(long, value_name = "DURATION")]
-    eviction_pressure_transition_period: Option<String>,
-    /// Create the Node if it does not exist.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = one_of(&choices::BOOLEAN))]
-    register_node: Option<String>,
-    /// `spec.providerID` of a new Node.
-    #[arg(long, value_name = "ID")]
-    provider_id: Option<String>,
-    /// Let the controller manager attach and detach volumes.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = one_of(&choices::BOOLEAN))]
-    enable_controller_attach_detach: Option<String>,
-    /// Interval at which the node status is computed.
-    #[arg(long, value_name = "DURATION")]
-    node_status_update_frequency: Option<String>,
-    /// Maximum number of pods (capacity `pods`).
-    #[arg(long, value_name = "NUMBER")]
-    max_pods: Option<String>,
-    /// Maximum number of pods per core; 0 means no limit.
-    #[arg(long, value_name = "NUMBER")]
-    pods_per_core: Option<String>,
-    /// Resources reserved for the system, subtracted from allocatable.
-    #[arg(long, value_name = "NAME=QUANTITY,…")]
-    system_reserved: Option<String>,
-    /// Resources reserved for Kubernetes, subtracted from allocatable.
-    #[arg(long, value_name = "NAME=QUANTITY,…")]
-    kube_reserved: Option<String>,
-    /// CPUs reserved for the system and Kubernetes.
-    #[arg(long, alias = "reserved-cpus", value_name = "CPUS")]
-    reserved_system_cpus: Option<String>,
-    /// Start although a kubelet appears to manage this node.
-    #[arg(long, action = ArgAction::SetTrue)]
-    take_over: bool,
-    /// Report Ready without a container runtime.
-    #[arg(long, action = ArgAction::SetTrue)]
-    allow_ready_without_runtime: bool,
-    /// Parent of the pods cgroup.
-    #[arg(long, value_name = "PATH")]
-    cgroup_root: Option<String>,
-    /// The kubelet's cgroup driver, which names the pods cgroup [default: detected].
-    #[arg(long, value_name = "DRIVER", value_parser = one_of(&choices::CGROUP_DRIVER))]
-    cgroup_driver: Option<String>,
-    /// With `pods`, thresholds apply to the pods cgroup too.
-    #[arg(long, value_name = "NAME,…")]
-    enforce_node_allocatable: Option<String>,
-    /// The kubelet's root directory, on nodefs.
-    #[arg(long, value_name = "DIR")]
-    root_directory: Option<String>,
-    /// Source of kernel data: eBPF, kernel log or files.
-    #[arg(long, value_name = "TIER", value_parser = one_of(&choices::TIER))]
-    kernel_tier: Option<String>,
-    /// Address of the metrics and health endpoints [default: 127.0.0.1:20260].
-    #[arg(long, value_name = "ADDRESS:PORT|off")]
-    serve_address: Option<String>,
-    /// Drop privileges after start-up.
-    #[arg(long, value_name = "SANDBOX", value_parser = one_of(&choices::SANDBOX))]
-    sandbox: Option<String>,
-    /// Directory of the state file and the control socket.
-    #[arg(long, value_name = "DIR")]
-    state_directory: Option<String>,
-    /// Log level.
-    #[arg(long, value_name = "LEVEL", value_parser = one_of(&choices::LOG_LEVEL))]
-    log_level: Option<String>,
-    /// Log format.
-    #[arg(long, value_name = "FORMAT", value_parser = one_of(&choices::LOG_FORMAT))]
-    log_format: Option<String>,
 }
+
+/// Files, and the flags of the table of keys.
+#[derive(Debug)]
+pub struct Settings(Overrides);
 
 impl Settings {
     /// The values of the flags.
     #[must_use]
     pub fn overrides(self) -> Overrides {
-        let switch = |on: bool| on.then(|| "true".to_owned());
-        Overrides {
-            config: self.config,
-            kubelet_config: self.kubelet_config,
-            mode: self.mode,
-            kubeconfig: self.kubeconfig,
-            node_name: self.node_name,
-            node_ip: self.node_ip,
-            node_labels: self.node_labels,
-            register_with_taints: self.register_with_taints,
-            eviction_hard: self.eviction_hard,
-            eviction_pressure_transition_period: self.eviction_pressure_transition_period,
-            eviction_soft: self.eviction_soft,
-            eviction_soft_grace_period: self.eviction_soft_grace_period,
-            eviction_minimum_reclaim: self.eviction_minimum_reclaim,
-            register_node: self.register_node,
-            provider_id: self.provider_id,
-            enable_controller_attach_detach: self.enable_controller_attach_detach,
-            node_status_update_frequency: self.node_status_update_frequency,
-            max_pods: self.max_pods,
-            pods_per_core: self.pods_per_core,
-            system_reserved: self.system_reserved,
-            kube_reserved: self.kube_reserved,
-            reserved_system_cpus: self.reserved_system_cpus,
-            cgroup_driver: self.cgroup_driver,
-            enforce_node_allocatable: self.enforce_node_allocatable,
-            allow_ready_without_runtime: switch(self.allow_ready_without_runtime),
-            take_over: switch(self.take_over),
-            cgroup_root: self.cgroup_root,
-            root_directory: self.root_directory,
-            kernel_tier: self.kernel_tier,
-            serve_address: self.serve_address,
-            sandbox: self.sandbox,
-            state_directory: self.state_directory,
-            log_level: self.log_level,
-            log_format: self.log_format,
+        self.0
+    }
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let files = Files::from_arg_matches(matches)?;
+        let mut overrides = Overrides {
+            config: files.config,
+            kubelet_config: files.kubelet_config,
             ..Overrides::default()
+        };
+        for spec in KEYS {
+            let text = match spec.flag {
+                Flag::None => None,
+                Flag::Switch => matches.get_flag(spec.name).then(|| "true".to_owned()),
+                Flag::Value(_) => matches.get_one::<String>(spec.name).cloned(),
+            };
+            if let Some(field) = overrides.field(spec) {
+                *field = text;
+            }
         }
+        Ok(Self(overrides))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        let command = Files::augment_args(command);
+        command.args(KEYS.iter().copied().filter_map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The flag of a key. Its identifier is the key's name.
+fn flag(spec: &KeySpec) -> Option<Arg> {
+    let arg = Arg::new(spec.name).long(spec.flag_name()).help(help(spec));
+    let arg = match spec.alias {
+        Some(alias) => arg.alias(alias),
+        None => arg,
+    };
+    match (spec.flag, spec.form) {
+        (Flag::None, _) => None,
+        (Flag::Switch, _) => Some(arg.action(ArgAction::SetTrue)),
+        (Flag::Value(name), Form::One(value)) => {
+            let arg = arg.value_name(name);
+            Some(match value.json {
+                Json::Boolean => arg
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("true")
+                    .value_parser(["true", "false"]),
+                Json::Values(_) => arg.value_parser(one_of(spec)),
+                Json::Integer { .. } | Json::Text { .. } => arg,
+            })
+        }
+        (Flag::Value(name), _) => Some(arg.value_name(name)),
+    }
+}
+
+/// The help of a flag, with the default of the key.
+fn help(spec: &KeySpec) -> String {
+    let default = match (spec.flag, spec.preset) {
+        (Flag::Value(_), Preset::Text { text, .. } | Preset::Derived(text)) => text.to_owned(),
+        (Flag::Value(_), Preset::List { texts, .. }) => texts.join(","),
+        _ => return spec.help.to_owned(),
+    };
+    format!("{} [default: {default}]", spec.help)
+}
+
+/// A parser for a key with a closed set of values, for help, errors and completion.
+pub(super) fn one_of(spec: &KeySpec) -> ValueParser {
+    match spec.form {
+        Form::One(Scalar {
+            json: Json::Values(values),
+            ..
+        }) => {
+            // Without their help, which would make every flag take several lines.
+            let names = values().into_iter();
+            let names = names.map(|value| PossibleValue::new(value.get_name().to_owned()));
+            PossibleValuesParser::new(names).into()
+        }
+        _ => ValueParser::string(),
     }
 }
 
@@ -218,10 +180,13 @@ pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
     // If the machine cannot be read, that is reported later.
     let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
     let machine = machine.filter(|_| config.mode == Mode::Node)?;
-    let (key, reserved, capacity) = capacity::overdrawn(&config.allocation, &machine)?;
+    let (resource, reserved, capacity) = capacity::overdrawn(&config.allocation, &machine)?;
     Some(format!(
-        "systemReserved, kubeReserved and evictionHard reserve {reserved} of {key}, but this machine \
-         has {capacity}; example: systemReserved: {{cpu: 100m, memory: 1Gi}}"
+        "{system}, {} and {} reserve {reserved} of {resource}, but this machine has {capacity}; \
+         example: {system}: {{cpu: 100m, memory: 1Gi}}",
+        key::kube_reserved,
+        key::eviction_hard,
+        system = key::system_reserved
     ))
 }
 
@@ -303,9 +268,4 @@ fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
 )]
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// A parser for a key with a closed set of values, for help, errors and completion.
-pub(super) fn one_of<T>(table: &[(&'static str, T)]) -> PossibleValuesParser {
-    PossibleValuesParser::new(table.iter().map(|(name, _)| *name))
 }

@@ -16,7 +16,7 @@ use super::{Output, USAGE, text};
 use crate::api::convert;
 use crate::app::Agent;
 use crate::clock::Clock;
-use crate::config::{Config, Overrides, choices};
+use crate::config::{Config, Overrides, key};
 use crate::serve;
 
 /// Flags that locate the daemon.
@@ -26,7 +26,7 @@ pub struct DaemonLocation {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory of the daemon's control socket [default: /run/nodepulse].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = key::state_directory.spec.flag_name(), value_name = "DIR")]
     state_directory: Option<String>,
 }
 
@@ -36,7 +36,8 @@ pub struct StatusArguments {
     #[command(flatten)]
     location: DaemonLocation,
     /// Mode to assume if no daemon is running.
-    #[arg(long, value_name = "MODE", value_parser = one_of(&choices::MODE))]
+    #[arg(long = key::mode.spec.flag_name(), value_name = "MODE",
+          value_parser = one_of(&key::mode.spec))]
     mode: Option<String>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]

@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 
 use super::settings::variable;
 use crate::app::RunMode;
+use crate::config::key;
 use crate::notify::{self, Notify};
 use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::{self, Socket};
@@ -48,7 +49,9 @@ pub(super) fn claim(directory: &Path) -> Result<(Option<Claim>, Option<Socket>),
                 socket::NAME
             ));
         }
-        Err(err @ StateError::Owner { .. }) => return Err(format!("stateDirectory: {err}")),
+        Err(err @ StateError::Owner { .. }) => {
+            return Err(format!("{}: {err}", key::state_directory));
+        }
         Err(err) => {
             warn!(
                 err = &err as &dyn std::error::Error,

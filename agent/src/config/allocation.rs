@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::error::ConfigError;
-use super::keys::{Keys, key};
+use super::keys::Keys;
+use super::labels;
 use super::layers::Setting;
-use super::{checks, defaults, labels};
+use super::table::{RESOURCES, key};
 use crate::node_status::Allocation;
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
 use crate::reading::Signal;
@@ -17,10 +18,8 @@ pub(super) fn allocation(
     keys: &Keys<'_>,
     thresholds: &[Threshold],
 ) -> Result<Allocation, ConfigError> {
-    let max_pods = key!(keys, "maxPods", max_pods);
-    let max_pods = keys.unless_unset(&max_pods, &defaults::MAX_PODS, checks::count)?;
-    let per_core = key!(keys, "podsPerCore", pods_per_core);
-    let per_core = keys.unless_unset(&per_core, &defaults::PODS_PER_CORE, checks::count)?;
+    let max_pods = keys.unless_unset(&key::max_pods)?;
+    let per_core = keys.unless_unset(&key::pods_per_core)?;
     Ok(Allocation {
         max_pods: max_pods.unwrap_or_default(),
         pods_per_core: per_core.unwrap_or_default(),
@@ -34,25 +33,17 @@ pub(super) fn allocation(
 /// The sum of both reservations. `reservedSystemCPUs` replaces their CPUs, as in a kubelet.
 fn reserved(keys: &Keys<'_>) -> Result<BTreeMap<String, Quantity>, ConfigError> {
     let mut sum = BTreeMap::new();
-    let system = keys.flags.system_reserved.as_ref();
-    let system = keys.map("systemReserved", '=', system, |raw| {
-        raw.system_reserved.as_ref()
-    })?;
-    add_reservations(&mut sum, system)?;
-    let kube = keys.flags.kube_reserved.as_ref();
-    let kube = keys.map("kubeReserved", '=', kube, |raw| raw.kube_reserved.as_ref())?;
-    add_reservations(&mut sum, kube)?;
-    let cpus = key!(keys, "reservedSystemCPUs", reserved_system_cpus);
-    if let Some(cpus) = keys.optional(&cpus, checks::cpus)?.flatten() {
+    for reservation in [&key::system_reserved, &key::kube_reserved] {
+        add_reservations(&mut sum, keys.map(reservation)?)?;
+    }
+    if let Some(cpus) = keys.optional(&key::reserved_system_cpus)?.flatten() {
         sum.insert("cpu".to_owned(), Quantity::from_count(cpus));
     }
     Ok(sum)
 }
 
 fn volume_limits(keys: &Keys<'_>) -> Result<BTreeMap<String, u32>, ConfigError> {
-    let flag = keys.flags.volume_limits.as_ref();
-    let limits = keys.map("volumeLimits", '=', flag, |raw| raw.volume_limits.as_ref())?;
-    labels::volume_limits(limits)
+    labels::volume_limits(keys.map(&key::volume_limits)?)
 }
 
 /// Adds the reservations of one map to the sum.
@@ -60,17 +51,15 @@ fn add_reservations(
     sum: &mut BTreeMap<String, Quantity>,
     settings: BTreeMap<String, Setting>,
 ) -> Result<(), ConfigError> {
-    const KNOWN: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
-
     for (resource, setting) in settings {
-        if !KNOWN.contains(&resource.as_str()) {
+        if !RESOURCES.contains(&resource.as_str()) {
             let why = format!(
                 "is for {resource:?}, which is not one of {}",
-                KNOWN.join(", ")
+                RESOURCES.join(", ")
             );
             return Err(setting.refused(why));
         }
-        let quantity = setting.parsed(checks::reservation)?;
+        let quantity = setting.parsed(key::system_reserved.parse)?;
         let entry = sum.entry(resource).or_default();
         *entry = entry.saturating_add(quantity);
     }

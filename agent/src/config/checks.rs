@@ -5,31 +5,40 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use super::PerPodMetrics;
+use clap::ValueEnum;
+
+use super::choices::names;
 use super::duration;
-use super::error::nearest;
+use super::nearest::nearest;
 use crate::units::quantity::Quantity;
 
 /// One of a closed set of values.
-pub(super) fn choice<T: Copy>(table: &[(&str, T)]) -> impl Fn(&str) -> Result<T, String> {
-    move |text| {
-        let found = table.iter().find(|(name, _)| *name == text);
-        found.map(|(_, value)| *value).ok_or_else(|| {
-            let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
-            format!("is not one of {}", names.join(", "))
-        })
-    }
+pub(super) fn one_of<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| is_not_one_of(&names::<T>()))
 }
 
-/// As [`choice`]; an error suggests the nearest value.
-pub(super) fn nearest_of<T: Copy>(
-    table: &[(&'static str, T)],
-) -> impl Fn(&str) -> Result<T, String> {
-    move |text| {
-        choice(table)(text).map_err(|why| {
-            let names: Vec<&'static str> = table.iter().map(|(name, _)| *name).collect();
-            format!("{why}; the nearest is {}", nearest(text, &names))
-        })
+/// As [`one_of`]; an error suggests the nearest value.
+pub(super) fn nearest_of<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| suggestion(text, &names::<T>()))
+}
+
+/// An error that suggests the nearest of the valid values.
+pub(super) fn suggestion(text: &str, valid: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = valid.iter().map(AsRef::as_ref).collect();
+    let why = is_not_one_of(&names);
+    format!("{why}; the nearest is {}", nearest(text, &names))
+}
+
+fn is_not_one_of(valid: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = valid.iter().map(AsRef::as_ref).collect();
+    format!("is not one of {}", names.join(", "))
+}
+
+/// Only `none`, because nodepulse does not use a container runtime.
+pub(super) fn no_runtime(text: &str) -> Result<(), String> {
+    match text {
+        "none" => Ok(()),
+        _ => Err(is_not_one_of(&["none"])),
     }
 }
 
@@ -45,24 +54,15 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
         .map_err(|_| "is neither true nor false".to_owned())
 }
 
-/// Whether metrics have series per pod.
-pub(super) fn per_pod(text: &str) -> Result<PerPodMetrics, String> {
-    Ok(if boolean(text)? {
-        PerPodMetrics::On
-    } else {
-        PerPodMetrics::Off
-    })
-}
+/// The greatest [`count`]: the API server and the kubelet use a signed 32-bit integer.
+pub(super) const MAX_COUNT: u32 = i32::MAX.unsigned_abs();
 
 /// An integer; `None` for zero, which the kubelet treats as "unset".
 pub(super) fn count(text: &str) -> Result<Option<u32>, String> {
-    // The API server and the kubelet use a signed 32-bit integer.
-    const MAX: u32 = i32::MAX.unsigned_abs();
-
     match text.parse() {
         Ok(0) => Ok(None),
-        Ok(n) if n <= MAX => Ok(Some(n)),
-        Ok(_) | Err(_) => Err(format!("is not an integer from 0 to {MAX}")),
+        Ok(n) if n <= MAX_COUNT => Ok(Some(n)),
+        Ok(_) | Err(_) => Err(format!("is not an integer from 0 to {MAX_COUNT}")),
     }
 }
 
@@ -96,13 +96,15 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok((port != 0).then_some(port))
 }
 
+/// The greatest [`queue`].
+pub(super) const MAX_QUEUE: u32 = 10_000;
+
 /// Capacity of a queue of Events, which take up to 2 KiB each.
 pub(super) fn queue(text: &str) -> Result<usize, String> {
-    const MAX: usize = 10_000;
-
     let room = text.parse().ok();
-    room.filter(|room| (1..=MAX).contains(room))
-        .ok_or_else(|| format!("is not an integer from 1 to {MAX}"))
+    let room = room.filter(|room| (1..=MAX_QUEUE).contains(room));
+    room.and_then(|room| usize::try_from(room).ok())
+        .ok_or_else(|| format!("is not an integer from 1 to {MAX_QUEUE}"))
 }
 
 /// A duration; `None` for zero, which the kubelet treats as "unset".

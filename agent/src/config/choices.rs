@@ -1,61 +1,139 @@
-//! Keys with a closed set of values: each value as it is written, and its meaning.
-//!
-//! The command line completes and checks flags with the same tables.
+//! Closed sets of values, named as in the file.
 
-use super::{LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use serde::{Deserialize, Serialize};
 
-/// `mode`.
-pub const MODE: [(&str, Mode); 2] = [("companion", Mode::Companion), ("node", Mode::Node)];
+/// What the agent writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Mode {
+    /// Alongside a kubelet: writes nodepulse's conditions and Events.
+    Companion,
+    /// Without a kubelet: writes the Node, its status and its Lease.
+    Node,
+}
 
-/// `cgroupDriver`, with the kubelet's name of the pods cgroup. Most clusters use systemd.
-pub const CGROUP_DRIVER: [(&str, &str); 2] =
-    [("systemd", "kubepods.slice"), ("cgroupfs", "kubepods")];
+/// Source of kernel data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tier {
+    /// The best that this kernel offers.
+    Auto,
+    /// eBPF, required.
+    Btf,
+    /// OOM kills from the kernel log, everything else from files.
+    Kmsg,
+    /// Files only.
+    Files,
+}
 
-/// `enforceNodeAllocatable`: whether a value includes the pods cgroup.
-pub const ENFORCED: [(&str, bool); 6] = [
-    ("none", false),
-    ("pods", true),
-    ("system-reserved", false),
-    ("system-reserved-compressible", false),
-    ("kube-reserved", false),
-    ("kube-reserved-compressible", false),
-];
+/// Groups of eBPF programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum ProbeGroup {
+    /// OOM kills.
+    Oom,
+    /// The exact scope of OOM kills.
+    Scope,
+    /// The number of pids.
+    Pids,
+    /// Disk latency.
+    Disks,
+}
 
-/// `kernel.tier`.
-pub const TIER: [(&str, Tier); 4] = [
-    ("auto", Tier::Auto),
-    ("btf", Tier::Btf),
-    ("kmsg", Tier::Kmsg),
-    ("files", Tier::Files),
-];
+/// Whether privileges are dropped after start-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sandbox {
+    /// As far as the kernel supports it, with a warning otherwise.
+    Auto,
+    /// Never.
+    Off,
+    /// Completely, required.
+    Require,
+}
 
-/// `kernel.probes`.
-pub const PROBES: [(&str, ProbeGroup); 4] = [
-    ("oom", ProbeGroup::Oom),
-    ("scope", ProbeGroup::Scope),
-    ("pids", ProbeGroup::Pids),
-    ("disks", ProbeGroup::Disks),
-];
+/// Minimum level of log messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the usual levels")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
 
-/// `sandbox`.
-pub const SANDBOX: [(&str, Sandbox); 3] = [
-    ("auto", Sandbox::Auto),
-    ("off", Sandbox::Off),
-    ("require", Sandbox::Require),
-];
+/// Format of log messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Plain text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
 
-/// `log.level`.
-pub const LOG_LEVEL: [(&str, LogLevel); 5] = [
-    ("error", LogLevel::Error),
-    ("warn", LogLevel::Warn),
-    ("info", LogLevel::Info),
-    ("debug", LogLevel::Debug),
-    ("trace", LogLevel::Trace),
-];
+/// The kubelet's cgroup driver. Most clusters use systemd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CgroupDriver {
+    /// The pods cgroup is `kubepods.slice`.
+    Systemd,
+    /// The pods cgroup is `kubepods`.
+    Cgroupfs,
+}
 
-/// `log.format`.
-pub const LOG_FORMAT: [(&str, LogFormat); 2] =
-    [("text", LogFormat::Text), ("json", LogFormat::Json)];
+impl CgroupDriver {
+    /// The kubelet's name of the pods cgroup.
+    pub(super) const fn pods_cgroup(self) -> &'static str {
+        match self {
+            Self::Systemd => "kubepods.slice",
+            Self::Cgroupfs => "kubepods",
+        }
+    }
+}
 
-/// Keys that are true or false.
-pub const BOOLEAN: [(&str, bool); 2] = [("true", true), ("false", false)];
+/// What a kubelet limits as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Enforced {
+    /// Nothing.
+    None,
+    /// The pods cgroup: the thresholds of memory and pids apply to it.
+    Pods,
+    /// Accepted without effect.
+    SystemReserved,
+    /// Accepted without effect.
+    SystemReservedCompressible,
+    /// Accepted without effect.
+    KubeReserved,
+    /// Accepted without effect.
+    KubeReservedCompressible,
+}
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum Effect {
+    /// New pods are not scheduled on the Node.
+    NoSchedule,
+    /// New pods are scheduled on other Nodes if possible.
+    PreferNoSchedule,
+    /// Pods are evicted as well.
+    NoExecute,
+}
+
+impl Effect {
+    /// All effects.
+    #[must_use]
+    pub fn values() -> Vec<PossibleValue> {
+        values::<Self>()
+    }
+}
+
+/// All values of `T`, as in the file.
+pub(super) fn values<T: ValueEnum>() -> Vec<PossibleValue> {
+    let all = T::value_variants().iter();
+    all.filter_map(ValueEnum::to_possible_value).collect()
+}
+
+/// The names of [`values`].
+pub(super) fn names<T: ValueEnum>() -> Vec<String> {
+    let all = values::<T>().into_iter();
+    all.map(|value| value.get_name().to_owned()).collect()
+}

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::checks;
+use super::choices::Mode;
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::labels::{is_kubernetes_namespace, parse_taint};
 use super::layers::Setting;
-use super::{Mode, checks};
+use super::table::key;
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 
@@ -24,12 +26,8 @@ pub(super) fn conditions_and_taints(
     keys: &Keys<'_>,
     mode: Mode,
 ) -> Result<ConditionsAndTaints, ConfigError> {
-    let flag = keys.flags.conditions.as_ref();
-    let settings = keys.map("conditions", '=', flag, |raw| raw.conditions.as_ref())?;
-    let enabled = conditions(settings, mode)?;
-    let flag = keys.flags.taints.as_ref();
-    let settings = keys.map("taints", '=', flag, |raw| raw.taints.as_ref())?;
-    let taints = taints(settings, mode, &enabled)?;
+    let enabled = conditions(keys.map(&key::conditions)?, mode)?;
+    let taints = taints(keys.map(&key::taints)?, mode, &enabled)?;
     Ok((enabled, taints))
 }
 
@@ -41,7 +39,7 @@ fn conditions(
     let mut enabled = BTreeSet::from(NodepulseCondition::ALL);
     for (type_, setting) in settings {
         let nodepulse = condition(&type_, &setting, mode)?;
-        if !setting.parsed(checks::boolean)? {
+        if !setting.parsed(key::conditions.parse)? {
             enabled.remove(&nodepulse);
         }
     }
@@ -76,9 +74,12 @@ fn condition(
     setting: &Setting,
     mode: Mode,
 ) -> Result<NodepulseCondition, ConfigError> {
-    let known = NodepulseCondition::ALL.map(|condition| (condition.type_(), condition));
-    let nodepulse = checks::nearest_of(&known)(type_)
-        .map_err(|why| setting.refused(format!("is for a condition that {why}")))?;
+    let all = NodepulseCondition::ALL;
+    let nodepulse = all.into_iter().find(|one| one.type_() == type_);
+    let nodepulse = nodepulse.ok_or_else(|| {
+        let why = checks::suggestion(type_, &all.map(NodepulseCondition::type_));
+        setting.refused(format!("is for a condition that {why}"))
+    })?;
     match mode {
         Mode::Companion => Ok(nodepulse),
         // In node mode the Node has the kubelet's conditions, which cannot be disabled.

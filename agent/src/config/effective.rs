@@ -153,7 +153,8 @@ fn scalar(text: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::super::raw::RawConfig;
+    use super::super::raw::{FileValue, Format, RawConfig};
+    use super::super::table::key;
     use super::*;
 
     #[test]
@@ -217,14 +218,19 @@ mod tests {
                 Shown::List(vec![Shown::text(text, "")]),
             );
             let yaml = effective.to_yaml();
-            let raw =
-                RawConfig::parse(&yaml, Path::new("f")).unwrap_or_else(|e| panic!("{text:?}: {e}"));
-            assert_eq!(raw.provider_id.as_deref(), Some(text), "{yaml}");
+            let raw = RawConfig::parse(&yaml, Path::new("f"), Format::Nodepulse)
+                .unwrap_or_else(|e| panic!("{text:?}: {e}"));
+            let of = |spec| raw.get(spec).unwrap();
+            let text = text.to_owned();
             assert_eq!(
-                raw.node_labels.unwrap(),
-                [(text.to_owned(), text.to_owned())].into()
+                of(&key::provider_id.spec),
+                &FileValue::Text(text.clone()),
+                "{yaml}"
             );
-            assert_eq!(raw.enforce_node_allocatable.unwrap(), [text]);
+            let entry = (text.clone(), text.clone());
+            assert_eq!(of(&key::node_labels.spec), &FileValue::Map([entry].into()));
+            let list = FileValue::List(vec![text]);
+            assert_eq!(of(&key::enforce_node_allocatable.spec), &list);
         }
     }
 

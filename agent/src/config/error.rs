@@ -3,102 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A valid example for each key, as in the file. The longest matching key is used.
-const EXAMPLES: &[(&str, &str)] = &[
-    ("mode", "mode: companion"),
-    ("nodeName", "nodeName: worker-1"),
-    ("kubeconfig", "kubeconfig: /etc/nodepulse/kubeconfig"),
-    ("hostRoot", "hostRoot: /host"),
-    ("rootDirectory", "rootDirectory: /var/lib/kubelet"),
-    ("stateDirectory", "stateDirectory: /run/nodepulse"),
-    ("cgroupRoot", "cgroupRoot: /"),
-    ("cgroupDriver", "cgroupDriver: systemd"),
-    ("enforceNodeAllocatable", "enforceNodeAllocatable: [pods]"),
-    (
-        "evictionHard",
-        "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}",
-    ),
-    ("evictionSoft", "evictionSoft: {memory.available: 10%}"),
-    (
-        "evictionSoftGracePeriod",
-        "evictionSoftGracePeriod: {memory.available: 1m30s}",
-    ),
-    (
-        "evictionMinimumReclaim",
-        "evictionMinimumReclaim: {nodefs.available: 500Mi}",
-    ),
-    (
-        "mergeDefaultEvictionSettings",
-        "mergeDefaultEvictionSettings: true",
-    ),
-    (
-        "evictionPressureTransitionPeriod",
-        "evictionPressureTransitionPeriod: 5m",
-    ),
-    (
-        "nodeStatusUpdateFrequency",
-        "nodeStatusUpdateFrequency: 10s",
-    ),
-    ("nodeStatusReportFrequency", "nodeStatusReportFrequency: 5m"),
-    ("nodeLeaseDurationSeconds", "nodeLeaseDurationSeconds: 40"),
-    ("registerNode", "registerNode: true"),
-    ("port", "port: 10250"),
-    ("volumeLimits", "volumeLimits: {disk.csi.example.com: 16}"),
-    ("takeOver", "takeOver: false"),
-    (
-        "registerWithTaints",
-        "registerWithTaints: [{key: dedicated, value: edge, effect: NoSchedule}]",
-    ),
-    ("nodeLabels", "nodeLabels: {example.com/rack: r7}"),
-    ("conditions", "conditions: {DiskStallPressure: false}"),
-    (
-        "taints",
-        "taints: {MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}",
-    ),
-    ("nodeIP", "nodeIP: 192.0.2.10,2001:db8::10"),
-    ("providerID", "providerID: metal://rack-7/host-3"),
-    ("maxPods", "maxPods: 110"),
-    ("podsPerCore", "podsPerCore: 10"),
-    ("systemReserved", "systemReserved: {cpu: 500m, memory: 1Gi}"),
-    ("kubeReserved", "kubeReserved: {cpu: 500m, memory: 1Gi}"),
-    ("reservedSystemCPUs", "reservedSystemCPUs: 0-3,8"),
-    (
-        "enableControllerAttachDetach",
-        "enableControllerAttachDetach: true",
-    ),
-    (
-        "diskIO",
-        "diskIO: {solidState: {slow: 20ms}, rotational: {slow: 100ms}}",
-    ),
-    ("psi", "psi: {enabled: true, threshold: 40%}"),
-    ("oom", "oom: {nodeEvents: false}"),
-    ("diskIO.window", "diskIO: {window: 1s}"),
-    ("diskIO.devices", "diskIO: {devices: {sda: {slow: 50ms}}}"),
-    (
-        "diskIO.raisesDiskPressure",
-        "diskIO: {raisesDiskPressure: false}",
-    ),
-    ("runtime", "runtime: {endpoint: none}"),
-    ("kubernetesVersion", "kubernetesVersion: v1.33.0"),
-    ("kernel", "kernel: {tier: auto}"),
-    ("kernel.probes", "kernel: {probes: [oom, pids, disks]}"),
-    ("events", "events: {queue: 1000}"),
-    ("serve", "serve: {address: 127.0.0.1:20260}"),
-    ("sandbox", "sandbox: auto"),
-    ("log", "log: {level: info, format: text}"),
-    ("log.level", "log: {level: info}"),
-    ("log.format", "log: {format: json}"),
-    (
-        "apiVersion",
-        concat!("apiVersion: ", domain!(), "/v1alpha1"),
-    ),
-    ("kind", "kind: NodepulseConfiguration"),
-    (
-        "kubelet.apiVersion",
-        "apiVersion: kubelet.config.k8s.io/v1beta1",
-    ),
-    ("kubelet.kind", "kind: KubeletConfiguration"),
-];
+use super::nearest::nearest;
+use super::table::KEYS;
+use super::{API_VERSION, KIND};
 
 /// Maximum length of a value in an error.
 const LONGEST_VALUE: usize = 80;
@@ -130,7 +37,7 @@ pub enum ConfigError {
         /// The message of the parser.
         why: String,
         /// A valid example.
-        example: &'static str,
+        example: String,
     },
     /// An unknown key.
     #[error("{path:?}, line {line}: unknown key {key:?}; the nearest known key is {nearest}")]
@@ -142,7 +49,7 @@ pub enum ConfigError {
         /// The key.
         key: String,
         /// The nearest known key.
-        nearest: &'static str,
+        nearest: String,
     },
     /// An invalid value.
     #[error("{origin}: {value:?} {why}; example: {example}")]
@@ -154,7 +61,7 @@ pub enum ConfigError {
         /// The fault.
         why: String,
         /// A valid example.
-        example: &'static str,
+        example: String,
     },
 }
 
@@ -169,13 +76,23 @@ impl ConfigError {
         }
     }
 
+    /// A file of another kind: `key` at its head must have the value `want`.
+    pub(super) fn head(key: &str, path: &Path, value: &str, want: &str) -> Self {
+        Self::Value {
+            origin: one_line(&format!("{key} in {}", path.display())),
+            value: shortened(value, LONGEST_VALUE),
+            why: format!("is not {want}"),
+            example: format!("{key}: {want}"),
+        }
+    }
+
     /// An unknown key.
-    pub(super) fn unknown_key(path: &Path, line: u64, key: &str, known: &[&'static str]) -> Self {
+    pub(super) fn unknown_key(path: &Path, line: u64, key: &str, known: &[&str]) -> Self {
         let key = shortened(key, LONGEST_VALUE);
         Self::UnknownKey {
             path: path.to_owned(),
             line,
-            nearest: nearest(&key, known),
+            nearest: nearest(&key, known).to_owned(),
             key,
         }
     }
@@ -194,19 +111,21 @@ impl ConfigError {
     }
 }
 
-/// A valid example of `key`, or the file's head if the key is unknown.
-fn example(key: &str) -> &'static str {
-    EXAMPLES
-        .iter()
-        .filter(|(known, _)| {
-            key.strip_prefix(known)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        })
-        .max_by_key(|(known, _)| known.len())
-        .map_or(
-            concat!("apiVersion: ", domain!(), "/v1alpha1"),
-            |(_, example)| example,
-        )
+/// A valid example of a key or a block, or the file's head if neither is known.
+fn example(key: &str) -> String {
+    let known = KEYS.iter().find(|spec| is_at_or_below(key, spec.name));
+    let below = || KEYS.iter().find(|spec| is_at_or_below(spec.name, key));
+    match known.or_else(below) {
+        Some(spec) => spec.example(),
+        None if key == "kind" => format!("{key}: {KIND}"),
+        None => format!("apiVersion: {API_VERSION}"),
+    }
+}
+
+/// Whether `key` is `of`, or an entry or a key in it.
+fn is_at_or_below(key: &str, of: &str) -> bool {
+    key.strip_prefix(of)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Escapes control characters and bidirectional marks, so that a key cannot imitate a second
@@ -233,54 +152,9 @@ fn shortened(text: &str, limit: usize) -> String {
     cut
 }
 
-/// The known key with the smallest edit distance from `key`, ignoring case.
-pub(super) fn nearest(key: &str, known: &[&'static str]) -> &'static str {
-    known
-        .iter()
-        .min_by_key(|candidate| distance(&key.to_lowercase(), &candidate.to_lowercase()))
-        .copied()
-        .unwrap_or_default()
-}
-
-/// The Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, in_a) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, in_b) in row.iter_mut().skip(1).zip(b.chars()) {
-            let substituted = diagonal + usize::from(in_a != in_b);
-            diagonal = *cell;
-            left = substituted.min(left + 1).min(*cell + 1);
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances_count_edits() {
-        let rows = [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("abc", "", 3),
-            ("kitten", "sitting", 3),
-            ("flaw", "lawn", 2),
-            ("maxpods", "maxpods", 0),
-            ("maxpod", "maxpods", 1),
-            ("maxxpods", "maxpods", 1),
-        ];
-        for (a, b, expected) in rows {
-            assert_eq!(distance(a, b), expected, "{a:?} to {b:?}");
-        }
-    }
 
     #[test]
     fn an_error_is_one_bounded_line() {
@@ -295,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_matching_key_selects_the_example() {
+    fn the_example_is_that_of_the_key() {
         let rows = [
             ("maxPods", "maxPods: 110"),
             (
@@ -308,9 +182,14 @@ mod tests {
             ),
             (
                 "diskIO.rotational.slow",
-                "diskIO: {solidState: {slow: 20ms}, rotational: {slow: 100ms}}",
+                "diskIO: {rotational: {slow: 100ms}}",
             ),
-            ("diskIO.window", "diskIO: {window: 1s}"),
+            (
+                "diskIO.devices.sda.slow",
+                "diskIO: {devices: {sda: {slow: 50ms}}}",
+            ),
+            ("diskIO", "diskIO: {solidState: {slow: 20ms}}"),
+            ("kind", "kind: NodepulseConfiguration"),
             ("nonsense", "apiVersion: nodepulse.dev/v1alpha1"),
         ];
         for (key, expected) in rows {

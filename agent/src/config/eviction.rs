@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::choices::Mode;
 use super::error::ConfigError;
-use super::keys::{Keys, key};
+use super::keys::Keys;
 use super::layers::Setting;
-use super::{Mode, checks, defaults, duration};
+use super::spec::{KeySpec, Preset};
+use super::table::key;
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, parse_signal};
 use crate::reading::Signal;
 
@@ -25,29 +27,22 @@ pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, 
 /// The defaults, overridden key by key. Unlike in a kubelet, only an explicit
 /// `mergeDefaultEvictionSettings: false` drops the defaults of omitted signals.
 fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
-    const KEY: &str = "evictionHard";
+    const SPEC: &KeySpec = &key::eviction_hard.spec;
 
-    let merge = key!(
-        keys,
-        "mergeDefaultEvictionSettings",
-        merge_default_eviction_settings
-    );
-    let merge = keys.value(&merge, &defaults::MERGE_EVICTION, checks::boolean)?;
-    let flag = keys.flags.eviction_hard.as_ref();
-    let given = keys
-        .layers
-        .map(KEY, '<', flag, |raw| raw.eviction_hard.as_ref())?;
-    let base = match (mode, &given) {
-        (_, Some(_)) if !merge => &[],
-        (Mode::Node, _) => defaults::HARD_NODE.as_slice(),
-        (Mode::Companion, _) => &defaults::HARD_COMPANION,
+    let merge = keys.value(&key::merge_default_eviction_settings)?;
+    let given = keys.layers.map(SPEC)?;
+    let base = match (SPEC.preset, mode) {
+        _ if !merge && given.is_some() => &[],
+        (Preset::Signals { node, .. }, Mode::Node) => node,
+        (Preset::Signals { companion, .. }, Mode::Companion) => companion,
+        (_, Mode::Node | Mode::Companion) => &[],
     };
-    let base = base.iter().map(|(signal, preset)| {
-        let setting = Setting::preset(&format!("{KEY}.{signal}"), preset);
-        ((*signal).to_owned(), setting)
+    let base = base.iter().map(|(signal, text, from)| {
+        let name = format!("{}.{signal}", SPEC.name);
+        ((*signal).to_owned(), Setting::preset(&name, text, from))
     });
     let effective: BTreeMap<String, Setting> = base.chain(given.into_iter().flatten()).collect();
-    keys.insert_map(KEY, &effective);
+    keys.insert_map(SPEC, &effective);
     let parsed = effective
         .iter()
         .map(|(signal, setting)| parse(signal, setting));
@@ -59,27 +54,24 @@ fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
 }
 
 fn soft(keys: &Keys<'_>) -> Result<Vec<Threshold>, ConfigError> {
-    let flag = keys.flags.eviction_soft_grace_period.as_ref();
-    let graces = keys.map("evictionSoftGracePeriod", '=', flag, |raw| {
-        raw.eviction_soft_grace_period.as_ref()
-    })?;
+    let graces = keys.map(&key::eviction_soft_grace_period)?;
     let graces: BTreeMap<String, Duration> = graces
         .into_iter()
         .map(|(name, setting)| {
             signal(&name, &setting)?;
-            Ok((name, setting.parsed(duration::parse)?))
+            Ok((name, setting.parsed(key::eviction_soft_grace_period.parse)?))
         })
         .collect::<Result<_, ConfigError>>()?;
 
-    let flag = keys.flags.eviction_soft.as_ref();
-    let given = keys.map("evictionSoft", '<', flag, |raw| raw.eviction_soft.as_ref())?;
+    let given = keys.map(&key::eviction_soft)?;
     let mut thresholds = Vec::new();
     for (name, setting) in given {
         let threshold = parse(&name, &setting)?;
         let grace = graces.get(&name).ok_or_else(|| {
             setting.refused(format!(
                 "is incomplete: grace period must be specified for the soft eviction threshold {name}; add \
-                 `evictionSoftGracePeriod: {{{name}: 1m30s}}`"
+                 `{}: {{{name}: 1m30s}}`",
+                key::eviction_soft_grace_period.spec.name
             ))
         })?;
         thresholds.extend(threshold.map(|threshold| threshold.soft(*grace)));
@@ -88,10 +80,7 @@ fn soft(keys: &Keys<'_>) -> Result<Vec<Threshold>, ConfigError> {
 }
 
 fn reclaims(keys: &Keys<'_>) -> Result<BTreeMap<Signal, ThresholdValue>, ConfigError> {
-    let flag = keys.flags.eviction_minimum_reclaim.as_ref();
-    let given = keys.map("evictionMinimumReclaim", '=', flag, |raw| {
-        raw.eviction_minimum_reclaim.as_ref()
-    })?;
+    let given = keys.map(&key::eviction_minimum_reclaim)?;
     let mut reclaims = BTreeMap::new();
     for (name, setting) in given {
         let signal = signal(&name, &setting)?;

@@ -5,54 +5,19 @@ use std::collections::BTreeMap;
 
 use super::effective::{Effective, Shown};
 use super::error::ConfigError;
-use super::layers::{InFile, Layers, Overrides, Preset, Setting};
-
-/// A key whose value is one text.
-pub(super) struct Key<'a> {
-    /// Name in messages.
-    pub(super) name: &'static str,
-    pub(super) flag: Option<&'a String>,
-    pub(super) file: InFile<String>,
-}
-
-/// A [`Key`] at the top level of the file, in a block, or without a flag.
-macro_rules! key {
-    ($keys:expr, $name:expr, $field:ident) => {
-        $crate::config::keys::Key {
-            name: $name,
-            flag: $keys.flags.$field.as_ref(),
-            file: |raw| raw.$field.as_ref(),
-        }
-    };
-    ($keys:expr, $name:expr, $flag:ident, $block:ident.$field:ident) => {
-        $crate::config::keys::Key {
-            name: $name,
-            flag: $keys.flags.$flag.as_ref(),
-            file: |raw| raw.$block.as_ref()?.$field.as_ref(),
-        }
-    };
-    ($name:expr, $block:ident$(.$field:ident)+) => {
-        $crate::config::keys::Key {
-            name: $name,
-            flag: None,
-            file: |raw| raw.$block.as_ref()$(.and_then(|below| below.$field.as_ref()))+,
-        }
-    };
-}
-pub(super) use key;
+use super::layers::{Layers, Setting};
+use super::spec::{Key, KeySpec, Preset};
 
 /// All layers of one load, and the effective configuration.
 pub(super) struct Keys<'a> {
     pub(super) layers: Layers<'a>,
-    pub(super) flags: &'a Overrides,
     effective: RefCell<Effective>,
 }
 
 impl<'a> Keys<'a> {
-    pub(super) fn new(layers: Layers<'a>, flags: &'a Overrides) -> Self {
+    pub(super) fn new(layers: Layers<'a>) -> Self {
         Self {
             layers,
-            flags,
             effective: RefCell::default(),
         }
     }
@@ -62,85 +27,92 @@ impl<'a> Keys<'a> {
     }
 
     /// The checked value, if any layer sets it.
-    pub(super) fn optional<T>(
-        &self,
-        key: &Key<'_>,
-        check: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, ConfigError> {
-        let setting = self.layers.setting(key.name, key.flag, key.file);
-        let value = setting.as_ref().map(|s| s.parsed(check)).transpose()?;
-        self.insert(key.name, setting.as_ref().map_or(Shown::Unset, Shown::from));
+    pub(super) fn optional<T>(&self, key: &Key<T>) -> Result<Option<T>, ConfigError> {
+        let setting = self.layers.setting(&key.spec);
+        let value = setting.as_ref().map(|s| s.parsed(key.parse)).transpose()?;
+        let shown = setting.as_ref().map_or(Shown::Unset, Shown::from);
+        self.insert(&key.spec, shown);
         Ok(value)
     }
 
     /// The checked value, or the default if no layer sets it.
-    pub(super) fn value<T>(
+    pub(super) fn value<T>(&self, key: &Key<T>) -> Result<T, ConfigError> {
+        self.checked(key, Ok)
+    }
+
+    /// As [`Self::value`], with another check that depends on other keys.
+    pub(super) fn checked<T>(
         &self,
-        key: &Key<'_>,
-        preset: &Preset,
-        check: impl Fn(&str) -> Result<T, String>,
+        key: &Key<T>,
+        check: impl FnOnce(T) -> Result<T, String>,
     ) -> Result<T, ConfigError> {
-        let setting = self.layers.setting(key.name, key.flag, key.file);
-        let setting = setting.unwrap_or_else(|| Setting::preset(key.name, preset));
-        let value = setting.parsed(check)?;
-        self.insert(key.name, Shown::from(&setting));
+        let setting = self.layers.setting(&key.spec);
+        let setting = setting.unwrap_or_else(|| preset(&key.spec));
+        let value = setting.parsed(|text| (key.parse)(text).and_then(check))?;
+        self.insert(&key.spec, Shown::from(&setting));
         Ok(value)
     }
 
     /// The checked value, or the default if no layer sets it or the value means "unset".
-    pub(super) fn unless_unset<T>(
-        &self,
-        key: &Key<'_>,
-        preset: &Preset,
-        check: impl Fn(&str) -> Result<Option<T>, String>,
-    ) -> Result<Option<T>, ConfigError> {
-        let given = self.layers.setting(key.name, key.flag, key.file);
-        let value = given.as_ref().map(|s| s.parsed(&check)).transpose()?;
-        if let (Some(value), Some(given)) = (value.flatten(), given) {
-            self.insert(key.name, Shown::from(&given));
+    pub(super) fn unless_unset<T>(&self, key: &Key<Option<T>>) -> Result<Option<T>, ConfigError> {
+        if let Some((value, setting)) = self.given(key)? {
+            self.insert(&key.spec, Shown::from(&setting));
             return Ok(Some(value));
         }
-        let preset = Setting::preset(key.name, preset);
-        self.insert(key.name, Shown::from(&preset));
-        preset.parsed(check)
+        let preset = preset(&key.spec);
+        self.insert(&key.spec, Shown::from(&preset));
+        preset.parsed(key.parse)
+    }
+
+    /// The checked value with its source, if a layer sets it and it does not mean "unset".
+    pub(super) fn given<T>(
+        &self,
+        key: &Key<Option<T>>,
+    ) -> Result<Option<(T, Setting)>, ConfigError> {
+        let Some(setting) = self.layers.setting(&key.spec) else {
+            return Ok(None);
+        };
+        let value = setting.parsed(key.parse)?;
+        Ok(value.map(|value| (value, setting)))
     }
 
     /// A map of texts: see [`Layers::map`].
-    pub(super) fn map(
-        &self,
-        name: &str,
-        separator: char,
-        flag: Option<&String>,
-        file: InFile<BTreeMap<String, String>>,
-    ) -> Result<BTreeMap<String, Setting>, ConfigError> {
-        let map = self.layers.map(name, separator, flag, file)?;
-        let map = map.unwrap_or_default();
-        self.insert_map(name, &map);
+    pub(super) fn map<T>(&self, key: &Key<T>) -> Result<BTreeMap<String, Setting>, ConfigError> {
+        let map = self.layers.map(&key.spec)?.unwrap_or_default();
+        self.insert_map(&key.spec, &map);
         Ok(map)
     }
 
-    /// A list of texts, or the default if no layer sets it: see [`Layers::list`].
-    pub(super) fn list(
-        &self,
-        name: &str,
-        flag: Option<&String>,
-        file: fn(&super::raw::RawConfig) -> Option<Vec<String>>,
-        preset: &[Preset],
-    ) -> Vec<Setting> {
-        let list = self.layers.list(name, flag, file).unwrap_or_else(|| {
-            let preset = preset.iter();
-            preset.map(|one| Setting::preset(name, one)).collect()
+    /// A list of checked values, or the default if no layer sets it: see [`Layers::list`].
+    pub(super) fn list<T>(&self, key: &Key<T>) -> Result<Vec<T>, ConfigError> {
+        let list = self.layers.list(&key.spec).unwrap_or_else(|| {
+            let Preset::List { texts, from } = key.spec.preset else {
+                return Vec::new();
+            };
+            let texts = texts.iter();
+            texts
+                .map(|text| Setting::preset(key.spec.name, text, from))
+                .collect()
         });
-        self.insert(name, Shown::List(list.iter().map(Shown::from).collect()));
-        list
+        let shown = list.iter().map(Shown::from).collect();
+        self.insert(&key.spec, Shown::List(shown));
+        list.iter().map(|one| one.parsed(key.parse)).collect()
     }
 
-    pub(super) fn insert_map(&self, name: &str, map: &BTreeMap<String, Setting>) {
+    pub(super) fn insert_map(&self, spec: &KeySpec, map: &BTreeMap<String, Setting>) {
         let entries = map.iter().map(|(name, s)| (name.clone(), Shown::from(s)));
-        self.insert(name, Shown::Map(entries.collect()));
+        self.insert(spec, Shown::Map(entries.collect()));
     }
 
-    pub(super) fn insert(&self, name: &str, shown: Shown) {
-        self.effective.borrow_mut().insert(name, shown);
+    pub(super) fn insert(&self, spec: &KeySpec, shown: Shown) {
+        self.effective.borrow_mut().insert(spec.name, shown);
+    }
+}
+
+/// The default of a key that has one.
+fn preset(spec: &KeySpec) -> Setting {
+    match spec.preset {
+        Preset::Text { text, from } => Setting::preset(spec.name, text, from),
+        _ => Setting::preset(spec.name, "", ""),
     }
 }

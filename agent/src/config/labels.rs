@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::checks;
+use clap::ValueEnum as _;
+
+use super::choices::{Effect, names};
 use super::error::ConfigError;
 use super::layers::Setting;
+use super::table::key;
 use crate::node_status::Taint;
 
 /// Maximum length of a label value, and of the name part of a key.
@@ -33,9 +36,6 @@ const ALLOWED_KEYS: [&str; 11] = [
 /// Namespaces for nodes, with their subdomains.
 const ALLOWED_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Taint effects.
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
 /// Checks a node name: a DNS-1123 subdomain that is also a valid label value.
 pub(super) fn check_node_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn volume_limits(
     let limit = |(driver, setting): (String, Setting)| {
         let limit = setting.parsed(|text| {
             check_csi_driver(&driver)?;
-            checks::count(text)
+            (key::volume_limits.parse)(text)
         })?;
         Ok((driver, limit.unwrap_or(0)))
     };
@@ -118,9 +118,8 @@ pub(super) fn parse_taint(text: &str) -> Result<Taint, String> {
     let (key, value) = name.split_once('=').unwrap_or((name, ""));
     check_key(key)?;
     check_value(value)?;
-    if !EFFECTS.contains(&effect) {
-        return Err(format!("has an effect other than {}", EFFECTS.join(", ")));
-    }
+    Effect::from_str(effect, false)
+        .map_err(|_| format!("has an effect other than {}", names::<Effect>().join(", ")))?;
     Ok(Taint {
         key: key.to_owned(),
         value: value.to_owned(),

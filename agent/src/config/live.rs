@@ -1,85 +1,113 @@
 //! Which keys a running agent applies, and which require a restart.
 
 use super::Config;
+use super::spec::{KeySpec, Reload};
+use super::table::key;
 
 /// The keys in which two configurations differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigChanges {
     /// Keys that are in effect now.
-    pub applied: Vec<&'static str>,
+    pub applied: Vec<String>,
     /// Keys that require a restart, because they are used only at start-up.
-    pub pending_restart: Vec<&'static str>,
+    pub pending_restart: Vec<String>,
 }
 
-/// Destructures `new`, so that a field that is missing here does not compile.
+/// Each field of the configuration with the keys that determine it. Destructures `new`, so that a
+/// field that is missing here does not compile.
 macro_rules! fields {
-    (
-        applied { $($applied:ident: $applied_key:literal,)* }
-        pending { $($pending:ident: $pending_key:literal,)* }
-    ) => {
+    ($($field:ident: [$first:ident $(, $key:ident)*],)*) => {
         impl Config {
             /// Applies the values of `new` that a running agent can apply, and returns the changed
             /// keys.
             pub fn apply(&mut self, new: Self) -> ConfigChanges {
-                let Self { $($applied,)* $($pending,)* } = new;
+                let Self { $($field,)* } = new;
                 let mut changes = ConfigChanges::default();
                 $(
-                    if self.$applied != $applied {
-                        self.$applied = $applied;
-                        changes.applied.push($applied_key);
-                    }
-                )*
-                $(
-                    if self.$pending != $pending {
-                        changes.pending_restart.push($pending_key);
+                    if self.$field != $field {
+                        let names = joined(&[key::$first.spec.name, $(key::$key.spec.name),*]);
+                        match key::$first.spec.reload {
+                            Reload::Live => {
+                                self.$field = $field;
+                                changes.applied.push(names);
+                            }
+                            Reload::Restart => changes.pending_restart.push(names),
+                        }
                     }
                 )*
                 changes
             }
         }
+
+        // The keys of a field have one class.
+        $(const _: () = assert!(true $(&& alike(&key::$first.spec, &key::$key.spec))*);)*
+
+        /// Every key of [`fields`].
+        #[cfg(test)]
+        const MENTIONED: &[&KeySpec] = &[$(&key::$first.spec, $(&key::$key.spec,)*)*];
     };
 }
 
 fields! {
-    applied {
-    policy: "evictionHard, evictionSoft, evictionMinimumReclaim, \
-             evictionPressureTransitionPeriod or diskIO.raisesDiskPressure",
-    allocation: "maxPods, podsPerCore, systemReserved, kubeReserved or evictionHard",
-    node_ips: "nodeIP",
-    disk_io: "diskIO",
-    kubelet_port: "port",
-    kubelet_version: "kubernetesVersion",
-    runtime: "allowReadyWithoutRuntime",
-    conditions: "conditions",
-    oom_node_events: "oom.nodeEvents",
-    serve: "serve.address",
-    per_pod_metrics: "serve.perPodMetrics",
-    log_level: "log.level",
-    log_format: "log.format",
-    }
-    pending {
-    mode: "mode",
-    node_name: "nodeName",
-    kubeconfig: "kubeconfig",
-    host_root: "hostRoot",
-    root_directory: "rootDirectory",
-    state_directory: "stateDirectory",
-    pods_cgroups: "cgroupRoot or cgroupDriver",
-    status_update_frequency: "nodeStatusUpdateFrequency",
-    status_report_frequency: "nodeStatusReportFrequency",
-    lease_duration: "nodeLeaseDurationSeconds",
-    take_over: "takeOver",
-    register_node: "registerNode",
-    taints: "registerWithTaints",
-    nodepulse_taints: "taints",
-    node_labels: "nodeLabels",
-    attach_detach: "enableControllerAttachDetach",
-    provider_id: "providerID",
-    psi: "psi",
-    event_queue: "events.queue",
-    tier: "kernel.tier",
-    probes: "kernel.probes",
-    sandbox: "sandbox",
+    policy: [
+        eviction_hard, eviction_soft, eviction_soft_grace_period, eviction_minimum_reclaim,
+        merge_default_eviction_settings, eviction_pressure_transition_period,
+        enforce_node_allocatable, disk_io_raises_disk_pressure
+    ],
+    allocation: [
+        max_pods, pods_per_core, volume_limits, system_reserved, kube_reserved,
+        reserved_system_cpus, eviction_hard
+    ],
+    node_ips: [node_ip],
+    disk_io: [
+        disk_io_solid_state_slow, disk_io_rotational_slow, disk_io_devices, disk_io_window
+    ],
+    kubelet_port: [port],
+    kubelet_version: [kubernetes_version],
+    runtime: [allow_ready_without_runtime, runtime_endpoint],
+    conditions: [conditions],
+    oom_node_events: [oom_node_events],
+    serve: [serve_address],
+    per_pod_metrics: [serve_per_pod_metrics],
+    log_level: [log_level],
+    log_format: [log_format],
+    mode: [mode],
+    node_name: [node_name],
+    kubeconfig: [kubeconfig],
+    host_root: [host_root],
+    root_directory: [root_directory],
+    state_directory: [state_directory],
+    pods_cgroups: [cgroup_root, cgroup_driver],
+    status_update_frequency: [node_status_update_frequency],
+    status_report_frequency: [node_status_report_frequency],
+    lease_duration: [node_lease_duration_seconds],
+    take_over: [take_over],
+    register_node: [register_node],
+    taints: [register_with_taints],
+    nodepulse_taints: [taints],
+    node_labels: [node_labels],
+    attach_detach: [enable_controller_attach_detach],
+    provider_id: [provider_id],
+    psi: [psi_enabled, psi_threshold],
+    event_queue: [events_queue],
+    tier: [kernel_tier],
+    probes: [kernel_probes],
+    sandbox: [sandbox],
+}
+
+/// Whether a running agent treats two keys alike.
+const fn alike(a: &KeySpec, b: &KeySpec) -> bool {
+    matches!(
+        (a.reload, b.reload),
+        (Reload::Live, Reload::Live) | (Reload::Restart, Reload::Restart)
+    )
+}
+
+/// `a, b or c`.
+fn joined(names: &[&str]) -> String {
+    match names {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -89,7 +117,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Overrides;
+    use crate::config::{KEYS, Overrides};
 
     fn config(file: &str) -> Config {
         let head = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
@@ -133,5 +161,13 @@ mod tests {
         assert_eq!(changes.applied.len(), 2, "reservations depend on it");
         assert_ne!(running.policy, before.policy);
         assert_eq!(running.apply(running.clone()), ConfigChanges::default());
+    }
+
+    #[test]
+    fn every_key_has_a_field_of_the_configuration() {
+        for spec in KEYS {
+            let found = MENTIONED.iter().any(|one| one.name == spec.name);
+            assert!(found, "{}: no change of it would be reported", spec.name);
+        }
     }
 }

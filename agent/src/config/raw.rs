@@ -1,132 +1,259 @@
-//! The text form: every value as written. Unknown keys are rejected.
+//! A file: the text of each key, as written. Unknown keys are rejected.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::ConfigError;
+use super::spec::{Form, KeySpec, KubeletKey};
+use super::table::{KEYS, SERVER_KEYS, key};
 use super::{API_VERSION, KIND};
 
-/// The file, key by key. Values are checked later, together with flags and environment.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawConfig {
-    pub(super) api_version: Option<String>,
-    pub(super) kind: Option<String>,
-    pub(super) mode: Option<String>,
-    pub(super) node_name: Option<String>,
-    pub(super) kubeconfig: Option<String>,
-    pub(super) host_root: Option<String>,
-    pub(super) root_directory: Option<String>,
-    pub(super) state_directory: Option<String>,
-    pub(super) cgroup_root: Option<String>,
-    pub(super) cgroup_driver: Option<String>,
-    pub(super) enforce_node_allocatable: Option<Vec<String>>,
-    pub(super) eviction_hard: Option<BTreeMap<String, String>>,
-    pub(super) eviction_soft: Option<BTreeMap<String, String>>,
-    pub(super) eviction_soft_grace_period: Option<BTreeMap<String, String>>,
-    pub(super) eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
-    pub(super) merge_default_eviction_settings: Option<String>,
-    pub(super) eviction_pressure_transition_period: Option<String>,
-    pub(super) node_status_update_frequency: Option<String>,
-    pub(super) node_status_report_frequency: Option<String>,
-    pub(super) node_lease_duration_seconds: Option<String>,
-    pub(super) take_over: Option<String>,
-    pub(super) register_node: Option<String>,
-    pub(super) register_with_taints: Option<Vec<RawTaint>>,
-    pub(super) node_labels: Option<BTreeMap<String, String>>,
-    pub(super) conditions: Option<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "nodepulse_taints")]
-    pub(super) taints: Option<BTreeMap<String, String>>,
-    #[serde(rename = "nodeIP")]
-    pub(super) node_ip: Option<String>,
-    #[serde(rename = "providerID")]
-    pub(super) provider_id: Option<String>,
-    pub(super) max_pods: Option<String>,
-    pub(super) pods_per_core: Option<String>,
-    pub(super) port: Option<String>,
-    pub(super) volume_limits: Option<BTreeMap<String, String>>,
-    pub(super) system_reserved: Option<BTreeMap<String, String>>,
-    pub(super) kube_reserved: Option<BTreeMap<String, String>>,
-    #[serde(rename = "reservedSystemCPUs")]
-    pub(super) reserved_system_cpus: Option<String>,
-    pub(super) enable_controller_attach_detach: Option<String>,
-    #[serde(rename = "diskIO")]
-    pub(super) disk_io: Option<RawDiskIo>,
-    pub(super) psi: Option<RawPsi>,
-    pub(super) oom: Option<RawOom>,
-    pub(super) runtime: Option<RawRuntime>,
-    pub(super) allow_ready_without_runtime: Option<String>,
-    pub(super) kubernetes_version: Option<String>,
-    pub(super) kernel: Option<RawKernel>,
-    pub(super) events: Option<RawEvents>,
-    pub(super) serve: Option<RawServe>,
-    pub(super) sandbox: Option<String>,
-    pub(super) log: Option<RawLog>,
-    // Keys of the kubelet's server.
-    pub(super) address: Option<IgnoredAny>,
-    pub(super) authentication: Option<IgnoredAny>,
-    pub(super) authorization: Option<IgnoredAny>,
-    pub(super) enable_contention_profiling: Option<IgnoredAny>,
-    pub(super) enable_debug_flags_handler: Option<IgnoredAny>,
-    pub(super) enable_debugging_handlers: Option<IgnoredAny>,
-    pub(super) enable_profiling_handler: Option<IgnoredAny>,
-    pub(super) enable_server: Option<IgnoredAny>,
-    pub(super) enable_system_log_handler: Option<IgnoredAny>,
-    pub(super) enable_system_log_query: Option<IgnoredAny>,
-    pub(super) read_only_port: Option<IgnoredAny>,
-    #[serde(rename = "serverTLSBootstrap")]
-    pub(super) server_tls_bootstrap: Option<IgnoredAny>,
-    pub(super) streaming_connection_idle_timeout: Option<IgnoredAny>,
-    pub(super) tls_cert_file: Option<IgnoredAny>,
-    pub(super) tls_cipher_suites: Option<IgnoredAny>,
-    pub(super) tls_curve_preferences: Option<IgnoredAny>,
-    pub(super) tls_min_version: Option<IgnoredAny>,
-    pub(super) tls_private_key_file: Option<IgnoredAny>,
+/// The kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// nodepulse's configuration.
+    Nodepulse,
+    /// A kubelet's, of which the shared keys are read.
+    Kubelet,
 }
 
-/// One entry of `registerWithTaints`.
+impl Format {
+    /// The keys at the head of the file, and their values.
+    pub(super) const fn head(self) -> [(&'static str, &'static str); 2] {
+        let (version, kind) = match self {
+            Self::Nodepulse => (API_VERSION, KIND),
+            Self::Kubelet => ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"),
+        };
+        [("apiVersion", version), ("kind", kind)]
+    }
+
+    fn key(self, path: &str) -> Option<&'static KeySpec> {
+        let known = KEYS.iter().copied().find(|spec| spec.name == path);
+        known.filter(|spec| self == Self::Nodepulse || spec.kubelet != KubeletKey::No)
+    }
+
+    /// Whether a key is about a kubelet's server. A kubelet listens on `port`; nodepulse only writes
+    /// it to the Node.
+    fn is_of_server(self, name: &str) -> bool {
+        SERVER_KEYS.contains(&name) || self == Self::Kubelet && name == key::port.spec.name
+    }
+}
+
+/// The value of a key, in the form of the flags except for lists and maps themselves.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum FileValue {
+    Text(String),
+    List(Vec<String>),
+    Map(BTreeMap<String, String>),
+}
+
+/// The keys of a file. Values are checked later, together with flags and environment.
+#[derive(Debug, Default)]
+pub(super) struct RawConfig {
+    values: BTreeMap<&'static str, FileValue>,
+    head: BTreeMap<String, String>,
+    /// Keys of the kubelet's server.
+    pub(super) server: Vec<String>,
+    /// All other keys of a kubelet's file.
+    pub(super) others: Vec<String>,
+    /// The known keys next to one that is unknown.
+    siblings: Vec<&'static str>,
+}
+
+impl RawConfig {
+    /// Parses a file's text. `path` is for errors.
+    pub(super) fn parse(text: &str, path: &Path, format: Format) -> Result<Self, ConfigError> {
+        let mut raw = Self::default();
+        let block = Block {
+            format,
+            prefix: String::new(),
+            raw: &mut raw,
+        };
+        let parsed = serde_saphyr::with_deserializer_from_str(text, |file| block.deserialize(file));
+        parsed.map_err(|err| refused(&err, &raw.siblings, text, path))?;
+        for (key, want) in format.head() {
+            let value = raw.head.get(key).map_or("", String::as_str);
+            if value != want {
+                return Err(ConfigError::head(key, path, value, want));
+            }
+        }
+        Ok(raw)
+    }
+
+    pub(super) fn get(&self, spec: &KeySpec) -> Option<&FileValue> {
+        self.values.get(spec.name)
+    }
+}
+
+/// The file, or a block in it.
+struct Block<'a> {
+    format: Format,
+    /// The block with a dot; empty for the file.
+    prefix: String,
+    raw: &'a mut RawConfig,
+}
+
+impl<'de> DeserializeSeed<'de> for Block<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Block<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a block of keys")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            self.entry(name, &mut map)?;
+        }
+        Ok(())
+    }
+}
+
+impl Block<'_> {
+    fn entry<'de, A: MapAccess<'de>>(&mut self, name: String, map: &mut A) -> Result<(), A::Error> {
+        let path = format!("{}{name}", self.prefix);
+        if let Some(spec) = self.format.key(&path) {
+            let value =
+                FileValue::read(spec.form, map)?.filter(|value| is_set(spec, value, self.format));
+            self.raw
+                .values
+                .extend(value.map(|value| (spec.name, value)));
+            return Ok(());
+        }
+        let prefix = format!("{path}.");
+        if self.format == Format::Nodepulse
+            && KEYS.iter().any(|spec| spec.name.starts_with(&prefix))
+        {
+            let (format, raw) = (self.format, &mut *self.raw);
+            return map.next_value_seed(Block {
+                format,
+                prefix,
+                raw,
+            });
+        }
+        let is_in_block = !self.prefix.is_empty();
+        if !is_in_block && self.format.head().iter().any(|(key, _)| *key == name) {
+            let value: Option<String> = map.next_value()?;
+            self.raw.head.extend(value.map(|value| (name, value)));
+            return Ok(());
+        }
+        let ignored = if !is_in_block && self.format.is_of_server(&name) {
+            &mut self.raw.server
+        } else if self.format == Format::Kubelet {
+            &mut self.raw.others
+        } else {
+            self.raw.siblings = self.known();
+            return Err(A::Error::unknown_field(&name, &[]));
+        };
+        map.next_value::<IgnoredAny>()?;
+        ignored.push(name);
+        Ok(())
+    }
+
+    /// The keys and blocks that are valid here.
+    fn known(&self) -> Vec<&'static str> {
+        let below = KEYS
+            .iter()
+            .filter_map(|spec| spec.name.strip_prefix(&self.prefix));
+        let names = below.filter_map(|rest| rest.split('.').next());
+        if self.prefix.is_empty() {
+            let head = self.format.head().map(|(key, _)| key);
+            names.chain(head).chain(SERVER_KEYS).collect()
+        } else {
+            names.collect()
+        }
+    }
+}
+
+/// Whether a value sets a key.
+fn is_set(spec: &KeySpec, value: &FileValue, format: Format) -> bool {
+    let is_empty = matches!(value, FileValue::Text(text) if text.is_empty());
+    !(is_empty && format == Format::Kubelet && spec.kubelet == KubeletKey::EmptyIsUnset)
+}
+
+impl FileValue {
+    /// The value of this form; `None` for null.
+    fn read<'de, A: MapAccess<'de>>(form: Form, map: &mut A) -> Result<Option<Self>, A::Error> {
+        Ok(match form {
+            Form::One(_) => map.next_value::<Option<String>>()?.map(Self::Text),
+            Form::List(_) => map.next_value::<Option<Vec<String>>>()?.map(Self::List),
+            Form::Map { .. } => map.next_value::<Option<BTreeMap<_, _>>>()?.map(Self::Map),
+            Form::Taints => {
+                let taints: Option<Vec<RawTaint>> = map.next_value()?;
+                taints.map(|taints| Self::List(taints.into_iter().map(RawTaint::text).collect()))
+            }
+            Form::ConditionTaints => {
+                let taints: Option<BTreeMap<String, RawConditionTaint>> = map.next_value()?;
+                let text = |(type_, RawConditionTaint(text))| (type_, text);
+                taints.map(|taints| Self::Map(taints.into_iter().map(text).collect()))
+            }
+            Form::Disks => {
+                let disks: Option<BTreeMap<String, RawDisk>> = map.next_value()?;
+                let slow = |(name, disk): (String, RawDisk)| (name, disk.slow.unwrap_or_default());
+                disks.map(|disks| Self::Map(disks.into_iter().map(slow).collect()))
+            }
+        })
+    }
+}
+
+/// One entry of `registerWithTaints`, or of `taints` if it is a block.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawTaint {
-    pub(super) key: String,
-    pub(super) value: Option<String>,
-    pub(super) effect: String,
+#[serde(deny_unknown_fields, default)]
+struct RawTaint {
+    key: Option<String>,
+    value: Option<String>,
+    effect: Option<String>,
 }
 
 impl RawTaint {
-    /// The flag form: `key=value:effect`.
-    pub(super) fn text(&self) -> String {
-        match &self.value {
-            Some(value) => format!("{}={value}:{}", self.key, self.effect),
-            None => format!("{}:{}", self.key, self.effect),
-        }
+    /// `key=value`, and the effect.
+    fn parts(self) -> (String, String) {
+        let value = self.value.map(|value| format!("={value}"));
+        let name = [self.key, value].into_iter().flatten().collect();
+        (name, self.effect.unwrap_or_default())
     }
+
+    /// The flag form: `key=value:effect`.
+    fn text(self) -> String {
+        let (name, effect) = self.parts();
+        format!("{name}:{effect}")
+    }
+}
+
+/// One entry of `diskIO.devices`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawDisk {
+    slow: Option<String>,
 }
 
 /// One entry of `taints`: an effect, optionally with key and value. Becomes `effect`, `key:effect`,
 /// `=value:effect` or `key=value:effect`.
 struct RawConditionTaint(String);
-
-fn nodepulse_taints<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    let taints: Option<BTreeMap<String, RawConditionTaint>> = Option::deserialize(deserializer)?;
-    let text = |(type_, RawConditionTaint(text))| (type_, text);
-    Ok(taints.map(|taints| taints.into_iter().map(text).collect()))
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct TaintParts {
-    effect: Option<String>,
-    key: Option<String>,
-    value: Option<String>,
-}
 
 impl<'de> Deserialize<'de> for RawConditionTaint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -148,175 +275,34 @@ impl<'de> Visitor<'de> for ConditionTaintVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawConditionTaint, A::Error> {
-        let parts = TaintParts::deserialize(MapAccessDeserializer::new(map))?;
-        let effect = parts.effect.unwrap_or_default();
-        let value = parts.value.map(|value| format!("={value}"));
-        let name = [parts.key, value].into_iter().flatten().collect::<String>();
-        let text = if name.is_empty() {
-            effect
-        } else {
-            format!("{name}:{effect}")
+        let taint = RawTaint::deserialize(MapAccessDeserializer::new(map))?;
+        let text = match taint.parts() {
+            (name, effect) if name.is_empty() => effect,
+            (name, effect) => format!("{name}:{effect}"),
         };
         Ok(RawConditionTaint(text))
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawDiskIo {
-    pub(super) solid_state: Option<RawDisk>,
-    pub(super) rotational: Option<RawDisk>,
-    pub(super) devices: Option<BTreeMap<String, RawDisk>>,
-    pub(super) window: Option<String>,
-    pub(super) raises_disk_pressure: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawDisk {
-    pub(super) slow: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawPsi {
-    pub(super) enabled: Option<String>,
-    pub(super) threshold: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawOom {
-    pub(super) node_events: Option<String>,
-}
-
-#[derive(Debug, Default, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawRuntime {
-    pub(super) endpoint: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawKernel {
-    pub(super) tier: Option<String>,
-    pub(super) probes: Option<Vec<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawEvents {
-    pub(super) queue: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawServe {
-    pub(super) address: Option<String>,
-    pub(super) per_pod_metrics: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct RawLog {
-    pub(super) level: Option<String>,
-    pub(super) format: Option<String>,
-}
-
-/// Keys of the kubelet's server on port 10250, which nodepulse does not have. They are accepted
-/// without effect, so that a file can be shared.
-pub(super) const SERVER_KEYS: [&str; 18] = [
-    "address",
-    "authentication",
-    "authorization",
-    "enableContentionProfiling",
-    "enableDebugFlagsHandler",
-    "enableDebuggingHandlers",
-    "enableProfilingHandler",
-    "enableServer",
-    "enableSystemLogHandler",
-    "enableSystemLogQuery",
-    "readOnlyPort",
-    "serverTLSBootstrap",
-    "streamingConnectionIdleTimeout",
-    "tlsCertFile",
-    "tlsCipherSuites",
-    "tlsCurvePreferences",
-    "tlsMinVersion",
-    "tlsPrivateKeyFile",
-];
-
-/// The head of a file: keys, as in the examples of errors, and their values.
-pub(super) type Head = [(&'static str, &'static str); 2];
-
-const HEAD: Head = [("apiVersion", API_VERSION), ("kind", KIND)];
-
-impl RawConfig {
-    /// Parses a file's text. `path` is for errors.
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let raw: Self = serde_saphyr::from_str(text).map_err(|err| refused(&err, text, path))?;
-        check_head(path, [&raw.api_version, &raw.kind], &HEAD)?;
-        Ok(raw)
-    }
-
-    /// The [`SERVER_KEYS`] in this file.
-    pub(super) fn server_keys(&self) -> Vec<String> {
-        let values = [
-            &self.address,
-            &self.authentication,
-            &self.authorization,
-            &self.enable_contention_profiling,
-            &self.enable_debug_flags_handler,
-            &self.enable_debugging_handlers,
-            &self.enable_profiling_handler,
-            &self.enable_server,
-            &self.enable_system_log_handler,
-            &self.enable_system_log_query,
-            &self.read_only_port,
-            &self.server_tls_bootstrap,
-            &self.streaming_connection_idle_timeout,
-            &self.tls_cert_file,
-            &self.tls_cipher_suites,
-            &self.tls_curve_preferences,
-            &self.tls_min_version,
-            &self.tls_private_key_file,
-        ];
-        let keys = SERVER_KEYS.iter().zip(values);
-        let keys = keys.filter(|(_, value)| value.is_some());
-        keys.map(|(key, _)| (*key).to_owned()).collect()
-    }
-}
-
-/// Checks `apiVersion` and `kind`.
-pub(super) fn check_head(
+/// The error of the parser, in one line. `siblings` are the known keys if one is unknown.
+fn refused(
+    err: &serde_saphyr::Error,
+    siblings: &[&'static str],
+    text: &str,
     path: &Path,
-    got: [&Option<String>; 2],
-    head: &Head,
-) -> Result<(), ConfigError> {
-    for ((key, want), got) in head.iter().zip(got) {
-        let got = got.as_deref().unwrap_or_default();
-        if got != *want {
-            let name = key.rsplit('.').next().unwrap_or_default();
-            let origin = format!("{name} in {}", path.display());
-            return Err(ConfigError::value(
-                key,
-                &origin,
-                got,
-                &format!("is not {want}"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn refused(err: &serde_saphyr::Error, text: &str, path: &Path) -> ConfigError {
+) -> ConfigError {
     let err = err.without_snippet();
     let line = err.location().map_or(0, |location| location.line());
     if let serde_saphyr::Error::SerdeUnknownField {
         field, expected, ..
     } = err
     {
-        return ConfigError::unknown_key(path, line, field, expected);
+        let known = if expected.is_empty() {
+            siblings
+        } else {
+            expected
+        };
+        return ConfigError::unknown_key(path, line, field, known);
     }
     let at = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let there = text.lines().nth(at).unwrap_or_default();

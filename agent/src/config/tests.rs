@@ -8,6 +8,7 @@ mod conditions;
 mod errors;
 mod files;
 mod precedence;
+mod schema;
 mod table;
 
 const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
@@ -27,7 +28,11 @@ struct Given<'a> {
 impl Given<'_> {
     fn load(&self) -> Result<Config, ConfigError> {
         let text = self.file.map(|text| format!("{HEAD}{text}"));
-        self.load_text(text.as_deref())
+        let loaded = self.load_text(text.as_deref());
+        if let (Ok(_), Some(text)) = (&loaded, &text) {
+            assert_eq!(schema::faults(text), [""; 0], "{text}");
+        }
+        loaded
     }
 
     /// Loads without a file, with the effective configuration.

@@ -199,13 +199,16 @@ impl Threshold {
     }
 }
 
+/// Signals that are accepted without effect, because the agent does not sample them.
+pub const IGNORED_SIGNALS: [&str; 2] = ["containerfs.available", "containerfs.inodesFree"];
+
 /// A signal that a user can configure. `None` for those of `containerfs`, which are accepted and
 /// ignored.
 ///
 /// `allocatableMemory.available` and `allocatablePid.available` are rejected: they are derived from
 /// others.
 pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
-    if name == "containerfs.available" || name == "containerfs.inodesFree" {
+    if IGNORED_SIGNALS.contains(&name) {
         return Ok(None);
     }
     Signal::ALL

@@ -1,4 +1,4 @@
-//! `cargo xtask manual` runs this: writes `nodepulse_tests::manual` below a folder.
+//! `cargo xtask manual` runs this: writes `nodepulse_tests::manual` into the repository.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,17 +7,18 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use nodepulse_tests::manual::files;
 
-/// Writes completions and manual pages.
+/// Writes the generated files.
 #[derive(Parser)]
 struct Arguments {
-    /// The folder.
+    /// The root of the repository.
     #[arg(long)]
     dir: PathBuf,
 }
 
 fn main() -> Result<()> {
     let dir = Arguments::parse().dir;
-    for (path, text) in files() {
+    let files = files(&dir).context("generate the files")?;
+    for (path, text) in files {
         let path = dir.join(path);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;

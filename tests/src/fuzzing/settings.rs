@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use nodepulse::config::{Config, ConfigError, Overrides, load};
+use nodepulse::config::{Config, ConfigError, KEYS, Overrides, load};
 use nodepulse::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
 use nodepulse::units::quantity::Quantity;
 
@@ -129,43 +129,14 @@ pub fn flag(input: &[u8]) {
         mode: Some("node".to_owned()),
         ..Overrides::default()
     };
-    let flags = flags(&mut overrides);
-    let count = flags.len();
-    let chosen = flags.into_iter().nth(usize::from(*which) % count);
-    *chosen.expect("less than their number") = Some(text.to_owned());
+    let key = KEYS.get(usize::from(*which) % KEYS.len());
+    let field = key.and_then(|key| overrides.field(key));
+    *field.expect("less than their number") = Some(text.to_owned());
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
     check_error(&Config::load(&overrides, &|_| None, &absent, "node"));
 
     let hostname = Config::load(&Overrides::default(), &|_| None, &absent, text);
     check_error(&hostname);
-}
-
-fn flags(of: &mut Overrides) -> [&mut Option<String>; 23] {
-    [
-        &mut of.node_name,
-        &mut of.host_root,
-        &mut of.cgroup_root,
-        &mut of.enforce_node_allocatable,
-        &mut of.eviction_hard,
-        &mut of.eviction_soft,
-        &mut of.eviction_soft_grace_period,
-        &mut of.eviction_minimum_reclaim,
-        &mut of.merge_default_eviction_settings,
-        &mut of.eviction_pressure_transition_period,
-        &mut of.node_status_update_frequency,
-        &mut of.node_status_report_frequency,
-        &mut of.node_lease_duration_seconds,
-        &mut of.register_with_taints,
-        &mut of.node_labels,
-        &mut of.node_ip,
-        &mut of.provider_id,
-        &mut of.max_pods,
-        &mut of.system_reserved,
-        &mut of.kube_reserved,
-        &mut of.runtime_endpoint,
-        &mut of.kubernetes_version,
-        &mut of.log_level,
-    ]
 }
 
 fn check_error(loaded: &Result<Config, ConfigError>) {

@@ -1,6 +1,11 @@
 //! A minimal parser of Rust for the rules: code without comments and tests, its functions, and
 //! the paths that it names.
 
+use std::ops::RangeInclusive;
+
+/// In front of an item that only tests contain.
+const TEST_MARK: &str = "#[cfg(test)]";
+
 /// `text` with comments, strings and character literals blanked out. Lines and columns stay.
 pub fn code_only(text: &str) -> String {
     parts(text, Part::Code)
@@ -122,15 +127,58 @@ fn quoted_len(inside: &str, quote: char) -> usize {
 
 /// [`code_only`], with every item under `#[cfg(test)]` blanked out too.
 pub fn product_code(text: &str) -> String {
-    const MARK: &str = "#[cfg(test)]";
     let mut code = code_only(text);
-    while let Some(start) = code.find(MARK) {
-        let end = item_end(&code, start + MARK.len());
+    while let Some(start) = code.find(TEST_MARK) {
+        let end = item_end(&code, start + TEST_MARK.len());
         let mut blanked = String::with_capacity(end - start);
         blank(&mut blanked, &code[start..end]);
         code.replace_range(start..end, &blanked);
     }
     code
+}
+
+/// A string literal.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Literal<'a> {
+    /// The line that it begins in, from 1.
+    pub line: usize,
+    /// As written between the quotes.
+    pub text: &'a str,
+}
+
+/// The string literals of `text` outside of items under `#[cfg(test)]`.
+pub fn product_literals(text: &str) -> Vec<Literal<'_>> {
+    let tests = test_lines(text);
+    let mut found = Vec::new();
+    let (mut at, mut previous) = (0, ' ');
+    while let Some(next) = text[at..].chars().next() {
+        let len = opaque_len(&text[at..], previous);
+        let piece = &text[at..at + len];
+        let line = line_of(text, at);
+        if !piece.starts_with(['/', '\''])
+            && let (Some(first), Some(last)) = (piece.find('"'), piece.rfind('"'))
+            && first < last
+            && !tests.iter().any(|test| test.contains(&line))
+        {
+            let text = &piece[first + 1..last];
+            found.push(Literal { line, text });
+        }
+        previous = if len == 0 { next } else { ' ' };
+        at += len.max(next.len_utf8());
+    }
+    found
+}
+
+/// The lines of each item under `#[cfg(test)]`.
+fn test_lines(text: &str) -> Vec<RangeInclusive<usize>> {
+    let code = code_only(text);
+    let marks = code.match_indices(TEST_MARK);
+    marks
+        .map(|(start, mark)| {
+            let end = item_end(&code, start + mark.len());
+            line_of(&code, start)..=line_of(&code, end)
+        })
+        .collect()
 }
 
 /// The end of the item that begins at `start`: after its `;`, or after the brace that closes it.

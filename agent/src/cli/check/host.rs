@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
-use crate::config::{Config, Mode, RuntimePolicy};
+use crate::config::{Config, Mode, RuntimePolicy, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
@@ -55,8 +55,10 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
     let layout = match layout {
         Ok(layout) => layout,
         Err(err) => {
-            let cure = "mount the node's /proc and /sys/fs/cgroup, and set hostRoot to their \
-                        directory";
+            let cure = &format!(
+                "mount the node's /proc and /sys/fs/cgroup, and set {} to their directory",
+                key::host_root
+            );
             let found = format!("memory.available cannot be read: {err}");
             return Item::missing(NAME, found, cure);
         }
@@ -82,8 +84,8 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
     let shown = |path: &str| layout.memory.dir(path).display().to_string();
     let selected = shown(pods.path());
     let how = match pods.candidates() {
-        [_] => "as configured",
-        _ => "detected (cgroupDriver is not set)",
+        [_] => "as configured".to_owned(),
+        _ => format!("detected ({} is not set)", key::cgroup_driver),
     };
     match pods.existing().as_slice() {
         [] => {
@@ -95,8 +97,11 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
                     "{} not found: OOM kills cannot be attributed to pods",
                     all.join(" and ")
                 ),
-                "start the kubelet; set cgroupDriver and cgroupRoot as in the kubelet, or use \
-                 --kubelet-config",
+                &format!(
+                    "start the kubelet; set {} and {} as in the kubelet, or use --kubelet-config",
+                    key::cgroup_driver,
+                    key::cgroup_root
+                ),
             )
         }
         [_] => Item::ok(NAME, format!("{selected}, {how}")),
@@ -105,7 +110,10 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
             Item::degraded(
                 NAME,
                 format!("{selected} selected; found {}", all.join(" and ")),
-                "set cgroupDriver as in the kubelet, or remove the unused cgroup",
+                &format!(
+                    "set {} as in the kubelet, or remove the unused cgroup",
+                    key::cgroup_driver
+                ),
             )
         }
     }
@@ -114,7 +122,8 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
 /// Sets each trigger, and removes it.
 fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     if !config.psi.enabled {
-        return vec![Item::ok("pressure stalls (PSI)", "disabled by psi.enabled")];
+        let found = format!("disabled by {}", key::psi_enabled);
+        return vec![Item::ok("pressure stalls (PSI)", found)];
     }
     let files = pressure_files::files(config, pods).into_iter();
     let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
@@ -136,14 +145,20 @@ fn runtime(mode: Mode, runtime: RuntimePolicy) -> Item {
     const NAME: &str = "container runtime (CRI)";
 
     match (mode, runtime) {
-        (Mode::Companion, _) => Item::ok(NAME, "not used: runtime.endpoint is none"),
+        (Mode::Companion, _) => {
+            let found = format!("not used: {} is none", key::runtime_endpoint);
+            Item::ok(NAME, found)
+        }
         (Mode::Node, RuntimePolicy::NotNeeded) => {
             Item::ok(NAME, "none; Ready does not require one")
         }
         (Mode::Node, RuntimePolicy::Missing) => Item::degraded(
             NAME,
-            "none (runtime.endpoint): Ready is False",
-            "set --allow-ready-without-runtime if this is intended",
+            format!("none ({}): Ready is False", key::runtime_endpoint),
+            &format!(
+                "set --{} if this is intended",
+                key::allow_ready_without_runtime.spec.flag_name()
+            ),
         ),
     }
 }

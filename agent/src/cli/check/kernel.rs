@@ -6,7 +6,7 @@ use caps::{CapSet, Capability};
 
 use super::super::run::wanted;
 use super::report::{Item, Verdict};
-use crate::config::{Config, Tier};
+use crate::config::{Config, Tier, key};
 use crate::host::HostRoot;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
@@ -64,7 +64,10 @@ fn kernel(release: &str) -> Item {
         None => Item::degraded(
             "kernel",
             format!("cannot parse the release \"{release}\""),
-            "mount the node's /proc, and set hostRoot to its directory",
+            &format!(
+                "mount the node's /proc, and set {} to its directory",
+                key::host_root
+            ),
         ),
     }
 }

@@ -1,8 +1,6 @@
 //! Several files: the configuration file, drop-in files, a kubelet's; and the printed configuration.
 
 use super::*;
-use crate::config::layers::variable_of;
-use crate::config::raw::{RawConfig, SERVER_KEYS};
 
 /// Paths below the configuration directory, and their texts.
 type Files<'a> = &'a [(&'a str, &'a str)];
@@ -32,7 +30,12 @@ fn load_files(
             .collect(),
         ..flags
     };
-    load(&overrides, &env, &read, "worker-1")
+    let loaded = load(&overrides, &env, &read, "worker-1");
+    let nodepulses = files.iter().filter(|(name, _)| *name != "kubelet.yaml");
+    for (name, text) in nodepulses.filter(|_| loaded.is_ok()) {
+        assert_eq!(schema::faults(text), [""; 0], "{name}: {text}");
+    }
+    loaded
 }
 
 fn with_head(text: &str) -> String {
@@ -361,96 +364,46 @@ fn the_printed_configuration_is_equivalent() {
     }
 }
 
-/// Every top-level key of a file.
-fn top_level_keys() -> Vec<String> {
-    let err = serde_saphyr::from_str::<RawConfig>("zzz: 1").unwrap_err();
-    match err.without_snippet() {
-        serde_saphyr::Error::SerdeUnknownField { expected, .. } => {
-            expected.iter().map(ToString::to_string).collect()
-        }
-        other => panic!("{other}"),
-    }
-}
-
 #[test]
-fn every_key_of_a_file_is_printed() {
+fn every_key_of_the_table_is_printed() {
     let effective = Given::default().loaded().effective;
-    let mut printed: Vec<&str> = effective
-        .keys()
-        .iter()
-        .map(|key| key.split('.').next().unwrap())
-        .collect();
+    let mut printed: Vec<&str> = effective.keys().iter().map(String::as_str).collect();
+    let mut keys: Vec<&str> = KEYS.iter().map(|spec| spec.name).collect();
     printed.sort_unstable();
-    printed.dedup();
-    let is_not_a_setting =
-        |key: &str| ["apiVersion", "kind"].contains(&key) || SERVER_KEYS.contains(&key);
-    let mut keys = top_level_keys();
-    keys.retain(|key| !is_not_a_setting(key));
     keys.sort_unstable();
     assert_eq!(printed, keys);
 }
 
-/// Rows of the table in docs/configuration.md, by key.
-fn documented() -> Vec<(String, String)> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let row = |line: &str| {
-        let key = line.strip_prefix("| `")?.split('`').next()?;
-        Some((key.to_owned(), line.to_owned()))
-    };
-    let (_, keys) = text.split_once("## Keys").unwrap();
-    let (keys, _) = keys.split_once("Default thresholds").unwrap();
-    keys.lines().filter_map(row).collect()
-}
-
 #[test]
-fn every_key_is_documented_with_its_default_and_its_variable() {
-    let effective = Given::default().loaded().effective;
-    let rows = documented();
-    let mut documented: Vec<&str> = rows.iter().map(|(key, _)| key.as_str()).collect();
-    let mut keys: Vec<&str> = effective.keys().iter().map(String::as_str).collect();
-    documented.sort_unstable();
-    keys.sort_unstable();
-    assert_eq!(documented, keys);
-
-    let yaml = effective.to_yaml();
-    for (key, row) in &rows {
-        let variable = variable_of(key);
-        let variable = variable.strip_prefix("NODEPULSE_").unwrap();
-        let has_variable = key != "diskIO.devices";
-        assert_eq!(
-            row.contains(&format!("`{variable}`")),
-            has_variable,
-            "{row}"
-        );
-        let last = key.rsplit('.').next().unwrap();
-        let lines = yaml
-            .lines()
-            .filter_map(|line| line.trim().split_once("  # default: "));
-        let preset = lines.filter_map(|(line, _)| line.split_once(": "));
-        for (name, preset) in preset.filter(|(name, _)| *name == last) {
-            let several = ["slow"].contains(&name);
-            let preset = preset.trim_matches('"');
-            assert!(
-                several || row.contains(&format!("`{preset}`")),
-                "{preset} in {row}"
-            );
-        }
-        let shared = row.contains("*k*");
-        assert_eq!(shared, kubelet::SHARED.contains(&key.as_str()), "{row}");
+fn the_example_of_every_key_is_valid() {
+    for spec in KEYS {
+        // A soft threshold needs a grace period.
+        let grace = match spec.name {
+            "evictionSoft" => key::eviction_soft_grace_period.spec.example(),
+            _ => String::new(),
+        };
+        let text = format!("{}\n{grace}\n", spec.example());
+        let file = with_head(&text);
+        let loaded = load_files(Overrides::default(), &[], &[("config.yaml", &file)]);
+        assert!(loaded.is_ok(), "{text}: {loaded:?}");
     }
-    let slow = |key: &str| rows.iter().find(|(name, _)| name == key).unwrap().1.clone();
-    assert!(slow("diskIO.solidState.slow").contains(defaults::SOLID_STATE_SLOW.text));
-    assert!(slow("diskIO.rotational.slow").contains(defaults::ROTATIONAL_SLOW.text));
 }
 
 #[test]
-fn default_thresholds_are_documented() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let both = defaults::HARD_NODE.iter().zip(&defaults::HARD_COMPANION);
-    for ((signal, node), (_, companion)) in both {
-        let row = format!("| `{signal}` | `{}` | `{}` |", node.text, companion.text);
-        assert!(text.contains(&row), "{row}");
+fn every_key_has_a_flag_form() {
+    for spec in KEYS {
+        let mut flags = Overrides::default();
+        *flags.field(spec).unwrap() = Some("\u{1}".to_owned());
+        let refused = Given {
+            flags,
+            ..Given::default()
+        }
+        .load();
+        // Any text is a valid path or identifier.
+        if ["kubeconfig", "providerID"].contains(&spec.name) {
+            assert!(refused.is_ok(), "{}", spec.name);
+        } else {
+            check_refused(spec.name, refused, &[&format!("--{}", spec.flag_name())]);
+        }
     }
 }

@@ -1,0 +1,428 @@
+//! The table of configuration keys. Each is written here and nowhere else: the command line, the
+//! file, the environment, defaults, examples in errors, reloading, the documentation and the JSON
+//! Schema come from it.
+// tidy: long: one table, whose rows contain the documentation.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::choices::{
+    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier, values,
+};
+use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
+use super::{checks, duration};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
+use crate::pressure::threshold::IGNORED_SIGNALS;
+use crate::reading::Signal;
+use crate::units::quantity::Quantity;
+
+/// Origin of defaults.
+const KUBELET: &str = "the kubelet's";
+
+/// Origin of thresholds: nodepulse's conditions would otherwise repeat those of the kubelet.
+const EARLIER: &str = "reached before the kubelet's";
+
+const HARD_NODE: &[SignalPreset] = &[
+    ("memory.available", "100Mi", KUBELET),
+    ("nodefs.available", "10%", KUBELET),
+    ("nodefs.inodesFree", "5%", KUBELET),
+    ("imagefs.available", "15%", KUBELET),
+    ("imagefs.inodesFree", "5%", KUBELET),
+    // The kubelet has no default.
+    ("pid.available", "5%", "still lets an administrator log in"),
+];
+
+const HARD_COMPANION: &[SignalPreset] = &[
+    ("memory.available", "5%", EARLIER),
+    ("nodefs.available", "15%", EARLIER),
+    ("nodefs.inodesFree", "8%", EARLIER),
+    ("imagefs.available", "20%", EARLIER),
+    // No earlier threshold is needed.
+    ("imagefs.inodesFree", "5%", KUBELET),
+    ("pid.available", "10%", EARLIER),
+];
+
+/// What YAML may read a text as.
+const STRING: &[&str] = &["string"];
+const NUMBER: &[&str] = &["string", "number"];
+
+/// Resources of reservations.
+pub(super) const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+
+const BOOLEAN: Type<bool> = Type {
+    scalar: Scalar {
+        name: "boolean",
+        json: Json::Boolean,
+    },
+    parse: checks::boolean,
+};
+const COUNT: Type<Option<u32>> = Type {
+    scalar: integer("whole number", 0, checks::MAX_COUNT),
+    parse: checks::count,
+};
+const PORT: Type<Option<u16>> = Type {
+    scalar: integer("port", 0, 65_535),
+    parse: checks::port,
+};
+const QUEUE: Type<usize> = Type {
+    scalar: integer("whole number from 1 to 10000", 1, checks::MAX_QUEUE),
+    parse: checks::queue,
+};
+const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
+const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
+const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
+const GO_DURATION: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+const DURATION: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, duration::parse);
+const POSITIVE: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, checks::positive);
+const PERIOD: Type<Option<Duration>> = Type::text(STRING, "duration", GO_DURATION, checks::period);
+const THRESHOLD: Type<String> = Type::text(
+    NUMBER,
+    "quantity or percentage",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+|%)?$",
+    checks::any,
+);
+const QUANTITY: Type<Quantity> = Type::text(
+    NUMBER,
+    "quantity",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$",
+    checks::reservation,
+);
+
+const fn integer(name: &'static str, min: u32, max: u32) -> Scalar {
+    let json = Json::Integer { min, max };
+    Scalar { name, json }
+}
+
+const fn one_of<T: ValueEnum>() -> Type<T> {
+    let name = "";
+    let json = Json::Values(values::<T>);
+    Type {
+        scalar: Scalar { name, json },
+        parse: checks::one_of,
+    }
+}
+
+const LABELS: Names = any("label");
+const CSI_DRIVERS: Names = any("CSI driver");
+const SIGNALS: Names = Names {
+    of: "signal",
+    known: || {
+        let known = Signal::ALL.into_iter().filter(|one| !one.is_derived());
+        known.map(Signal::as_str).chain(IGNORED_SIGNALS).collect()
+    },
+};
+const CONDITIONS: Names = Names {
+    of: "condition type",
+    known: || {
+        NodepulseCondition::ALL
+            .map(NodepulseCondition::type_)
+            .into()
+    },
+};
+const RESERVED: Names = Names {
+    of: "resource",
+    known: || RESOURCES.into(),
+};
+
+const fn any(of: &'static str) -> Names {
+    let known = Vec::new;
+    Names { of, known }
+}
+
+/// Generates a static for each row, [`KEYS`], and [`Overrides`].
+macro_rules! keys {
+    ($($field:ident: $type:ty = $key:expr;)*) => {
+        /// The keys, each named like its field of [`Overrides`].
+        #[expect(non_upper_case_globals, reason = "one name for the key and its field")]
+        pub(crate) mod key {
+            use super::*;
+
+            $(pub(crate) static $field: Key<$type> = $key;)*
+        }
+
+        /// Every key, in the order of help and documentation.
+        pub static KEYS: &[&KeySpec] = &[$(&key::$field.spec,)*];
+
+        /// Values of the flags; `None` if not set. Lists and maps are in the flag form:
+        /// `memory.available<1Gi,pid.available<5%` for thresholds, `key=value,…` for other maps,
+        /// `key=value:effect,…` for taints, and `type=effect,…` for taints of conditions.
+        #[derive(Debug, Clone, Default)]
+        #[expect(missing_docs, reason = "each field is a key of the table")]
+        pub struct Overrides {
+            /// `--config`: the file, which must exist.
+            pub config: Option<PathBuf>,
+            /// Files of [`super::drop_in_directory`], sorted by name. Each overrides those before
+            /// it and the file.
+            pub drop_ins: Vec<PathBuf>,
+            /// `--kubelet-config`: a `KubeletConfiguration`, overridden by the other files.
+            pub kubelet_config: Option<PathBuf>,
+            $(pub $field: Option<String>,)*
+        }
+
+        impl Overrides {
+            /// The field of a key in [`KEYS`].
+            pub fn field(&mut self, key: &KeySpec) -> Option<&mut Option<String>> {
+                let mut fields = [$((key::$field.spec.name, &mut self.$field),)*].into_iter();
+                fields.find(|(name, _)| *name == key.name).map(|(_, field)| field)
+            }
+
+            /// The value of a flag.
+            pub(super) fn get(&self, key: &KeySpec) -> Option<&String> {
+                let mut fields = [$((key::$field.spec.name, &self.$field),)*].into_iter();
+                fields.find(|(name, _)| *name == key.name)?.1.as_ref()
+            }
+        }
+    };
+}
+
+keys! {
+    mode: Mode = one_of()
+        .key("mode", "Write conditions alongside a kubelet, or manage the whole Node")
+        .default("companion", "safe alongside a kubelet: writes nothing that a kubelet writes")
+        .flag("MODE");
+    kubeconfig: PathBuf = PATH
+        .key("kubeconfig", "Kubeconfig for the API server; without it nothing is sent, except in a pod")
+        .details("A pod uses its service account if this is not set.")
+        .example("/etc/nodepulse/kubeconfig").flag("FILE");
+    node_name: String = TEXT
+        .key("nodeName", "Name of the Node")
+        .details("It is converted to lower case, and must be a DNS-1123 subdomain of at most 63 characters.")
+        .preset(Preset::Derived("`NODE_NAME`, else the host name"))
+        .example("worker-1").other_variable("NODE_NAME").flag("NAME");
+    node_ip: Vec<std::net::IpAddr> = Type::text(STRING, "one or two addresses", "", checks::node_ips)
+        .key("nodeIP", "Addresses of the node: one, or one of each family")
+        .details("`0.0.0.0` or `::` alone selects the family.")
+        .preset(Preset::Derived("from the host name, else the default route"))
+        .example("192.0.2.10,2001:db8::10").live().flag("IP[,IP]");
+    node_labels: String = Type::text(&["string", "number", "boolean"], "text", "", checks::any)
+        .map(LABELS, "nodeLabels", "Labels of a new Node")
+        .details("Under `kubernetes.io` and `k8s.io` only those that a node may set on itself.")
+        .example("{example.com/rack: r7}").flag("KEY=VALUE,…");
+    register_with_taints: String = Key::new(
+            Form::Taints, checks::any, "registerWithTaints", "Taints of a new Node"
+        )
+        .example("[{key: dedicated, value: edge, effect: NoSchedule}]").kubelet()
+        .flag("KEY=VALUE:EFFECT,…");
+    conditions: bool = BOOLEAN
+        .map(CONDITIONS, "conditions", "Companion mode: which of nodepulse's conditions are written")
+        .details("A condition that is turned off is removed from the Node.")
+        .preset(Preset::Derived("all `true`"))
+        .example("{DiskStallPressure: false}").live();
+    taints: String = Key::new(
+            Form::ConditionTaints, checks::any, "taints",
+            "Companion mode: taints of the Node while a condition is True"
+        )
+        .example("{MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}");
+    eviction_hard: String = THRESHOLD
+        .map(SIGNALS, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
+        .details("`0%` and `100%` turn a threshold off.")
+        .separator('<')
+        .preset(Preset::Signals { node: HARD_NODE, companion: HARD_COMPANION })
+        .example("{memory.available: 100Mi, nodefs.available: 10%}").live().kubelet()
+        .flag("SIGNAL<VALUE,…");
+    eviction_soft: String = THRESHOLD
+        .map(SIGNALS, "evictionSoft",
+             "Soft eviction thresholds, which reserve nothing; each requires a grace period")
+        .separator('<').example("{memory.available: 10%}").live().kubelet().flag("SIGNAL<VALUE,…");
+    eviction_soft_grace_period: Duration = DURATION
+        .map(SIGNALS, "evictionSoftGracePeriod",
+             "Grace periods of soft thresholds; they do not delay conditions")
+        .details("The key is accepted so that a file can be shared with a kubelet, where it delays evictions.")
+        .example("{memory.available: 1m30s}").live().kubelet().flag("SIGNAL=DURATION,…");
+    eviction_minimum_reclaim: String = THRESHOLD
+        .map(SIGNALS, "evictionMinimumReclaim",
+             "Amount by which a signal must exceed its threshold again")
+        .details("Until then, the condition does not become False.")
+        .example("{nodefs.available: 500Mi}").live().kubelet().flag("SIGNAL=VALUE,…");
+    merge_default_eviction_settings: bool = BOOLEAN
+        .key("mergeDefaultEvictionSettings", "Keep the default of each signal that `evictionHard` omits")
+        .default("true", "omitted signals keep their defaults").live().kubelet();
+    eviction_pressure_transition_period: Option<Duration> = PERIOD
+        .key("evictionPressureTransitionPeriod",
+             "How long a condition stays True after its threshold is no longer exceeded")
+        .details("A restart of the agent does not prolong it.")
+        .default("5m", KUBELET).live().kubelet().flag("DURATION");
+    register_node: bool = BOOLEAN
+        .key("registerNode", "Create the Node if it does not exist")
+        .default("true", KUBELET).kubelet().flag("BOOL");
+    provider_id: String = TEXT
+        .key("providerID", "`spec.providerID` of a new Node")
+        .example("metal://rack-7/host-3").kubelet().flag("ID");
+    enable_controller_attach_detach: bool = BOOLEAN
+        .key("enableControllerAttachDetach", "Let the controller manager attach and detach volumes")
+        .details("`false` omits the annotation that it reads.")
+        .default("true", KUBELET).kubelet().flag("BOOL");
+    node_status_update_frequency: Option<Duration> = PERIOD
+        .key("nodeStatusUpdateFrequency", "Interval at which the node status is computed")
+        .details("Node mode sends it if it changed.")
+        .default("10s", KUBELET).kubelet().flag("DURATION");
+    node_status_report_frequency: Option<Duration> = PERIOD
+        .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")
+        .details("If only `nodeStatusUpdateFrequency` is set, its value applies to both.")
+        .default("5m", KUBELET).kubelet();
+    node_lease_duration_seconds: Option<u32> = COUNT
+        .key("nodeLeaseDurationSeconds", "Duration of the Lease, which is renewed after a quarter of it")
+        .details("A quarter of it is also the timeout of each request.")
+        .default("40", KUBELET).kubelet();
+    max_pods: Option<u32> = COUNT
+        .key("maxPods", "Maximum number of pods (capacity `pods`)")
+        .default("110", KUBELET).live().kubelet().flag("NUMBER");
+    pods_per_core: Option<u32> = COUNT
+        .key("podsPerCore", "Maximum number of pods per core; 0 means no limit")
+        .default("0", KUBELET).example("10").live().kubelet().flag("NUMBER");
+    port: Option<u16> = PORT
+        .key("port", "Port in the Node's `daemonEndpoints`; nodepulse does not listen on it")
+        .example("10250").live();
+    volume_limits: Option<u32> = COUNT
+        .map(CSI_DRIVERS, "volumeLimits", "Number of attachable volumes by CSI driver")
+        .details("Sets `attachable-volumes-csi-…` of capacity and allocatable; current schedulers read \
+                  the `CSINode` instead.")
+        .example("{disk.csi.example.com: 16}").live();
+    kubernetes_version: String = Type::text(STRING, "version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
+        .key("kubernetesVersion", "First part of `kubeletVersion`")
+        .default("v1.33.0", "the release whose node status behaviour nodepulse implements").live();
+    system_reserved: Quantity = QUANTITY
+        .map(RESERVED, "systemReserved", "Resources reserved for the system, subtracted from allocatable")
+        .details("`pid` is accepted without effect. Node mode does not start if more processors or \
+                  memory (including `evictionHard`) are reserved than exist.")
+        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…");
+    kube_reserved: Quantity = QUANTITY
+        .map(RESERVED, "kubeReserved", "Resources reserved for Kubernetes, subtracted from allocatable")
+        .details("They are added to `systemReserved`.")
+        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…");
+    reserved_system_cpus: Option<u64> = Type::text(NUMBER, "list of CPUs", r"^[0-9, -]*$", checks::cpus)
+        .key("reservedSystemCPUs", "CPUs reserved for the system and Kubernetes")
+        .details("Their number replaces the reservations of `cpu`.")
+        .example("0-3,8").alias("reserved-cpus").live().kubelet().flag("CPUS");
+    take_over: bool = BOOLEAN
+        .key("takeOver", "Start although a kubelet appears to manage this node")
+        .details("Only node mode checks that.")
+        .default("false", "two agents on one Node overwrite each other").switch();
+    allow_ready_without_runtime: bool = BOOLEAN
+        .key("allowReadyWithoutRuntime", "Report Ready without a container runtime")
+        .details("A new Node gets a taint.")
+        .default("false", "containers cannot run without a runtime").live().switch();
+    runtime_endpoint: () = Type::text(STRING, "`none`", "^none$", checks::no_runtime)
+        .key("runtime.endpoint", "Container runtime; there is no client for one yet")
+        .default("none", "nodepulse does not use a container runtime").live();
+    cgroup_root: PathBuf = DIRECTORY
+        .key("cgroupRoot", "Parent of the pods cgroup")
+        .default("/", KUBELET).kubelet_empty_is_unset().flag("PATH");
+    cgroup_driver: CgroupDriver = one_of()
+        .key("cgroupDriver", "The kubelet's cgroup driver, which names the pods cgroup")
+        .details("Its name is `kubepods.slice` or `kubepods`. If unset, the one that contains processes is used until \
+                  a restart. Until then it is searched for at each memory sample: the one that exists is \
+                  used; if both exist, the one that contains processes, otherwise `kubepods.slice`, with \
+                  one warning.")
+        .preset(Preset::Derived("detected"))
+        .example("systemd").kubelet_empty_is_unset().flag("DRIVER");
+    enforce_node_allocatable: Enforced = one_of()
+        .list("enforceNodeAllocatable", "With `pods`, thresholds apply to the pods cgroup too")
+        .details("These are the thresholds of memory and pids; no cgroup is written.")
+        .preset(Preset::List { texts: &["pods"], from: KUBELET })
+        .example("[pods]").live().kubelet().flag("NAME,…");
+    host_root: PathBuf = DIRECTORY
+        .key("hostRoot", "Directory at which the node's `/` is mounted")
+        .default("/", "the agent runs on the node itself").example("/host");
+    root_directory: PathBuf = DIRECTORY
+        .key("rootDirectory", "The kubelet's root directory, on nodefs")
+        .default("/var/lib/kubelet", "the kubelet's --root-dir").flag("DIR");
+    kernel_tier: Tier = one_of()
+        .key("kernel.tier", "Source of kernel data: eBPF, kernel log or files")
+        .details("`btf` refuses to start without eBPF programs.")
+        .default("auto", "the best tier that the kernel supports").flag("TIER");
+    kernel_probes: ProbeGroup = Type { parse: checks::nearest_of, ..one_of() }
+        .list("kernel.probes", "Groups of eBPF programs that may be attached")
+        .preset(Preset::List {
+            texts: &["oom", "scope", "pids", "disks"],
+            from: "all that the kernel supports",
+        })
+        .example("[oom, pids, disks]");
+    disk_io_solid_state_slow: Duration = POSITIVE
+        .key("diskIO.solidState.slow", "Duration from which a request to a solid-state disk is slow")
+        .default("20ms", "above the latency of a healthy solid-state disk").live();
+    disk_io_rotational_slow: Duration = POSITIVE
+        .key("diskIO.rotational.slow", "Duration from which a request to a rotational disk is slow")
+        .default("100ms", "several full seeks and rotations of a rotational disk").live();
+    disk_io_devices: Duration = Key::new(
+            Form::Disks, checks::positive, "diskIO.devices",
+            "Duration from which a request is slow, by the name of a disk in `/sys/block`"
+        )
+        .example("{sda: {slow: 50ms}}").live();
+    disk_io_window: Duration = POSITIVE
+        .key("diskIO.window", "Interval over which the share of slow requests is calculated")
+        .default("1s", "the slowest healthy disk completes five requests in it").live();
+    disk_io_raises_disk_pressure: bool = BOOLEAN
+        .key("diskIO.raisesDiskPressure",
+             "Slow disks also set `DiskPressure`, and with it the control plane's taint")
+        .default("false", "DiskPressure keeps the kubelet's meaning").live();
+    psi_enabled: bool = BOOLEAN
+        .key("psi.enabled", "Use pressure stall information")
+        .default("true", "a trigger that does not fire costs nothing");
+    psi_threshold: f32 = Type::text(STRING, "percentage", r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$", checks::percent)
+        .key("psi.threshold", "Share of the time for which tasks wait")
+        .default("40%", "KEP-5394's");
+    oom_node_events: bool = BOOLEAN
+        .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
+        .default("true",
+                 "set to false if another agent reports OOM kills, such as node-problem-detector")
+        .example("false").live();
+    events_queue: usize = QUEUE
+        .key("events.queue", "Number of Events that may wait while the API server is unavailable")
+        .details("Each takes up to 2 KiB.")
+        .default("1000", KUBELET);
+    serve_address: Option<std::net::SocketAddr> =
+        Type::text(STRING, "address and port, or `off`", "^(off|.+:[0-9]+)$", checks::listen)
+        .key("serve.address", "Address of the metrics and health endpoints")
+        .details("`off` also turns off port 10248.")
+        .default("127.0.0.1:20260",
+                 "the node itself: metrics are visible to every client of the port")
+        .live().flag("ADDRESS:PORT|off");
+    serve_per_pod_metrics: bool = BOOLEAN
+        .key("serve.perPodMetrics", "Serve metrics with names of pods: `nodepulse_pod_oom_kills_total`")
+        .details("Every client that can reach the port can read them.")
+        .default("false", "names of pods are visible to every client of the port").live();
+    sandbox: Sandbox = one_of()
+        .key("sandbox", "Drop privileges after start-up")
+        .default("auto", "all that the kernel supports, with a warning otherwise").flag("SANDBOX");
+    state_directory: PathBuf = DIRECTORY
+        .key("stateDirectory", "Directory of the state file and the control socket")
+        .details("The file `state` (text, one entry a line) is for the next start in the same boot: for \
+                  how many kills of each pod the Event was acknowledged (`cgroup`; `uncounted` if kills \
+                  could not be counted) and when each condition's threshold was last exceeded \
+                  (`exceeded`, nanoseconds since boot, or `never`). Without it, a condition that is True \
+                  on the Node is kept for one transition period.")
+        .default("/run/nodepulse", "removed at reboot, as the state applies to one boot")
+        .flag("DIR");
+    log_level: LogLevel = one_of()
+        .key("log.level", "Log level")
+        .default("info", "a few lines per hour on an idle node").live().flag("LEVEL");
+    log_format: LogFormat = one_of()
+        .key("log.format", "Log format")
+        .default("text", "readable with `kubectl logs`").example("json").live().flag("FORMAT");
+}
+
+/// Keys of the kubelet's server on port 10250, which nodepulse does not have. They are accepted
+/// without effect, so that a file can be shared.
+pub const SERVER_KEYS: [&str; 18] = [
+    "address",
+    "authentication",
+    "authorization",
+    "enableContentionProfiling",
+    "enableDebugFlagsHandler",
+    "enableDebuggingHandlers",
+    "enableProfilingHandler",
+    "enableServer",
+    "enableSystemLogHandler",
+    "enableSystemLogQuery",
+    "readOnlyPort",
+    "serverTLSBootstrap",
+    "streamingConnectionIdleTimeout",
+    "tlsCertFile",
+    "tlsCipherSuites",
+    "tlsCurvePreferences",
+    "tlsMinVersion",
+    "tlsPrivateKeyFile",
+];

@@ -1,0 +1,216 @@
+//! The JSON Schema of a configuration file.
+
+use std::io;
+
+use nodepulse::config::{
+    API_VERSION, Effect, Form, Json, KEYS, KIND, KeySpec, Preset, Reload, SERVER_KEYS, Scalar,
+};
+use serde_json::{Map, Value, json};
+
+use super::reference::meaning;
+use super::replaced;
+
+/// The schema of a file. It is a part of the chart.
+pub const PATH: &str = "deploy/helm/nodepulse/config.schema.json";
+
+/// The schema of the chart's values, of which `config` is the same without the head.
+pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
+
+/// The place in [`VALUES`].
+const CONFIG: (&str, &str) = ("\n    \"config\": ", ",\n    \"serve\": {");
+
+/// [`PATH`].
+pub fn file() -> String {
+    let mut schema = keys();
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!(KIND);
+    schema["description"] = json!("Configuration of nodepulse, /etc/nodepulse/config.yaml");
+    schema["required"] = json!(["apiVersion", "kind"]);
+    schema["properties"]["apiVersion"] = json!({ "const": API_VERSION });
+    schema["properties"]["kind"] = json!({ "const": KIND });
+    format!("{schema:#}\n")
+}
+
+/// [`VALUES`] with the schema of `config`. The chart is for companion mode only.
+pub fn values(text: &str) -> io::Result<String> {
+    let mut schema = keys();
+    schema["properties"]["mode"] = json!({ "const": "companion" });
+    let schema = format!("{schema:#}").replace('\n', "\n    ");
+    replaced(text, CONFIG.0, &schema, CONFIG.1)
+}
+
+/// An object with every key, and those that are accepted without effect.
+fn keys() -> Value {
+    let mut root = object(Map::new());
+    for spec in KEYS {
+        insert(&mut root, spec.name, key(spec));
+    }
+    for name in SERVER_KEYS {
+        let ignored = "Without effect: nodepulse does not have a kubelet's server";
+        insert(&mut root, name, json!({ "description": ignored }));
+    }
+    root
+}
+
+/// Inserts a key below its blocks.
+fn insert(root: &mut Value, name: &str, schema: Value) {
+    let mut properties = &mut root["properties"];
+    let mut rest = name;
+    while let Some((block, below)) = rest.split_once('.') {
+        if properties.get(block).is_none() {
+            properties[block] = optional(object(Map::new()));
+        }
+        properties = &mut properties[block]["properties"];
+        rest = below;
+    }
+    properties[rest] = schema;
+}
+
+fn key(spec: &KeySpec) -> Value {
+    let mut schema = optional(form(spec.form));
+    let mut description = meaning(spec);
+    if let Form::One(value) | Form::List(value) = spec.form {
+        description += &values_text(value);
+    }
+    if spec.reload == Reload::Restart {
+        description += " A change needs a restart.";
+    }
+    schema["description"] = json!(description);
+    let default = match (spec.preset, spec.form) {
+        (Preset::Text { text, .. }, Form::One(value)) => typed(value, text),
+        (Preset::List { texts, .. }, _) => json!(texts),
+        _ => Value::Null,
+    };
+    if !default.is_null() {
+        schema["default"] = default;
+    }
+    schema
+}
+
+/// What each value of a closed set means.
+fn values_text(scalar: Scalar) -> String {
+    let Json::Values(values) = scalar.json else {
+        return String::new();
+    };
+    let all = values();
+    let texts = all.iter().filter_map(|value| {
+        let help = value.get_help()?;
+        Some(format!(" `{}`: {help}.", value.get_name()))
+    });
+    texts.collect()
+}
+
+/// The same or null, which means that the key is not set.
+fn optional(mut schema: Value) -> Value {
+    if let Some(types) = schema.get_mut("type") {
+        let before = types.take();
+        let mut all = match before {
+            Value::Array(all) => all,
+            one => vec![one],
+        };
+        all.push(json!("null"));
+        *types = Value::Array(all);
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
+    }
+    schema
+}
+
+fn form(form: Form) -> Value {
+    match form {
+        Form::One(value) => scalar(value),
+        Form::List(value) => json!({ "type": "array", "items": scalar(value) }),
+        Form::Map { names, value, .. } => map(&(names.known)(), &scalar(value)),
+        Form::Taints => {
+            let mut taint = taint();
+            taint["required"] = json!(["key", "effect"]);
+            json!({ "type": "array", "items": taint })
+        }
+        Form::ConditionTaints => {
+            let effects = effects().join("|");
+            let text = json!({ "type": "string", "pattern": format!("(^|:)({effects})?$") });
+            let conditions = KEYS.iter().find_map(|spec| match spec.form {
+                Form::Map { names, .. } if names.of == "condition type" => Some((names.known)()),
+                _ => None,
+            });
+            let value = json!({ "anyOf": [text, taint()] });
+            map(&conditions.unwrap_or_default(), &value)
+        }
+        Form::Disks => {
+            let slow = KEYS.iter().find_map(|spec| match spec.form {
+                Form::One(value) if spec.name.ends_with(".slow") => Some(scalar(value)),
+                _ => None,
+            });
+            let disk = Map::from_iter([("slow".to_owned(), slow.unwrap_or_default())]);
+            map(&[], &object(disk))
+        }
+    }
+}
+
+/// A map with these names, or with any.
+fn map(names: &[&str], value: &Value) -> Value {
+    if names.is_empty() {
+        return json!({ "type": "object", "additionalProperties": value });
+    }
+    let named = names.iter().map(|name| ((*name).to_owned(), value.clone()));
+    object(named.collect())
+}
+
+fn object(properties: Map<String, Value>) -> Value {
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+fn taint() -> Value {
+    object(Map::from_iter([
+        ("effect".to_owned(), json!({ "enum": effects() })),
+        ("key".to_owned(), json!({ "type": "string" })),
+        (
+            "value".to_owned(),
+            json!({ "type": ["string", "number", "boolean"] }),
+        ),
+    ]))
+}
+
+fn effects() -> Vec<String> {
+    names(Effect::values)
+}
+
+fn scalar(scalar: Scalar) -> Value {
+    match scalar.json {
+        // The agent reads texts, in quotes or not.
+        Json::Boolean => json!({ "type": ["boolean", "string"], "pattern": "^(true|false)$" }),
+        Json::Integer { min, max } => json!({
+            "type": ["integer", "string"],
+            "minimum": min,
+            "maximum": max,
+            "pattern": r"^\+?[0-9]+$",
+        }),
+        Json::Text { types, pattern } => {
+            let mut text = match types {
+                [one] => json!({ "type": one }),
+                several => json!({ "type": several }),
+            };
+            if !pattern.is_empty() {
+                text["pattern"] = json!(pattern);
+            }
+            text
+        }
+        Json::Values(values) => json!({ "enum": names(values) }),
+    }
+}
+
+fn names(values: fn() -> Vec<clap::builder::PossibleValue>) -> Vec<String> {
+    let all = values();
+    all.iter()
+        .map(|value| value.get_name().to_owned())
+        .collect()
+}
+
+/// A default in its type.
+fn typed(scalar: Scalar, text: &str) -> Value {
+    match scalar.json {
+        Json::Boolean | Json::Integer { .. } => text.parse().unwrap_or_default(),
+        Json::Text { .. } | Json::Values(_) => json!(text),
+    }
+}

@@ -1,0 +1,168 @@
+//! A configuration key is written in one place, the table: product code names its constant.
+
+use super::Source;
+use super::code::{Literal, product_literals};
+
+/// The table.
+const TABLE: &str = "agent/src/config/table.rs";
+
+/// The product.
+const PRODUCT: &str = "agent/src/";
+
+/// The calls in the table of which the first text is the name of a key.
+const CONSTRUCTORS: &[&str] = &[".key(", ".list(", ".map(", "Key::new("];
+
+/// A text that is no reference to the key of its name.
+struct Allowed {
+    /// The file, or a folder with a slash.
+    path: &'static str,
+    key: &'static str,
+    #[expect(dead_code, reason = "for the reader of the list")]
+    reason: &'static str,
+}
+
+const fn allowed(path: &'static str, key: &'static str, reason: &'static str) -> Allowed {
+    Allowed { path, key, reason }
+}
+
+const NODE: &str = "a field of the Node";
+const ANSWER: &str = "a field of an answer on the control socket";
+const MESSAGE: &str = "a remedy in a message of a module that may not name `config`";
+
+const ALLOWED: &[Allowed] = &[
+    allowed("agent/src/api/", "conditions", NODE),
+    allowed("agent/src/api/", "taints", NODE),
+    allowed("agent/src/api/", "providerID", NODE),
+    allowed("agent/src/reporting/", "taints", "a step of `run --once`"),
+    allowed("agent/src/explain.rs", "conditions", ANSWER),
+    allowed("agent/src/cli/text.rs", "conditions", ANSWER),
+    allowed("agent/src/cli/status.rs", "conditions", ANSWER),
+    allowed("agent/src/sandbox.rs", "sandbox", "a log message"),
+    allowed(
+        "agent/src/telemetry/",
+        "serve.address",
+        "a constant remedy in a log line",
+    ),
+    allowed("agent/src/host/", "cgroupDriver", MESSAGE),
+    allowed("agent/src/kernel/", "kernel.tier", MESSAGE),
+    allowed("agent/src/kernel/", "kernel.probes", MESSAGE),
+    allowed("agent/src/state.rs", "stateDirectory", MESSAGE),
+];
+
+pub fn broken(sources: &[Source]) -> Vec<String> {
+    let Some(table) = sources.iter().find(|source| source.path == TABLE) else {
+        return Vec::new();
+    };
+    let keys = keys(&table.text);
+    if keys.is_empty() {
+        return vec![format!("{TABLE}:1: no key found: adapt {}", file!())];
+    }
+    let mut used = vec![false; ALLOWED.len()];
+    let mut broken = Vec::new();
+    let product = sources.iter().filter(|source| {
+        source.path.starts_with(PRODUCT) && source.is_product() && source.path != TABLE
+    });
+    for source in product {
+        for Literal { line, text } in product_literals(&source.text) {
+            for key in keys.iter().filter(|key| names(text, key)) {
+                let entry = ALLOWED
+                    .iter()
+                    .position(|one| one.key == *key && is_in(&source.path, one.path));
+                match entry {
+                    Some(entry) => used[entry] = true,
+                    None => broken.push(format!(
+                        "{}:{line}: the configuration key `{key}` is written outside of {TABLE}: \
+                         use `config::key`, or allow it in {} with a reason",
+                        source.path,
+                        file!(),
+                    )),
+                }
+            }
+        }
+    }
+    let unused = ALLOWED.iter().zip(used).filter(|(_, used)| !used);
+    broken.extend(unused.map(|(one, _)| {
+        let (path, key) = (one.path, one.key);
+        format!(
+            "{}:1: no text in `{path}` names a key `{key}`: remove the exception, or if the key was \
+             renamed, change both the text and the exception",
+            file!()
+        )
+    }));
+    broken
+}
+
+/// The names in the table.
+fn keys(table: &str) -> Vec<&str> {
+    let literals = product_literals(table);
+    let head = table.lines().take_while(|line| *line != "keys! {").count();
+    let calls = table.lines().enumerate().skip(head).flat_map(|(n, line)| {
+        let calls = CONSTRUCTORS
+            .iter()
+            .filter(move |call| line.contains(**call));
+        calls.map(move |_| n + 1)
+    });
+    calls
+        .filter_map(|line| literals.iter().find(|literal| literal.line >= line))
+        .map(|literal| literal.text)
+        .collect()
+}
+
+/// Whether a text is the key, or contains it. A name that is one plain word may be any word of a
+/// sentence.
+fn names(text: &str, key: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text == key
+        || key.contains(|c: char| c == '.' || c.is_uppercase())
+            && text.match_indices(key).any(|(at, _)| {
+                let before = text[..at].chars().next_back();
+                let after = text[at + key.len()..].chars().next();
+                !before.is_some_and(|c| is_word(c) || c == '.') && !after.is_some_and(is_word)
+            })
+}
+
+fn is_in(path: &str, place: &str) -> bool {
+    path == place || place.ends_with('/') && path.starts_with(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::source;
+
+    const ROWS: &str = "keys! {\n    max_pods: u32 = COUNT.key(\"maxPods\", \"Pods\");\n    \
+                        labels: String = TEXT\n        .map(any,\n    \"nodeLabels\", \"Labels\");\n    \
+                        port: u16 = Key::new(\n  Form::Taints, \"port\", \"Port\");\n}\n";
+
+    #[test]
+    fn the_names_are_those_of_the_table() {
+        assert_eq!(keys(ROWS), ["maxPods", "nodeLabels", "port"]);
+    }
+
+    #[test]
+    fn a_key_outside_of_the_table_is_broken() {
+        let rows = [
+            ("let a = \"maxPods\";", 1),
+            ("let a = r\"maxPods\";", 1),
+            ("fail(\"set maxPods: 5, or not\");", 1),
+            ("let a = \"port\";", 1),
+            ("let a = \"spec.maxPods\";", 0),
+            ("let a = \"maxPodsPerNode\";", 0),
+            ("let a = \"the port of a server\";", 0),
+            ("// maxPods\nlet a = key::max_pods;", 0),
+            (
+                "#[cfg(test)]\nmod tests {\n    const A: &str = \"maxPods\";\n}",
+                0,
+            ),
+        ];
+        for (text, expected) in rows {
+            let sources = [source(TABLE, ROWS), source("agent/src/app.rs", text)];
+            let mut broken = broken(&sources);
+            broken.retain(|line| line.starts_with("agent/src/app.rs:1: "));
+            assert_eq!(broken.len(), expected, "{text}: {broken:?}");
+        }
+        let table = [source(TABLE, ROWS)];
+        let broken = broken(&table);
+        assert_eq!(broken.len(), ALLOWED.len(), "each exception is unused");
+    }
+}
