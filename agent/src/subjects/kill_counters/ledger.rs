@@ -244,3 +244,6 @@ impl Entry {
         self.acknowledged + i128::from(self.pending)
     }
 }
+
+#[cfg(test)]
+mod tests;
