@@ -244,3 +244,6 @@ impl KillEntry {
         self.acknowledged + i128::from(self.pending)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::{IncidentInput, Input};
 use crate::units::{CgroupId, Pid};
 
+mod records;
+
 use CounterReading::{Asked, AskedAndWanted, Idle, Wanted};
 use KillCounterInput as In;
 
@@ -122,8 +124,12 @@ fn reported(incidents: &[Incident]) -> String {
 type Step = (u64, In, &'static [&'static str], CounterReading);
 
 fn play(counters: &mut KillCounters, steps: Vec<Step>) {
+    play_row("", counters, steps);
+}
+
+fn play_row(row: &str, counters: &mut KillCounters, steps: Vec<Step>) {
     for (seconds, input, expected, reading) in steps {
-        let name = format!("{input:?} at {seconds} s");
+        let name = format!("{row}: {input:?} at {seconds} s");
         let effects = counters.on(input, at(seconds));
         assert_eq!(short(&effects), expected, "{name}");
         assert_eq!(counters.reading, reading, "{name}");
@@ -236,4 +242,163 @@ fn nothing_is_saved_before_the_counters_are_known_or_if_the_boot_is_not() {
         (counters.due(), counters.on(In::Stopped, at(9))),
         (None, vec![])
     );
+}
+
+fn dropped(kills: u64) -> In {
+    let owner = KillOwner::Pod(PodId::Uid("aa".to_owned()));
+    In::Settled(KillOutcomes {
+        dropped: ReportedKills::of(owner, kills),
+        ..KillOutcomes::default()
+    })
+}
+
+#[test]
+fn dropped_kills_are_read_until_they_can_be_reported_again() {
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
+        (5, record(4), &["report 1"], Wanted),
+        (5, In::Sampled, &["save 3", "KillCounters"], Asked),
+        (5, In::Counted(Some(counted(4))), &[], Idle),
+        (6, dropped(1), &[], Wanted),
+        (8, In::Sampled, &["KillCounters"], Asked),
+        (8, In::Counted(Some(counted(4))), &[], Wanted),
+        (310, In::Sampled, &["KillCounters"], Asked),
+        (310, In::Counted(Some(counted(4))), &[], Wanted),
+        (312, In::Sampled, &["KillCounters"], Asked),
+    ];
+    play(&mut counters, steps);
+    let effects = counters.on(In::Counted(Some(counted(4))), at(313));
+    assert_eq!(
+        short(&effects),
+        ["log 1 by number", "report 1 by number, Now"]
+    );
+    let Some(Effect::Input(input)) = effects.get(1) else {
+        panic!("no report: {effects:?}");
+    };
+    let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
+        panic!("no report: {input:?}");
+    };
+    let pod = PodId::Uid("aa".to_owned());
+    let expected = Incident {
+        pod: PodRef::of(CgroupKind::Pod { pod: pod.clone() }),
+        at: at(313).wall,
+        stamp: None,
+        kills: ReportedKills::of(KillOwner::Pod(pod), 1),
+        occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
+            cgroup: POD.to_owned(),
+            kills: 1,
+            again: 1,
+            period: Period::Now,
+        }),
+    };
+    assert_eq!(incidents[..], [expected]);
+}
+
+#[test]
+fn what_was_counted_elsewhere_or_in_another_boot_is_not_reported() {
+    let elsewhere = || {
+        let mut counted = counted(9);
+        "/kubepods.slice".clone_into(&mut counted.pods);
+        for cgroup in &mut counted.cgroups {
+            cgroup.cgroup = cgroup.cgroup.replace(PODS, "/kubepods.slice");
+        }
+        counted
+    };
+    //  how it starts, what is counted then
+    let rows = [
+        ("another boot", PreviousAgent::OtherBoot, counted(3)),
+        (
+            "another cgroup of pods",
+            PreviousAgent::Unknown,
+            elsewhere(),
+        ),
+    ];
+    for (name, previous, then) in rows {
+        let mut counters = counters(KillSource::Program);
+        counters.on(recalled(previous, 3), at(1));
+        counters.on(In::RecordsLost, at(2));
+        for seconds in [5, 8, 11] {
+            let effects = counters.on(In::Counted(Some(then.clone())), at(seconds));
+            let reported = short(&effects)
+                .iter()
+                .any(|text| text.starts_with("report"));
+            assert!(!reported, "{name} at {seconds} s: {effects:?}");
+            counters.on(In::RecordsLost, at(seconds));
+            counters.on(In::Sampled, at(seconds + 2));
+        }
+    }
+}
+
+#[test]
+fn counters_are_asked_for_once_and_saved_two_seconds_apart() {
+    let all = |kills| In::PodsCounter(PodsCounter::Counted(Some(kills)));
+    let mut counters = counters(KillSource::Log);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (3, recalled(PreviousAgent::Unknown, 0), &["save 0"], Idle),
+        (3, In::Saved, &[], Idle),
+        (4, record(3), &["report 1"], Wanted),
+        (5, In::Sampled, &["KillCounters"], Asked),
+        (5, In::LogEnded, &["log KillLogEnded"], AskedAndWanted),
+        (5, all(9), &[], AskedAndWanted),
+        (5, In::Counted(Some(counted(1))), &[], Wanted),
+        (6, acknowledged(1), &[], Wanted),
+    ];
+    play(&mut counters, steps);
+    assert_eq!(counters.due(), Some(at(5).boot), "2 s after the last one");
+    assert_eq!(short(&counters.on(In::Due, at(6))), ["save 1"]);
+    counters.on(In::Saved, at(6));
+    counters.on(acknowledged(1), at(7));
+    assert_eq!(counters.due(), Some(at(8).boot));
+
+    let mut counters = self::counters(KillSource::Counters);
+    let none = In::Recalled {
+        previous: PreviousAgent::Unknown,
+        counted: Some(CountedKills {
+            pods: PODS.to_owned(),
+            cgroups: Vec::new(),
+        }),
+    };
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (3, none, &["save 0"], Idle),
+        (12, In::Sampled, &["PodsKillCounter"], Idle),
+        (12, In::PodsCounter(PodsCounter::NoPods), &[], Idle),
+        (21, In::Sampled, &["PodsKillCounter"], Idle),
+        (21, all(1), &["KillCounters"], Asked),
+    ];
+    play(&mut counters, steps);
+}
+
+#[test]
+fn a_record_without_a_counter_is_reported_and_two_cgroups_of_one_pod_are_added() {
+    let In::Found(mut findings) = record(3) else {
+        panic!("no record");
+    };
+    findings[0].counter = None;
+    let mut both = counted(2);
+    both.cgroups.push(CgroupKills {
+        id: CgroupId(3),
+        cgroup: "/kubepods/besteffort/podaa".to_owned(),
+        kills: 5,
+    });
+    both.cgroups[0].kills = 7;
+    let mut all = both.clone();
+    all.cgroups[0].kills = 8;
+    all.cgroups[2].kills = 6;
+    let start = In::Recalled {
+        previous: PreviousAgent::Unknown,
+        counted: Some(both),
+    };
+    let mut counters = counters(KillSource::Counters);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, start, &[], Idle),
+        (2, In::Found(findings), &["report 1"], Idle),
+        (3, In::Stopping, &["KillCounters"], Asked),
+        (3, In::Counted(Some(all)), &["log 1 by number", "report 1 by number, Now", "count 1", "save 7"], Idle),
+    ];
+    play(&mut counters, steps);
 }

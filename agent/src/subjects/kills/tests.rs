@@ -259,3 +259,89 @@ fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
     let expected = ["event only: memory nodes of a cpuset", "count 1", "sample"];
     assert_eq!(short(&judged), expected);
 }
+
+#[test]
+fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
+    let tied = OomScope::Memcg(MemcgLimit {
+        limiting: CgroupId(9),
+        usage_pages: 128,
+        max_pages: 256,
+        tied: Some(CgroupId(4)),
+    });
+    let limiting = |kills: &mut Kills, found: &[Option<&str>]| {
+        kills.on(recorded(kill(tied, ScopeSource::Exact)), now());
+        let effects = kills.on(paths(found), now());
+        let Some(Effect::Log(Decision::KillFound(finding))) = effects.into_iter().next() else {
+            panic!("no finding");
+        };
+        finding.scope.memcg().unwrap()
+    };
+    let sizes = Some((Bytes::from_kib(512), Bytes::from_kib(1024)));
+    let expected = Limiting {
+        owner: LimitOwner::Pod,
+        path: Some("/kubepods/podaa".to_owned()),
+        tied: Some((LimitOwner::PodsCgroup, PODS.to_owned())),
+        usage: sizes,
+    };
+    let mut kills = Kills::new(4096);
+    let found = [Some(CONTAINER), Some(PODS), Some("/kubepods/podaa")];
+    assert_eq!(limiting(&mut kills, &found), expected);
+    let removed = limiting(&mut kills, &[None, None, None]);
+    assert_eq!(removed, expected, "by the paths that were found before");
+    let unknown = limiting(&mut Kills::new(4096), &[None, None, None]);
+    let expected = Limiting {
+        owner: unknown.owner,
+        path: Some("cgroup id 9".to_owned()),
+        tied: None,
+        usage: sizes,
+    };
+    assert_eq!(unknown, expected);
+}
+
+#[test]
+fn effects_have_the_time_of_the_kernel_but_not_after_now() {
+    let late = BootNanos(now().boot.0 + 1);
+    //  time of the record; of the pressure, of the count of kills
+    let rows = [
+        (BootNanos(8_000_000_000), BootNanos(8_000_000_000)),
+        (late, now().boot),
+    ];
+    for (recorded_at, expected) in rows {
+        let record = RecordedKill {
+            at: recorded_at,
+            ..kill(limit(CgroupId(1)), ScopeSource::Exact)
+        };
+        let mut kills = Kills::new(4096);
+        kills.on(recorded(record), now());
+        let effects = kills.on(paths(&[Some(CONTAINER), Some(PODS)]), now());
+        let times: Vec<BootNanos> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Input(input) => match &**input {
+                    Input::Signal(SignalInput::Forced { at, .. })
+                    | Input::KilledInPods { at, .. } => Some(*at),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect();
+        assert_eq!(times, [expected, recorded_at]);
+    }
+}
+
+#[test]
+fn removed_cgroups_are_asked_for_when_too_many_limit_hits_are_remembered() {
+    let mut kills = Kills::new(4096);
+    let many = (0..8192).map(|id| (CgroupId(id), 1)).collect();
+    let read = KillInput::CgroupsRead {
+        pods: Vec::new(),
+        limit_hits: many,
+    };
+    kills.on(read, now());
+    assert_eq!(kills.on(hits(&[(1, 1)]), now()), []);
+    let ask = [Effect::Query(Query::LiveLimitHits)];
+    assert_eq!(kills.on(hits(&[(9000, 0)]), now()), ask);
+    let live = KillInput::LiveLimitHits(vec![CgroupId(1)]);
+    assert_eq!(kills.on(live, now()), []);
+    assert_eq!(kills.on(hits(&[(9001, 0)]), now()), []);
+}

@@ -1,0 +1,120 @@
+//! Records of kills that come late, or that the kernel did not count.
+
+use super::*;
+
+/// Kills in a removed pod, which version 2 counts in the cgroup of all pods only.
+fn counted_in_all(kills: u64) -> CountedKills {
+    let mut counted = counted(kills);
+    counted.cgroups.truncate(1);
+    counted
+}
+
+#[test]
+fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
+    type Counted = fn(u64) -> CountedKills;
+    //  what is counted, and what is saved of the pod
+    let rows: [(&str, Counted, &[&str]); 2] = [
+        ("in a pod", counted, &["save 3", "KillCounters"]),
+        (
+            "in a removed pod",
+            counted_in_all,
+            &["save 0", "KillCounters"],
+        ),
+    ];
+    for (name, of, saved) in rows {
+        let mut counters = counters(KillSource::Program);
+        let recalled = In::Recalled {
+            previous: PreviousAgent::Unknown,
+            counted: Some(of(3)),
+        };
+        #[rustfmt::skip]
+        let steps: Vec<Step> = vec![
+            (1, recalled, &[], Idle),
+            (9, In::RecordsLost, &[], Wanted),
+            (9, In::Sampled, saved, Asked),
+            (9, In::Counted(Some(of(4))), &[], Wanted),
+            (11, In::Sampled, &["KillCounters"], Asked),
+            (12, In::Counted(Some(of(4))), &["log 1 by number", "report 1 by number, Now"], Idle),
+            (13, record(9), &[], Wanted),
+            (13, record(9), &["report 1"], Wanted),
+        ];
+        play_row(name, &mut counters, steps);
+    }
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
+        (9, In::RecordsLost, &[], Wanted),
+        (9, In::Sampled, &["save 3", "KillCounters"], Asked),
+        (9, In::Counted(Some(counted(4))), &[], Wanted),
+        (11, In::Sampled, &["KillCounters"], Asked),
+        (12, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now"], Idle),
+        (13, record(10), &["report 1"], Wanted),
+    ];
+    play(&mut counters, steps);
+}
+
+#[test]
+fn what_is_missing_at_one_reading_only_is_not_reported_by_number() {
+    #[rustfmt::skip]
+    let start = || -> Vec<Step> { vec![
+        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
+        (9, In::RecordsLost, &[], Wanted),
+        (9, In::Sampled, &["save 3", "KillCounters"], Asked),
+        (9, In::Saved, &[], Asked),
+        (9, In::Counted(Some(counted(4))), &[], Wanted),
+    ] };
+    #[rustfmt::skip]
+    let rows: [(&str, Vec<Step>); 2] = [
+        ("the record came, and another kill is missing", vec![
+            (10, record(8), &["report 1"], Wanted),
+            (11, In::Sampled, &["KillCounters"], Asked),
+            (12, In::Counted(Some(counted(5))), &[], Wanted),
+            (14, In::Sampled, &["KillCounters"], Asked),
+            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Idle),
+        ]),
+        ("no record came, and another kill is missing", vec![
+            (11, In::Sampled, &["KillCounters"], Asked),
+            (12, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Wanted),
+            (14, In::Sampled, &["KillCounters"], Asked),
+            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Idle),
+        ]),
+    ];
+    for (name, steps) in rows {
+        let mut counters = counters(KillSource::Program);
+        play_row(name, &mut counters, start());
+        play_row(name, &mut counters, steps);
+    }
+}
+
+#[test]
+fn a_record_that_the_kernel_did_not_count_is_not_acknowledged_twice() {
+    #[rustfmt::skip]
+    let rows: [(&str, Vec<Step>); 2] = [
+        ("of the moment of the query", vec![
+            (9, record(9), &["report 1"], AskedAndWanted),
+            (10, In::Counted(Some(counted(3))), &[], Wanted),
+            (11, acknowledged(1), &[], Wanted),
+            (13, In::Sampled, &["save 3", "KillCounters"], Asked),
+        ]),
+        ("after one query, and still not at the next", vec![
+            (10, record(10), &["report 1"], AskedAndWanted),
+            (10, In::Counted(Some(counted(3))), &[], Wanted),
+            (12, In::Sampled, &["KillCounters"], Asked),
+            (12, In::Counted(Some(counted(3))), &[], Idle),
+            (13, acknowledged(1), &[], Idle),
+            (14, In::Sampled, &["save 3"], Idle),
+        ]),
+    ];
+    for (name, steps) in rows {
+        let mut counters = counters(KillSource::Program);
+        #[rustfmt::skip]
+        play(&mut counters, vec![
+            (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
+            (9, In::RecordsLost, &[], Wanted),
+            (9, In::Sampled, &["save 3", "KillCounters"], Asked),
+            (9, In::Saved, &[], Asked),
+        ]);
+        play_row(name, &mut counters, steps);
+    }
+}
