@@ -385,9 +385,8 @@ impl App {
     /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate limit
     /// of status writes for changed conditions does not apply.
     fn power(&mut self, message: PowerMessage, now: Now) {
-        let (shutdown, draft) = service::power(message, &mut self.service.power, now);
-        self.facts.shutdown = shutdown;
-        self.record(draft);
+        self.facts.shutdown = service::follow(message, &mut self.service.power);
+        self.record(Draft::shutdown(self.facts.shutdown, now.wall));
         self.sync(Why::Edge, now);
     }
 

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Stamp;
+use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
 mod finding;
@@ -81,6 +82,28 @@ pub struct Draft {
     pub at: SystemTime,
     /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
     pub stamp: Option<Stamp>,
+}
+
+impl Draft {
+    /// The kubelet's Event on the Node about an announced or cancelled shutdown of the machine.
+    #[must_use]
+    pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
+        let message = match shutdown {
+            Shutdown::Announced => "Shutdown manager detected shutdown event",
+            Shutdown::NotAnnounced => "Shutdown manager detected shutdown cancellation",
+        };
+        Self {
+            object: Involved::Node,
+            type_: EventType::Normal,
+            reason: "Shutdown".to_owned(),
+            message: message.to_owned(),
+            of: 1,
+            times: 1,
+            kills: ReportedKills::default(),
+            at,
+            stamp: None,
+        }
+    }
 }
 
 /// Reason and message of an Event.

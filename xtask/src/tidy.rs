@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::repo;
 
+mod app;
 mod circles;
 mod code;
 mod crates;
@@ -64,6 +65,7 @@ pub fn report(deep: bool) -> Result<usize> {
 fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
     found.broken.extend(rooms::broken(sources));
+    found.broken.extend(app::broken(sources));
     found.broken.extend(circles::broken(sources));
     found.broken.extend(words::broken(sources));
     found.broken.extend(keys::broken(sources));

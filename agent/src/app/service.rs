@@ -6,12 +6,10 @@ use std::time::Duration;
 use tracing::info;
 
 use super::reload::Reloading;
-use crate::clock::{BootNanos, Now};
-use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::clock::BootNanos;
 use crate::logind::PowerMessage;
 use crate::logind::power::Power;
 use crate::node_status::Shutdown;
-use crate::node_status::transition::EventType;
 use crate::notify::heartbeat::Heartbeat;
 use crate::reporting::Report;
 use crate::reporting::once::Once;
@@ -60,36 +58,18 @@ impl Service {
     }
 }
 
-/// What a message of logind means for the status, and the Event about it.
-pub(super) fn power(message: PowerMessage, power: &mut Power, now: Now) -> (Shutdown, Draft) {
-    let (shutdown, text) = match message {
+/// Follows a message of logind. Returns what it means for the status.
+pub(super) fn follow(message: PowerMessage, power: &mut Power) -> Shutdown {
+    match message {
         PowerMessage::ShuttingDown(lock) => {
             info!("logind announced a shutdown");
             power.keep(lock);
-            (
-                Shutdown::Announced,
-                "Shutdown manager detected shutdown event",
-            )
+            Shutdown::Announced
         }
         PowerMessage::Cancelled => {
             info!("logind cancelled the shutdown");
             power.keep(None);
-            (
-                Shutdown::NotAnnounced,
-                "Shutdown manager detected shutdown cancellation",
-            )
+            Shutdown::NotAnnounced
         }
-    };
-    let event = Draft {
-        object: Involved::Node,
-        type_: EventType::Normal,
-        reason: "Shutdown".to_owned(),
-        message: text.to_owned(),
-        of: 1,
-        times: 1,
-        kills: ReportedKills::default(),
-        at: now.wall,
-        stamp: None,
-    };
-    (shutdown, event)
+    }
 }

@@ -1,18 +1,13 @@
 //! The orderly exit: reports, saves and sends what is pending.
 
-use std::time::Duration;
-
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::App;
 use super::kernel_inputs::KernelInputs;
+use crate::kernel::ring::LAST_RECORDS;
+use crate::queries::blocking::LAST_ANSWERS;
 use crate::subjects::{IncidentInput, Input, KillCounterInput, StateInput};
-
-/// Time limit for records that are pending when the agent is asked to stop. It is enough for full
-/// rings; a storm that continues is cut off.
-const LAST_RECORDS: Duration = Duration::from_millis(500);
-/// Time limit for counting kills, and for saving what was acknowledged.
-const LAST_COUNTS: Duration = Duration::from_secs(1);
 
 pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     app.service.heartbeat.notify.stopping();
@@ -52,7 +47,7 @@ async fn last_records(app: &mut App, mut inputs: KernelInputs) {
             app.kernel_records(received, records, app.clock.now());
         }
     };
-    if tokio::time::timeout(LAST_RECORDS, rest).await.is_err() {
+    if timeout(LAST_RECORDS, rest).await.is_err() {
         warn!("kernel records were left unread at exit");
     }
 }
@@ -66,7 +61,7 @@ async fn last_counts(app: &mut App) {
             next_answer(app).await;
         }
     };
-    if tokio::time::timeout(LAST_COUNTS, counted).await.is_err() {
+    if timeout(LAST_ANSWERS, counted).await.is_err() {
         warn!("OOM kills could not be counted before exit; the next start reports them");
     }
 }
@@ -82,7 +77,7 @@ async fn save_state(app: &mut App) {
             next_answer(app).await;
         }
     };
-    if tokio::time::timeout(LAST_COUNTS, written).await.is_err() {
+    if timeout(LAST_ANSWERS, written).await.is_err() {
         warn!("acknowledged OOM kills could not be saved; the next start reports them again");
     }
 }

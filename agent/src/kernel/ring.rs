@@ -1,6 +1,7 @@
 //! Waits for a ring, drains it, decodes the records, and sends them to the loop.
 
 use std::io;
+use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
@@ -13,6 +14,10 @@ use crate::record::decode::decode;
 
 /// Records read before other tasks run, so that a flood cannot delay a lease renewal.
 const BATCH: usize = 256;
+
+/// Time limit for records that are pending when the agent is asked to stop. It is enough for full
+/// rings; a storm that continues is cut off.
+pub const LAST_RECORDS: Duration = Duration::from_millis(500);
 
 /// Reads one ring until the receiver is dropped, or until `stopping` is true and the ring is empty.
 /// Must be started right after the programs are attached; it drains the ring once before it waits,

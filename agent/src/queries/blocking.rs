@@ -34,6 +34,10 @@ pub use disks::list as list_disks;
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Time limit for the answers for which the agent waits before it exits: kills that were counted, and
+/// what was saved.
+pub const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 /// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
 /// newest question is dropped with a warning.
 const QUESTIONS: usize = 512;
