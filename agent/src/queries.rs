@@ -29,12 +29,12 @@ use cgroups::Cgroups;
 use pod_updates::PodUpdates;
 use pressure_files::PressureFiles;
 use probes::Probes;
-use signals::Observe;
+use signals::SignalReader;
 
 /// Everything that answers queries.
 pub struct Queries {
     /// Memory and pids.
-    pub signals: Observe,
+    pub signals: SignalReader,
     /// The BPF programs.
     pub probes: Probes,
     /// Cgroups.

@@ -7,12 +7,12 @@ use tracing::warn;
 use crate::config::{Config, RuntimePolicy};
 use crate::host::{addresses, machine};
 use crate::node_status::{CompanionFacts, Disks, Facts, Runtime, Shutdown};
-use crate::queries::signals::Observe;
+use crate::queries::signals::SignalReader;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.
-pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
-    let root = observe.root();
+pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
+    let root = signals.root();
     Facts {
         hostname: config.node_name.clone(),
         node_ips: config.node_ips.clone(),
@@ -37,7 +37,7 @@ pub(super) fn gather(config: &Config, observe: &Observe) -> Facts {
         stalls: BTreeMap::new(),
         companion: CompanionFacts {
             checks: config.conditions.clone(),
-            pods_cgroup: observe.pods_cgroup().to_owned(),
+            pods_cgroup: signals.pods_cgroup().to_owned(),
             stall_threshold: config.psi.threshold,
             ..CompanionFacts::default()
         },

@@ -20,7 +20,7 @@ use crate::queries::cgroups::Cgroups;
 use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::PressureFiles;
 use crate::queries::probes::Probes;
-use crate::queries::signals::Observe;
+use crate::queries::signals::SignalReader;
 use crate::reading::{Stall, StallKind, StallOf};
 use crate::reporting::once::Once;
 use crate::reporting::{Reporting, Why};
@@ -99,7 +99,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     let mut tasks = Tasks::default();
     let responder = Responder::new(&config, agent.pods.clone(), base, read);
     let queries = Queries {
-        signals: Observe::new(&config, agent.pods.clone()),
+        signals: SignalReader::new(&config, agent.pods.clone()),
         probes: Probes::start(
             inputs.kernel.take(),
             inputs.simulated.take(),

@@ -13,7 +13,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::{Reading, Signal};
 
 /// Keeps paths and buffer, to avoid allocations per sample.
-pub struct Observe {
+pub struct SignalReader {
     root: HostRoot,
     node: Option<RootMemory>,
     /// With the path of its cgroup.
@@ -36,7 +36,7 @@ pub fn pods_path(config: &Config) -> PodsPath {
     PodsPath::new(layout.ok(), &config.pods_cgroups)
 }
 
-impl Observe {
+impl SignalReader {
     pub fn new(config: &Config, pods_cgroup: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let mut buf = Vec::new();
@@ -240,28 +240,28 @@ mod tests {
                 Some(text) => dir.write(&path(file), text),
                 None => drop(std::fs::remove_file(dir.path().join(path(file)))),
             }
-            let mut observe = Observe::new(&config, pods_path(&config));
-            assert_eq!(observe.sample(), expected, "{file} {text:?}");
+            let mut reader = SignalReader::new(&config, pods_path(&config));
+            assert_eq!(reader.sample(), expected, "{file} {text:?}");
             let tasks = (file != "proc/loadavg").then_some(250);
-            assert_eq!(observe.tasks(), tasks, "{file}");
+            assert_eq!(reader.tasks(), tasks, "{file}");
         }
     }
 
     #[test]
     fn the_cgroup_of_the_pods_may_be_created_later() {
         let (dir, config) = node(&NODE[..4]);
-        let mut observe = Observe::new(&config, pods_path(&config));
+        let mut reader = SignalReader::new(&config, pods_path(&config));
         let absent = [
             Signal::AllocatableMemoryAvailable,
             Signal::AllocatablePidAvailable,
         ]
         .map(Sample::Absent);
         let of_pods = |samples: &[Sample]| [samples[1], samples[3]];
-        assert_eq!(of_pods(&observe.sample()), absent);
+        assert_eq!(of_pods(&reader.sample()), absent);
         for (name, text) in &NODE[4..] {
             dir.write(&path(name), text);
         }
-        let found = of_pods(&observe.sample()).map(|sample| matches!(sample, Sample::Read(_)));
+        let found = of_pods(&reader.sample()).map(|sample| matches!(sample, Sample::Read(_)));
         assert_eq!(found, [true, true]);
     }
 }
