@@ -1,6 +1,6 @@
 //! The status that the node should have, in types independent of the API, and its computation.
 //!
-//! Setters compute the whole status ([`setters`]); [`stamp`], [`transition`] and [`report`] compare
+//! Setters compute the whole status ([`setters`]); [`stamp`](mod@stamp), [`transition`] and [`report`] compare
 //! it with what the API server has. Nothing here does I/O, reads a clock or logs.
 
 #![forbid(unsafe_code)]
