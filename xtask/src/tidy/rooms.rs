@@ -98,11 +98,6 @@ const ROOMS: &[Room] = &[
         &["aya", "kube"],
     ),
     room(
-        "runtime",
-        Rooms::Only(&["clock", "reading", "units"]),
-        &["aya", "kube"],
-    ),
-    room(
         "logind",
         Rooms::Only(&["clock", "reading", "units"]),
         &["aya", "kube"],
