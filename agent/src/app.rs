@@ -142,12 +142,19 @@ impl App {
     fn feed(&mut self, input: Input, now: Now) {
         let input = self.queries.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
+        let mut publish = None;
         while let Some(effect) = effects.pop_front() {
-            if let Some(answer) = self.execute(effect, now) {
+            if let Effect::Publish { at_once } = effect {
+                // Once, with everything that follows from the input.
+                publish = Some(at_once || publish == Some(true));
+            } else if let Some(answer) = self.execute(effect, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
                     effects.push_front(effect);
                 }
             }
+        }
+        if let Some(at_once) = publish {
+            self.publish(at_once, now);
         }
     }
 
@@ -159,7 +166,8 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => change.apply(&mut self.facts),
             Effect::Event(draft) => self.record(draft),
-            Effect::Publish { at_once } => self.publish(at_once, now),
+            // See `feed`.
+            Effect::Publish { .. } => {}
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
@@ -186,7 +194,7 @@ impl App {
                 break;
             };
             self.telemetry.record_received(&received);
-            let input = records::input(received, self.queries.cgroups.pods());
+            let input = records::input(received, || self.queries.cgroups.pods());
             killed |= records::is_kill(&input);
             self.feed(input, now);
             next = if killed { queued.try_recv().ok() } else { None };
@@ -228,6 +236,7 @@ impl App {
         let soon = now.boot.plus(ALIGN);
         self.settle_kills(now);
         self.feed(Input::Tick { soon }, now);
+        self.settle_kills(now);
         self.service.heartbeat.beat(now.boot, soon);
         self.notify_ready();
         let is_due = |reporting: &Reporting| reporting.status_due(now.boot);

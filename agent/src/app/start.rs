@@ -1,7 +1,5 @@
 //! Builds the loop's state, and evaluates everything once.
 
-use std::collections::BTreeMap;
-
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
@@ -15,7 +13,7 @@ use crate::names::Names;
 use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
-use crate::queries::blocking::{Blocking, Initial, Question, Responder, list_disks, saved};
+use crate::queries::blocking::{Blocking, Question, Responder, list_disks, saved};
 use crate::queries::cgroups::Cgroups;
 use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::PressureFiles;
@@ -47,7 +45,6 @@ pub(super) enum Persistence {
 pub(super) async fn app(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> App {
     let (clock, setters) = (agent.clock, agent.setters);
     let once = agent.run_mode == RunMode::Once;
-    let once = once.then(|| Once::new(agent.config.mode, clock.now().boot));
     let client = agent.client.clone();
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
@@ -70,7 +67,7 @@ pub(super) async fn app(agent: Agent, persistence: Persistence, inputs: &mut Ker
     }
     app.sync(Why::Tick, now);
     app.notify_ready();
-    app.service.once = once;
+    app.service.once = once.then(|| Once::new(app.config.mode, now.boot));
     app
 }
 
@@ -181,22 +178,16 @@ async fn initial_evaluation(app: &mut App) {
     app.feed(Input::Starting, app.clock.now());
     let listed = DiskInput::Listed(list_disks(app.queries.root()));
     app.feed(Input::Disk(listed), app.clock.now());
-    let mut expected = vec![Initial::Recalled, Initial::Storage];
+    // Two queries of `Starting`.
+    let mut missing = 2_usize;
     if app.config.node_ips.is_empty() {
         let name = app.config.node_name.clone();
         app.queries.blocking.ask(Question::Resolve { name });
-        expected.push(Initial::Addresses);
+        missing = missing.saturating_add(1);
     }
-    // Whichever comes first, the state of the previous agent precedes what is evaluated.
-    let mut answers = BTreeMap::new();
-    while answers.len() < expected.len() {
+    while missing > 0 {
         let answer = app.queries.blocking.answer().await;
-        match answer.initial() {
-            Some(initial) => drop(answers.insert(initial, answer)),
-            None => app.answered(answer, app.clock.now()),
-        }
-    }
-    for answer in answers.into_values() {
+        missing = missing.saturating_sub(usize::from(answer.is_initial()));
         app.answered(answer, app.clock.now());
     }
     app.feed(Input::Started, app.clock.now());

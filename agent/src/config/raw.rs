@@ -136,7 +136,12 @@ impl<'de> Visitor<'de> for Block<'_> {
 impl Block<'_> {
     fn entry<'de, A: MapAccess<'de>>(&mut self, name: String, map: &mut A) -> Result<(), A::Error> {
         let path = format!("{}{name}", self.prefix);
-        if let Some(spec) = self.format.key(&path) {
+        // A key within a block is written below it, not with a dot.
+        let is_path = name.contains('.');
+        if let Some(spec) = self.format.key(&path).filter(|_| !is_path) {
+            if self.raw.values.contains_key(spec.name) {
+                return Err(A::Error::duplicate_field(spec.name));
+            }
             let value =
                 FileValue::read(spec.form, map)?.filter(|value| is_set(spec, value, self.format));
             self.raw
@@ -146,6 +151,7 @@ impl Block<'_> {
         }
         let prefix = format!("{path}.");
         if self.format == Format::Nodepulse
+            && !is_path
             && KEYS.iter().any(|spec| spec.name.starts_with(&prefix))
         {
             let (format, raw) = (self.format, &mut *self.raw);

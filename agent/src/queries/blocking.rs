@@ -335,27 +335,17 @@ impl Responder {
     }
 }
 
-/// What the agent waits for before its first report, in the order in which it is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Initial {
-    /// What the previous agent saved.
-    Recalled,
-    /// The first sample of storage.
-    Storage,
-    /// The node's addresses.
-    Addresses,
-}
-
 impl Answer {
-    /// Which of the answers it is for which the agent waits before its first report, if it is one.
+    /// Whether the agent waits for it before its first report.
     #[must_use]
-    pub const fn initial(&self) -> Option<Initial> {
-        match self {
-            Self::Subject(Input::State(StateInput::Recalled { .. })) => Some(Initial::Recalled),
-            Self::Subject(Input::Signal(SignalInput::StorageSampled(_))) => Some(Initial::Storage),
-            Self::Resolved(_) => Some(Initial::Addresses),
-            Self::Subject(_) | Self::Configured(_) => None,
-        }
+    pub const fn is_initial(&self) -> bool {
+        matches!(
+            self,
+            Self::Subject(
+                Input::Signal(SignalInput::StorageSampled(_))
+                    | Input::State(StateInput::Recalled { .. })
+            ) | Self::Resolved(_)
+        )
     }
 
     /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be

@@ -285,6 +285,8 @@ impl Subjects {
 /// What is read before the first evaluation.
 fn starting() -> Vec<Effect> {
     vec![
+        // A source of kills that was never read is not one that was lost.
+        pass_on(Input::KillSourceChecked),
         Effect::Query(Query::AllCgroups),
         pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
         Effect::Query(Query::Recall),
@@ -301,3 +303,6 @@ fn started(now: BootNanos) -> Vec<Effect> {
     ];
     inputs.map(pass_on).into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,9 @@ use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
 use crate::record::{Received, Record, Side};
 
-/// The input that a record is. `pods` is the path of the pods cgroup.
+/// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
 #[must_use]
-pub fn input(received: Received, pods: String) -> Input {
+pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
     let read = received.read;
     // A record that cannot be used may have been a kill.
     let unusable = Input::KillCounter(KillCounterInput::RecordsLost);
@@ -15,8 +15,16 @@ pub fn input(received: Received, pods: String) -> Input {
         return unusable;
     };
     match record {
-        Record::OomKill(kill) => Input::Kill(KillInput::Recorded { kill, read, pods }),
-        Record::LoggedKill(kill) => Input::Kill(KillInput::Logged { kill, read, pods }),
+        Record::OomKill(kill) => Input::Kill(KillInput::Recorded {
+            kill,
+            read,
+            pods: pods(),
+        }),
+        Record::LoggedKill(kill) => Input::Kill(KillInput::Logged {
+            kill,
+            read,
+            pods: pods(),
+        }),
         Record::LogEnded => Input::KillCounter(KillCounterInput::LogEnded),
         Record::PidCrossing { at, side, value } => Input::PidsReported {
             side: Some(side),

@@ -20,6 +20,14 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &[r#""name""#, "nearest known key"],
     ),
     ("maxPods: 1\nmaxPods: 2", &["line 4", "maxPods"]),
+    ("maxPods: 1\n!foo maxPods: 2", &["maxPods"]),
+    ("log.level: debug", &[r#""log.level""#]),
+    ("log: {level: warn}\nlog.level: debug", &[r#""log.level""#]),
+    ("diskIO: {solidState.slow: 5ms}", &[r#""solidState.slow""#]),
+    (
+        "diskIO.solidState: {slow: 5ms}",
+        &[r#""diskIO.solidState""#],
+    ),
     // Kinds of value.
     ("maxPods: [1]", &["line 3", "maxPods: [1]", "maxPods: 110"]),
     (

@@ -1,0 +1,149 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::config::DiskIo;
+use crate::kube_event::NodeEvents;
+use crate::pressure::{Policy, Pressure, SlowDisks};
+use crate::subjects::kill_counters::{CountedKills, Counting};
+use crate::subjects::{
+    Announced, DiskProbe, DiskSetup, FactChange, IoTrigger, KillCounterSetup, KillSource,
+    NodeSetup, Previous, Saved, SignalSetup, StallSetup,
+};
+
+const TYPE: &str = "FrequentOOMKills";
+
+fn at(seconds: u64) -> Now {
+    Now {
+        boot: BootNanos(seconds * 1_000_000_000),
+        wall: SystemTime::UNIX_EPOCH,
+    }
+}
+
+/// Companion mode, in which only counters show kills.
+fn subjects() -> Subjects {
+    let transition_period = Duration::from_mins(5);
+    Subjects::new(&Setup {
+        started: at(1000).boot,
+        node: NodeSetup {
+            mode: Mode::Companion,
+            page: 4096,
+            counters: KillCounterSetup {
+                source: KillSource::Counters,
+                counting: Some(Counting::Nested),
+                boot_known: true,
+            },
+            node_events: NodeEvents::Companion,
+            refused_forks: Announced::Yes,
+        },
+        signals: SignalSetup {
+            policy: Policy {
+                thresholds: Vec::new(),
+                transition_period,
+                slow_disks: SlowDisks::NodepulseConditionOnly,
+            },
+            announced: Vec::new(),
+            pods_cgroup: "/kubepods".to_owned(),
+        },
+        disks: DiskSetup {
+            settings: DiskIo {
+                solid_state_slow: Duration::from_millis(20),
+                rotational_slow: Duration::from_millis(100),
+                devices: BTreeMap::new(),
+                window: Duration::from_secs(1),
+            },
+            probe: DiskProbe::Missing,
+            trigger: IoTrigger::Missing,
+        },
+        stalls: StallSetup {
+            threshold: 40.0,
+            transition_period,
+            watched: Vec::new(),
+        },
+    })
+}
+
+/// All effects of an input that are not inputs themselves.
+fn play(subjects: &mut Subjects, input: Input, now: Now) -> Vec<Effect> {
+    let mut queue = VecDeque::from([pass_on(input)]);
+    let mut effects = Vec::new();
+    while let Some(effect) = queue.pop_front() {
+        match effect {
+            Effect::Input(input) => {
+                for effect in subjects.on(*input, now).into_iter().rev() {
+                    queue.push_front(effect);
+                }
+            }
+            effect => effects.push(effect),
+        }
+    }
+    effects
+}
+
+fn frequent(effects: &[Effect]) -> Option<Pressure> {
+    effects.iter().rev().find_map(|effect| match effect {
+        Effect::Fact(FactChange::FrequentKills(pressure)) => Some(*pressure),
+        _ => None,
+    })
+}
+
+/// The condition that a restart finds, by what the first answers are.
+#[test]
+fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
+    let until = at(1300).boot;
+    let kept = Some(Pressure::UnderPressure {
+        last_exceeded: until,
+    });
+    let saved = Saved {
+        exceeded: BTreeMap::from([(TYPE.to_owned(), Some(until))]),
+        ..Saved::default()
+    };
+    let same_boot = || Previous::SameBoot(saved.clone());
+    let counted = Some(CountedKills {
+        pods: "/kubepods".to_owned(),
+        cgroups: Vec::new(),
+    });
+    let rows = [
+        (same_boot(), counted.clone(), kept, "counted"),
+        (same_boot(), None, kept, "the first count failed"),
+        (Previous::Unknown, counted, None, "nothing was saved"),
+        (Previous::Unknown, None, None, "nothing was read"),
+    ];
+    for (previous, counted, expected, name) in rows {
+        let mut subjects = subjects();
+        let started = play(&mut subjects, Input::Starting, at(1000));
+        assert_eq!(
+            frequent(&started).map(|p| p.to_string()),
+            Some("False".to_owned())
+        );
+        let recalled = Input::State(StateInput::Recalled { previous, counted });
+        let effects = play(&mut subjects, recalled, at(1001));
+        assert_eq!(frequent(&effects), expected, "{name}");
+        // The condition of the Node is kept, also if the state file is not known.
+        let on_node = Input::State(StateInput::TrueOnNode(vec![TYPE.to_owned()]));
+        let effects = play(&mut subjects, on_node, at(1002));
+        let is_true = |pressure: Pressure| matches!(pressure, Pressure::UnderPressure { .. });
+        let now_true = frequent(&effects).or(expected).is_some_and(is_true);
+        assert!(now_true, "{name}");
+    }
+}
+
+#[test]
+fn what_is_exceeded_is_saved_before_it_is_published() {
+    let mut subjects = subjects();
+    play(&mut subjects, Input::Starting, at(1000));
+    let recalled = StateInput::Recalled {
+        previous: Previous::Unknown,
+        counted: None,
+    };
+    play(&mut subjects, Input::State(recalled), at(1001));
+    let killed = Input::KilledInPods {
+        kills: 5,
+        at: at(1002).boot,
+    };
+    let effects = play(&mut subjects, killed, at(1002));
+    let position = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
+    let save = position(|effect| matches!(effect, Effect::Save(_)));
+    let publish = position(|effect| matches!(effect, Effect::Publish { .. }));
+    assert!(save.is_some() && save < publish, "{effects:?}");
+}
