@@ -248,10 +248,10 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     // then has no times.
     let times = stage.times(began, "condition reported", "resource", "diskIO");
     let times = times.await.ok();
-    let others = if already {
-        " (other I/O exceeded it before)"
-    } else {
-        ""
+    let others = match (already, &times) {
+        (_, None) => " (no times: the disk was sampled before its record was read)",
+        (true, Some(_)) => " (other I/O exceeded it before)",
+        (false, Some(_)) => "",
     };
     let slow = disk.slow.as_micros();
     let what = format!(
