@@ -18,7 +18,7 @@ use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallChange;
-use crate::pressure::threshold::{Strength, Threshold};
+use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
 use crate::reading::{Resource, Signal, Stall};
 use crate::units::Bytes;
 
@@ -234,8 +234,23 @@ impl Journal {
         };
         if let (Value::Object(explanation), Value::Object(more)) = (&mut explanation, more) {
             explanation.extend(more);
+            let computed = self.computation(threshold);
+            explanation.extend(computed.map(|how| ("computed".to_owned(), json!(how))));
         }
         explanation
+    }
+
+    /// How a threshold with a cap is computed from the capacity.
+    fn computation(&self, threshold: &Threshold) -> Option<String> {
+        match (threshold.value, self.samples.get(&threshold.signal)?) {
+            (ThresholdValue::Capped { .. }, (Sample::Read(reading), _))
+                if threshold.signal.is_in_bytes() =>
+            {
+                let capacity = Bytes::from_bytes(reading.capacity);
+                threshold.value.computation(capacity)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -380,8 +395,9 @@ mod tests {
 
     #[test]
     fn an_explanation_has_signals_causes_changes_and_the_earliest_end() {
+        let threshold = |text| Threshold::parse("memory.available", text).unwrap().unwrap();
         let mut evaluator = Evaluator::new(Policy {
-            thresholds: Vec::from_iter(Threshold::parse("memory.available", "10%").unwrap()),
+            thresholds: vec![threshold("10%"), threshold("min(10%,50)").soft(PERIOD)],
             transition_period: PERIOD,
             slow_disks: SlowDisks::NodepulseConditionOnly,
         });
@@ -418,6 +434,10 @@ mod tests {
             "signals": [{
                 "signal": "memory.available", "strength": "hard", "available": 400,
                 "capacity": 1_000, "threshold": 100, "below": false, "secondsAgo": 5,
+            }, {
+                "signal": "memory.available", "strength": "soft", "available": 400,
+                "capacity": 1_000, "threshold": 50, "below": false, "secondsAgo": 5,
+                "computed": "min(10% of 1000, 50)",
             }],
             "because": ["memory.available was 99, below the threshold 100"],
             "changes": [

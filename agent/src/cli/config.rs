@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 use super::refuse;
 use super::settings::{Settings, configuration, one_of};
 use crate::config::{self, key};
+use crate::host::HostRoot;
+use crate::host::meminfo::MeminfoFile;
 
 /// Flags of `config`.
 #[derive(Debug, Args)]
@@ -38,7 +40,14 @@ pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {
         Command::Print(settings) => match configuration(&settings.overrides()) {
             Ok(loaded) => {
-                print!("{}", loaded.effective.to_yaml());
+                let root = HostRoot::new(&loaded.config.host_root);
+                let memory = MeminfoFile::new(&root).read(&mut Vec::new());
+                let effective = match memory {
+                    Ok(memory) => loaded.effective.with_memory(memory.total),
+                    // Elsewhere the file is as valid, without the sizes of this machine.
+                    Err(_) => loaded.effective,
+                };
+                print!("{}", effective.to_yaml());
                 ExitCode::SUCCESS
             }
             Err(err) => refuse(&err),

@@ -186,13 +186,14 @@ fn signal_line(signal: &Value) -> String {
         Some(Value::Bool(true)) => "below the ",
         Some(_) | None => "",
     };
-    let percent = percent(threshold, capacity);
-    let percent = percent.map_or_else(String::new, |percent| format!(" ({percent}%)"));
+    let how = match signal.get("computed").and_then(Value::as_str) {
+        Some(computed) => Some(printable(computed)),
+        None => percent(threshold, capacity).map(|percent| format!("{percent}%")),
+    };
+    let how = how.map_or_else(String::new, |how| format!(" ({how})"));
     let shown = |n| shown(&name, n);
     let (available, capacity, threshold) = (shown(available), shown(capacity), shown(threshold));
-    format!(
-        "{name}: {available} of {capacity} available, {below}threshold {threshold}{percent}, {ago}"
-    )
+    format!("{name}: {available} of {capacity} available, {below}threshold {threshold}{how}, {ago}")
 }
 
 /// An amount of a signal with this name.
@@ -258,6 +259,9 @@ mod tests {
                   "threshold": 1_263_825_100, "below": false, "secondsAgo": 3 },
                   { "signal": "allocatableMemory.available", "available": -5, "capacity": 1_000,
                   "threshold": 100, "below": true, "secondsAgo": 3 },
+                { "signal": "memory.available", "available": 26_843_545_600_i64,
+                  "capacity": 549_755_813_888_i64, "threshold": 2_147_483_648_i64, "below": false,
+                  "computed": "min(5% of 512.0Gi, 2.0Gi)", "secondsAgo": 3 },
                 { "signal": "nodefs.available" },
                 { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
@@ -274,6 +278,7 @@ MemoryPressure is True (Low)
   on the Node: False (R) since t4: m
   memory.available: 20.9Gi of 23.5Gi available, threshold 1.1Gi (5%), 3 s ago
   allocatableMemory.available: -5 of 1000 available, below the threshold 100 (10%), 3 s ago
+  memory.available: 25.0Gi of 512.0Gi available, threshold 2.0Gi (min(5% of 512.0Gi, 2.0Gi)), 3 s ago
   nodefs.available: no value (not sampled yet)
   pid.available: cannot be read (4 s ago)
   cause: it was low

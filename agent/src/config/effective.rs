@@ -2,7 +2,11 @@
 
 use super::error::one_line;
 use super::layers::Setting;
+use super::table::key;
 use super::{API_VERSION, KIND};
+use crate::pressure::threshold::ThresholdValue;
+use crate::reading::Signal;
+use crate::units::Bytes;
 
 /// The effective configuration with defaults, and the source of each value. It contains no secrets,
 /// because no key has one.
@@ -33,6 +37,20 @@ impl Shown {
             from: from.into(),
         }
     }
+
+    /// Adds the computation of a threshold to its source.
+    fn compute(&mut self, capacity: Bytes) {
+        let Self::Text { text, from } = self else {
+            return;
+        };
+        let Ok(Some(value)) = ThresholdValue::parse(text) else {
+            return;
+        };
+        if let Some(computation) = value.computation(capacity) {
+            let amount = Bytes::from_bytes(value.amount(capacity.get()));
+            *from = format!("{computation} = {amount}; {from}");
+        }
+    }
 }
 
 impl From<&Setting> for Shown {
@@ -53,6 +71,25 @@ impl Effective {
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
+    }
+
+    /// The configuration, with the computation of the thresholds that depend on the size of the
+    /// memory.
+    #[must_use]
+    pub fn with_memory(mut self, total: Bytes) -> Self {
+        let names = [key::eviction_hard.spec.name, key::eviction_soft.spec.name];
+        let maps = self.top.iter_mut();
+        for (_, shown) in maps.filter(|(name, _)| names.contains(&name.as_str())) {
+            let Shown::Map(entries) = shown else {
+                continue;
+            };
+            for (signal, shown) in entries {
+                if signal == Signal::MemoryAvailable.as_str() {
+                    shown.compute(total);
+                }
+            }
+        }
+        self
     }
 
     /// The configuration with the key `name` not set.
@@ -231,6 +268,33 @@ mod tests {
             assert_eq!(of(&key::node_labels.spec), &FileValue::Map([entry].into()));
             let list = FileValue::List(vec![text]);
             assert_eq!(of(&key::enforce_node_allocatable.spec), &list);
+        }
+    }
+
+    #[test]
+    fn thresholds_on_memory_are_printed_with_their_computation() {
+        //  threshold, its comment
+        let rows = [
+            ("min(5%,2Gi)", "min(5% of 512.0Gi, 2.0Gi) = 2.0Gi; a"),
+            ("5%", "5% of 512.0Gi = 25.6Gi; a"),
+            ("1Gi", "a"),
+            ("0%", "a"),
+        ];
+        for (text, comment) in rows {
+            let mut effective = Effective::default();
+            for key in ["evictionHard", "evictionSoft"] {
+                let entry = |signal: &str| (signal.to_owned(), Shown::text(text, "a"));
+                let entries = vec![entry("memory.available"), entry("nodefs.available")];
+                effective.insert(key, Shown::Map(entries));
+            }
+            let yaml = effective
+                .with_memory(Bytes::from_bytes(512 << 30))
+                .to_yaml();
+            let value = scalar(text);
+            let memory = format!("  memory.available: {value}  # {comment}\n");
+            assert_eq!(yaml.matches(&memory).count(), 2, "{yaml}");
+            let nodefs = format!("  nodefs.available: {value}  # a\n");
+            assert_eq!(yaml.matches(&nodefs).count(), 2, "{yaml}");
         }
     }
 

@@ -24,6 +24,9 @@ const KUBELET: &str = "the kubelet's";
 /// Origin of thresholds: nodepulse's conditions would otherwise repeat those of the kubelet.
 const EARLIER: &str = "reached before the kubelet's";
 
+/// Of images: the kubelet starts to delete them with 15 % left, until 20 % are left.
+const LATER: &str = "reached only if image garbage collection does not free enough";
+
 const HARD_NODE: &[SignalPreset] = &[
     ("memory.available", "100Mi", KUBELET),
     ("nodefs.available", "10%", KUBELET),
@@ -35,10 +38,11 @@ const HARD_NODE: &[SignalPreset] = &[
 ];
 
 const HARD_COMPANION: &[SignalPreset] = &[
-    ("memory.available", "5%", EARLIER),
-    ("nodefs.available", "15%", EARLIER),
+    // 5 % of a large machine is more than healthy nodes keep available.
+    ("memory.available", "min(5%,2Gi)", EARLIER),
+    ("nodefs.available", "12%", EARLIER),
     ("nodefs.inodesFree", "8%", EARLIER),
-    ("imagefs.available", "20%", EARLIER),
+    ("imagefs.available", "12%", LATER),
     // No earlier threshold is needed.
     ("imagefs.inodesFree", "5%", KUBELET),
     ("pid.available", "10%", EARLIER),
@@ -78,6 +82,16 @@ const DURATION: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, dur
 const POSITIVE: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, checks::positive);
 const PERIOD: Type<Option<Duration>> = Type::text(STRING, "duration", GO_DURATION, checks::period);
 const THRESHOLD: Type<String> = Type::text(
+    NUMBER,
+    "quantity, percentage or `min(PERCENTAGE,QUANTITY)`",
+    concat!(
+        r"^(\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+|%)?",
+        r"|min\( *([0-9]+(\.[0-9]*)?|\.[0-9]+)% *",
+        r", *([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)? *\))$",
+    ),
+    checks::any,
+);
+const RECLAIM: Type<String> = Type::text(
     NUMBER,
     "quantity or percentage",
     r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+|%)?$",
@@ -217,7 +231,8 @@ keys! {
         .example("{MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}");
     eviction_hard: String = THRESHOLD
         .map(SIGNALS, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
-        .details("`0%` and `100%` turn a threshold off.")
+        .details("`0%` and `100%` turn a threshold off. `min(5%,2Gi)` is the smaller of both, which a \
+                  kubelet's file cannot express.")
         .separator('<')
         .preset(Preset::Signals { node: HARD_NODE, companion: HARD_COMPANION })
         .example("{memory.available: 100Mi, nodefs.available: 10%}").live().kubelet()
@@ -231,7 +246,7 @@ keys! {
              "Grace periods of soft thresholds; they do not delay conditions")
         .details("The key is accepted so that a file can be shared with a kubelet, where it delays evictions.")
         .example("{memory.available: 1m30s}").live().kubelet().flag("SIGNAL=DURATION,…");
-    eviction_minimum_reclaim: String = THRESHOLD
+    eviction_minimum_reclaim: String = RECLAIM
         .map(SIGNALS, "evictionMinimumReclaim",
              "Amount by which a signal must exceed its threshold again")
         .details("Until then, the condition does not become False.")

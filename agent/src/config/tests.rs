@@ -82,6 +82,7 @@ fn thresholds(config: &Config) -> Vec<String> {
         let value = match t.value {
             ThresholdValue::Quantity(n) => n.to_string(),
             ThresholdValue::Share(share) => format!("{}%", (share * 100.0).round()),
+            value @ ThresholdValue::Capped { .. } => value.to_string(),
         };
         let grace = match t.strength {
             Strength::Hard => String::new(),
@@ -362,11 +363,11 @@ fn default_thresholds_apply_key_by_key() {
         (
             "mode: companion",
             with(&[
-                (0, "memory.available<5%"),
-                (1, "allocatableMemory.available<5%"),
-                (2, "nodefs.available<15%"),
+                (0, "memory.available<min(5%,2Gi)"),
+                (1, "allocatableMemory.available<min(5%,2Gi)"),
+                (2, "nodefs.available<12%"),
                 (3, "nodefs.inodesFree<8%"),
-                (4, "imagefs.available<20%"),
+                (4, "imagefs.available<12%"),
                 (6, "pid.available<10%"),
                 (7, "allocatablePid.available<10%"),
             ]),

@@ -9,13 +9,21 @@ use crate::reading::{Reading, Signal};
 use crate::units::Bytes;
 use crate::units::quantity::{Quantity, QuantityError};
 
-/// The value of a threshold: a quantity or a share of the capacity.
+/// The value of a threshold: a quantity, a share of the capacity, or the smaller of both.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum ThresholdValue {
     /// In the signal's unit.
     Quantity(u64),
     /// Of the capacity, 0 to 1, in the kubelet's 32-bit arithmetic.
     Share(f32),
+    /// The share, but not more than a quantity: 5 % of a large machine is not low. A kubelet has no
+    /// such form.
+    Capped {
+        /// As in [`Self::Share`].
+        share: f32,
+        /// In the signal's unit.
+        most: u64,
+    },
 }
 
 /// Whether a threshold reserves its amount.
@@ -53,6 +61,9 @@ pub enum ThresholdError {
     /// Neither digits with a percent sign nor a quantity.
     #[error("is not a percentage")]
     Percentage,
+    /// `min(` without a percentage and a quantity.
+    #[error("is not of the form min(PERCENTAGE,QUANTITY), such as min(5%,2Gi)")]
+    Capped,
     /// Less than 0 % or more than 100 %.
     #[error("is not between 0% and 100%")]
     OutOfRange,
@@ -79,17 +90,36 @@ pub enum ThresholdError {
 }
 
 impl ThresholdValue {
-    /// `memory.available` of `4Gi`, `10%`, …: above zero, and at most 100 %.
+    /// `memory.available` of `4Gi`, `10%`, `min(5%,2Gi)`, …: above zero, and at most 100 %.
     ///
     /// `None` for exactly `0%` and `100%`, which mean "ignore this signal".
     pub fn parse(text: &str) -> Result<Option<Self>, ThresholdError> {
         if text == "0%" || text == "100%" {
             return Ok(None);
         }
+        if let Some(parts) = text.strip_prefix("min(") {
+            return Self::parse_capped(parts).map(Some);
+        }
         let value = Self::parse_any(text)?;
         match value {
             Self::Quantity(0) => Err(ThresholdError::NotPositive),
-            Self::Quantity(_) | Self::Share(_) => Ok(Some(value)),
+            Self::Quantity(_) | Self::Share(_) | Self::Capped { .. } => Ok(Some(value)),
+        }
+    }
+
+    /// `5%,2Gi)`, both above zero.
+    fn parse_capped(parts: &str) -> Result<Self, ThresholdError> {
+        let parts = parts.strip_suffix(')').and_then(|all| all.split_once(','));
+        let (share, most) = parts.ok_or(ThresholdError::Capped)?;
+        match (
+            Self::parse_any(share.trim())?,
+            Self::parse_any(most.trim())?,
+        ) {
+            (Self::Share(share), Self::Quantity(most)) if share > 0.0 && most > 0 => {
+                Ok(Self::Capped { share, most })
+            }
+            (Self::Share(_), Self::Quantity(_)) => Err(ThresholdError::NotPositive),
+            _ => Err(ThresholdError::Capped),
         }
     }
 
@@ -97,7 +127,7 @@ impl ThresholdValue {
     pub fn parse_reclaim(text: &str) -> Result<Self, ThresholdError> {
         match Self::parse_any(text)? {
             Self::Share(share) if share <= 0.0 => Err(ThresholdError::NotPositive),
-            value @ (Self::Quantity(_) | Self::Share(_)) => Ok(value),
+            value @ (Self::Quantity(_) | Self::Share(_) | Self::Capped { .. }) => Ok(value),
         }
     }
 
@@ -124,31 +154,61 @@ impl ThresholdValue {
     /// The value in the signal's unit, rounded like the kubelet's: 10 % as a 32-bit float is
     /// slightly more than a tenth, so 10 % of 1,000,000,000 is 100,000,001.
     #[must_use]
-    #[expect(
-        clippy::as_conversions,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "this is the kubelet's arithmetic; from float to integer `as` truncates and \
-                  saturates, and std has no other safe form"
-    )]
     pub fn amount(self, capacity: u64) -> u64 {
         match self {
             Self::Quantity(n) => n,
-            Self::Share(share) => (capacity as f64 * f64::from(share)) as u64,
+            Self::Share(share) => share_of(share, capacity),
+            Self::Capped { share, most } => share_of(share, capacity).min(most),
         }
+    }
+
+    /// How [`Self::amount`] is computed from a capacity in bytes, for people: `5% of 23.5Gi`,
+    /// `min(5% of 23.5Gi, 2.0Gi)`. `None` for a quantity.
+    #[must_use]
+    pub fn computation(self, capacity: Bytes) -> Option<String> {
+        match self {
+            Self::Quantity(_) => None,
+            Self::Share(share) => Some(format!("{} of {capacity}", Percent(share))),
+            Self::Capped { share, most } => {
+                let (share, most) = (Percent(share), Bytes::from_bytes(most));
+                Some(format!("min({share} of {capacity}, {most})"))
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "this is the kubelet's arithmetic; from float to integer `as` truncates and \
+              saturates, and std has no other safe form"
+)]
+fn share_of(share: f32, capacity: u64) -> u64 {
+    (capacity as f64 * f64::from(share)) as u64
+}
+
+/// A share as a percentage.
+struct Percent(f32);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Four digits suffice, and hide the binary representation.
+        let percent = (f64::from(self.0) * 1e6).round() / 1e4;
+        write!(f, "{percent}%")
     }
 }
 
 impl fmt::Display for ThresholdValue {
     /// In the grammar, but not always as configured: `100Mi`, `5%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quantity = |n: &u64| Quantity::from_bytes(Bytes::from_bytes(*n));
         match self {
-            Self::Quantity(n) => Quantity::from_bytes(Bytes::from_bytes(*n)).fmt(f),
-            // Four digits suffice, and hide the binary representation.
-            Self::Share(share) => {
-                let percent = (f64::from(*share) * 1e6).round() / 1e4;
-                write!(f, "{percent}%")
+            Self::Quantity(n) => quantity(n).fmt(f),
+            Self::Share(share) => Percent(*share).fmt(f),
+            Self::Capped { share, most } => {
+                write!(f, "min({},{})", Percent(*share), quantity(most))
             }
         }
     }
@@ -220,10 +280,20 @@ pub fn parse_signal(name: &str) -> Result<Option<Signal>, ThresholdError> {
 }
 
 /// Splits the form of the flags, `memory.available<100Mi,nodefs.available<10%`, into pairs. Grace
-/// periods and reclaims use `=` instead of `<`. Blanks around the parts are removed.
+/// periods and reclaims use `=` instead of `<`. Blanks around the parts are removed. A comma within
+/// parentheses belongs to its part.
 pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, ThresholdError> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
-    for part in text.split(',').map(str::trim) {
+    let mut depth = 0_u32;
+    let between = |c: char| {
+        match c {
+            '(' => depth = depth.saturating_add(1),
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    for part in text.split(between).map(str::trim) {
         if part.is_empty() {
             continue; // The flag is `""`: no threshold.
         }
@@ -279,6 +349,10 @@ mod tests {
         use ThresholdValue::{Quantity, Share};
         let no_number = || E::Quantity(QuantityError::NoNumber);
         let suffix = || E::Quantity(QuantityError::Suffix);
+        let capped = |percent: f32, most| ThresholdValue::Capped {
+            share: percent / 100.0,
+            most,
+        };
         let rows = [
             ("100Mi", Ok(Some(Quantity(104_857_600)))),
             ("1", Ok(Some(Quantity(1)))),
@@ -303,6 +377,16 @@ mod tests {
             ("10%%", Err(E::Percentage)),
             ("", Err(no_number())),
             ("100MB", Err(suffix())),
+            ("min(5%,2Gi)", Ok(Some(capped(5.0, 2 << 30)))),
+            ("min( 0.5% , 7 )", Ok(Some(capped(0.5, 7)))),
+            ("min(2Gi,5%)", Err(E::Capped)),
+            ("min(5%)", Err(E::Capped)),
+            ("min(5%,2Gi", Err(E::Capped)),
+            ("min(1Gi,2Gi)", Err(E::Capped)),
+            ("min(0%,2Gi)", Err(E::NotPositive)),
+            ("min(5%,0)", Err(E::NotPositive)),
+            ("min(101%,2Gi)", Err(E::OutOfRange)),
+            ("min(5%,-1)", Err(E::Negative)),
         ];
         for (text, expected) in rows {
             assert_eq!(ThresholdValue::parse(text), expected, "{text:?}");
@@ -311,7 +395,18 @@ mod tests {
 
     #[test]
     fn a_value_is_printed_as_people_write_it() {
-        for text in ["100Mi", "1", "5%", "15%", "0.5%", "99.99%", "33.3%", "8%"] {
+        let texts = [
+            "100Mi",
+            "1",
+            "5%",
+            "15%",
+            "0.5%",
+            "99.99%",
+            "33.3%",
+            "8%",
+            "min(5%,2Gi)",
+        ];
+        for text in texts {
             let value = ThresholdValue::parse(text).unwrap().unwrap();
             assert_eq!(value.to_string(), text);
         }
@@ -329,6 +424,7 @@ mod tests {
             ("0%", Err(E::NotPositive)),
             ("-1", Err(E::Negative)),
             ("101%", Err(E::OutOfRange)),
+            ("min(5%,2Gi)", Err(E::Quantity(QuantityError::NoNumber))),
         ];
         for (text, expected) in rows {
             assert_eq!(ThresholdValue::parse_reclaim(text), expected, "{text:?}");
@@ -351,6 +447,50 @@ mod tests {
             let value = ThresholdValue::parse(text).unwrap().unwrap();
             assert_eq!(value.amount(capacity), expected, "{text} of {capacity}");
         }
+    }
+
+    /// Whether 25 GiB of 512 GiB are low depends on the cap.
+    #[test]
+    fn a_cap_limits_a_share_on_a_large_machine() {
+        const GI: u64 = 1 << 30;
+        let rows = [
+            (
+                16 * GI,
+                "min(5%,2Gi)",
+                858_993_472,
+                "min(5% of 16.0Gi, 2.0Gi)",
+            ),
+            (40 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 40.0Gi, 2.0Gi)"),
+            (512 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 512.0Gi, 2.0Gi)"),
+            (512 * GI, "5%", 27_487_791_104, "5% of 512.0Gi"),
+            (0, "min(5%,2Gi)", 0, "min(5% of 0, 2.0Gi)"),
+        ];
+        for (capacity, text, expected, computed) in rows {
+            let threshold = Threshold::parse("memory.available", text).unwrap().unwrap();
+            assert_eq!(
+                threshold.value.amount(capacity),
+                expected,
+                "{text} of {capacity}"
+            );
+            let computation = threshold.value.computation(Bytes::from_bytes(capacity));
+            assert_eq!(computation.as_deref(), Some(computed));
+        }
+        let low = |text, available| {
+            let threshold = Threshold::parse("memory.available", text).unwrap().unwrap();
+            threshold.is_met(&Reading {
+                signal: Signal::MemoryAvailable,
+                available,
+                capacity: 512 * GI,
+            })
+        };
+        let (much, little) = (25 << 30, (2 << 30) - 1);
+        assert!(low("5%", much), "without a cap");
+        assert!(!low("min(5%,2Gi)", much));
+        assert!(low("min(5%,2Gi)", little));
+        assert_eq!(
+            ThresholdValue::Quantity(7).computation(Bytes::default()),
+            None
+        );
     }
 
     #[test]
@@ -416,6 +556,14 @@ mod tests {
                 Ok(vec![
                     ("memory.available", "1Gi"),
                     ("nodefs.available", "10%"),
+                ]),
+            ),
+            (
+                "memory.available<min(5%,2Gi),pid.available<5%",
+                '<',
+                Ok(vec![
+                    ("memory.available", "min(5%,2Gi)"),
+                    ("pid.available", "5%"),
                 ]),
             ),
             (

@@ -73,6 +73,10 @@ fn amount(value: ThresholdValue) {
     for capacity in [0, 1, 1_000_000_000, 1 << 40] {
         match value {
             ThresholdValue::Quantity(n) => assert_eq!(value.amount(capacity), n),
+            ThresholdValue::Capped { share, most } => {
+                let least = ThresholdValue::Share(share).amount(capacity).min(most);
+                assert_eq!(value.amount(capacity), least);
+            }
             ThresholdValue::Share(share) => {
                 assert!((0.0..=1.0).contains(&share), "{share}");
                 assert!(value.amount(capacity) <= capacity, "{share} of {capacity}");

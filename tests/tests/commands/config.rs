@@ -79,6 +79,39 @@ async fn the_printed_configuration_is_valid_and_equivalent() {
     assert_eq!(validated.code, Some(0), "{validated:?}");
 }
 
+#[tokio::test]
+async fn the_default_threshold_on_memory_is_printed_with_its_computation() {
+    let dir = tempdir().unwrap();
+    fs::create_dir(dir.path().join("proc")).unwrap();
+    let meminfo = dir.path().join("proc/meminfo");
+    let file = format!("{HEAD}hostRoot: {}\n", dir.path().display());
+    let rows = [
+        (
+            24_684_084,
+            "min(5% of 23.5Gi, 2.0Gi) = 1.1Gi; default: reached before the kubelet's",
+        ),
+        (
+            536_870_912,
+            "min(5% of 512.0Gi, 2.0Gi) = 2.0Gi; default: reached before the kubelet's",
+        ),
+        (0, "default: reached before the kubelet's"),
+    ];
+    for (kib, comment) in rows {
+        match kib {
+            0 => fs::remove_file(&meminfo).unwrap(),
+            _ => fs::write(&meminfo, format!("MemTotal: {kib} kB\n")).unwrap(),
+        }
+        let printed = finished(["config", "print", "--config", "-"], &file).await;
+        let line = format!("  memory.available: \"min(5%,2Gi)\"  # {comment}\n");
+        assert!(
+            printed.stdout.contains(&line),
+            "{line} is not in {printed:?}"
+        );
+        let validated = finished(["config", "validate", "--config", "-"], &printed.stdout).await;
+        assert_eq!(validated.code, Some(0), "{validated:?}");
+    }
+}
+
 /// Those that a kubelet has too, by its name if that differs.
 #[tokio::test]
 async fn a_kubelets_flag_is_applied() {
