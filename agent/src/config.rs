@@ -111,6 +111,8 @@ pub struct Config {
     pub host_root: PathBuf,
     /// `rootDirectory` on the node; its file system is nodefs.
     pub root_directory: PathBuf,
+    /// `imagefsDirectory` on the node; its file system is imagefs. `None`: it is searched for.
+    pub imagefs_directory: Option<PathBuf>,
     /// `stateDirectory`: state that survives a restart within one boot.
     pub state_directory: PathBuf,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set, else

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod meminfo;
 pub mod pids;
 pub mod psi;
+mod resolve;
 pub mod self_process;
 pub mod statfs;
 pub mod volumes;

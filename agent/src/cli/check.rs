@@ -41,7 +41,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
-    match runtime.block_on(cluster::items(&config)) {
+    items.push(runtime.block_on(host::imagefs(&config)));
+    let of_cluster = runtime.block_on(cluster::items(&config));
+    // A file system that does not answer must not delay the output.
+    runtime.shutdown_background();
+    match of_cluster {
         Ok(of_cluster) => items.extend(of_cluster),
         Err(err) => return refuse(&err),
     }

@@ -178,6 +178,9 @@ fn signal_line(signal: &Value) -> String {
     else {
         let what = match signal.get("readable") {
             Some(Value::Bool(false)) => "cannot be read",
+            None if name.starts_with("imagefs.") && signal.get("secondsAgo").is_some() => {
+                "no separate file system"
+            }
             Some(_) | None => "no value",
         };
         return format!("{name}: {what} ({ago})");
@@ -263,6 +266,8 @@ mod tests {
                   "capacity": 549_755_813_888_i64, "threshold": 2_147_483_648_i64, "below": false,
                   "computed": "min(5% of 512.0Gi, 2.0Gi)", "secondsAgo": 3 },
                 { "signal": "nodefs.available" },
+                { "signal": "imagefs.available", "secondsAgo": 4 },
+                { "signal": "imagefs.inodesFree" },
                 { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
             "because": ["it was low"], "unwatched": ["sda\n"],
@@ -280,6 +285,8 @@ MemoryPressure is True (Low)
   allocatableMemory.available: -5 of 1000 available, below the threshold 100 (10%), 3 s ago
   memory.available: 25.0Gi of 512.0Gi available, threshold 2.0Gi (min(5% of 512.0Gi, 2.0Gi)), 3 s ago
   nodefs.available: no value (not sampled yet)
+  imagefs.available: no separate file system (4 s ago)
+  imagefs.inodesFree: no value (not sampled yet)
   pid.available: cannot be read (4 s ago)
   cause: it was low
   sda is not watched: its I/O statistics are off (queue/iostats)

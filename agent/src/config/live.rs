@@ -76,6 +76,7 @@ fields! {
     kubeconfig: [kubeconfig],
     host_root: [host_root],
     root_directory: [root_directory],
+    imagefs_directory: [imagefs_directory],
     state_directory: [state_directory],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],

@@ -36,6 +36,7 @@ impl Loader<'_> {
         let kubeconfig = keys.optional(&key::kubeconfig)?;
         let host_root = keys.value(&key::host_root)?;
         let root_directory = keys.value(&key::root_directory)?;
+        let imagefs_directory = keys.optional(&key::imagefs_directory)?;
         let state_directory = keys.value(&key::state_directory)?;
         let pods_cgroups = self.pods_cgroups()?;
         let thresholds = eviction::thresholds(keys, mode)?;
@@ -49,6 +50,7 @@ impl Loader<'_> {
             kubeconfig,
             host_root,
             root_directory,
+            imagefs_directory,
             state_directory,
             pods_cgroups,
             allocation,

@@ -344,6 +344,13 @@ keys! {
     root_directory: PathBuf = DIRECTORY
         .key("rootDirectory", "The kubelet's root directory, on nodefs")
         .default("/var/lib/kubelet", "the kubelet's --root-dir").flag("DIR");
+    imagefs_directory: PathBuf = DIRECTORY
+        .key("imagefsDirectory", "Directory of the container images; its file system is imagefs")
+        .details("If it is on nodefs or does not exist, only the thresholds of nodefs apply.")
+        .preset(Preset::Derived(
+            "the first of `/var/lib/containerd` and `/var/lib/containers/storage` that is not on nodefs"
+        ))
+        .example("/var/lib/rancher/k3s/agent/containerd");
     kernel_tier: Tier = one_of()
         .key("kernel.tier", "Source of kernel data: eBPF, kernel log or files")
         .details("`btf` refuses to start without eBPF programs.")

@@ -102,6 +102,7 @@ fn without_settings_the_defaults_apply() {
     assert_eq!(config.kubeconfig, None);
     assert_eq!(config.host_root, Path::new("/"));
     assert_eq!(config.root_directory, Path::new("/var/lib/kubelet"));
+    assert_eq!(config.imagefs_directory, None);
     assert_eq!(config.state_directory, Path::new("/run/nodepulse"));
     assert_eq!(
         config.pods_cgroups,
@@ -158,6 +159,7 @@ nodeName: Edge-7
 kubeconfig: kubeconfig.yaml
 hostRoot: /host
 rootDirectory: /data/kubelet
+imagefsDirectory: /data/images
 stateDirectory: /data/nodepulse
 cgroupRoot: /sub
 cgroupDriver: systemd

@@ -1,10 +1,11 @@
 //! Blocks and inodes of a file system.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-use super::{HostError, signed};
+use super::{HostError, HostRoot, present, resolve, signed};
 use crate::reading::{Reading, Signal};
 use crate::units::Bytes;
 
@@ -58,20 +59,70 @@ impl Usage {
     }
 }
 
-/// Reads the usage of the file system of `dir`. Hot: does not allocate.
+/// A file system that is mounted on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filesystem {
+    /// `st_dev`.
+    device: u64,
+    /// The first half of `f_fsid`.
+    id: u64,
+    /// Its usage.
+    pub usage: Usage,
+}
+
+impl Filesystem {
+    /// Whether both have the same blocks. Subvolumes of one Btrfs differ in `st_dev` and in the
+    /// second half of `f_fsid` only:
+    /// `btrfs_statfs` in <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.
+    #[must_use]
+    pub fn shares_space(&self, other: &Self) -> bool {
+        let is_btrfs = self.usage.inodes.is_none() && other.usage.inodes.is_none() && self.id != 0;
+        let is_same = self.id == other.id && self.usage.capacity == other.usage.capacity;
+        self.device == other.device || is_btrfs && is_same
+    }
+}
+
+/// Reads the file system of `dir`.
 ///
 /// Keeps no descriptor, so that the file system can be unmounted. Blocks on a network file system
 /// whose server does not answer.
-pub fn read(dir: &Path) -> Result<Usage, HostError> {
-    let stat = statvfs(dir).map_err(|errno| HostError::Read {
+pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
+    let failed = |source| HostError::Read {
         path: dir.to_owned(),
-        source: errno.into(),
-    })?;
-    Ok(usage(
+        source,
+    };
+    let device = dir.metadata().map_err(failed)?.dev();
+    let stat = statvfs(dir).map_err(|errno| failed(errno.into()))?;
+    let usage = usage(
         stat.fragment_size(),
         [stat.blocks_available(), stat.blocks()],
         [stat.files_free(), stat.files()],
-    ))
+    );
+    // The C libraries differ in the second half.
+    let id = stat.filesystem_id() & u64::from(u32::MAX);
+    Ok(Filesystem { device, id, usage })
+}
+
+/// The first of `directories` on the node whose file system does not share the space of `other`,
+/// and that file system. A directory that does not exist is skipped.
+///
+/// # Errors
+///
+/// If a directory exists, but cannot be read.
+pub fn separate(
+    root: &HostRoot,
+    directories: &[PathBuf],
+    other: &Filesystem,
+) -> Result<Option<(PathBuf, Filesystem)>, HostError> {
+    for directory in directories {
+        let found = resolve::resolve(root, directory).and_then(|path| read(&path));
+        if let Some(found) = present(found)?
+            && !found.shares_space(other)
+        {
+            return Ok(Some((directory.clone(), found)));
+        }
+    }
+    Ok(None)
 }
 
 /// From available (or free) and total numbers.
@@ -133,9 +184,66 @@ mod tests {
     }
 
     #[test]
+    fn subvolumes_share_the_space_of_their_file_system() {
+        let with_inodes = usage(4096, [10, 100], [7, 70]);
+        let without = usage(4096, [10, 100], [0, 0]);
+        let fuller = usage(4096, [9, 100], [0, 0]);
+        let larger = usage(4096, [10, 101], [0, 0]);
+        //  first and second device, id and usage; whether they share the space
+        let rows = [
+            ((1, 5, with_inodes), (1, 5, with_inodes), true, "one"),
+            ((1, 0, without), (1, 0, fuller), true, "one without an id"),
+            ((1, 5, without), (2, 5, fuller), true, "two subvolumes"),
+            ((1, 5, without), (2, 6, without), false, "another id"),
+            ((1, 5, without), (2, 5, larger), false, "another size"),
+            ((1, 0, without), (2, 0, without), false, "no id"),
+            (
+                (1, 5, with_inodes),
+                (2, 5, with_inodes),
+                false,
+                "a copy of a disk",
+            ),
+        ];
+        for (a, b, expected, name) in rows {
+            let filesystem = |(device, id, usage)| Filesystem { device, id, usage };
+            let (a, b) = (filesystem(a), filesystem(b));
+            assert_eq!(a.shares_space(&b), expected, "{name}");
+            assert_eq!(b.shares_space(&a), expected, "{name}, reversed");
+        }
+    }
+
+    #[test]
+    fn the_first_directory_on_another_file_system_is_separate() {
+        let dir = Scratch::new();
+        dir.mkdir("a");
+        dir.mkdir("b");
+        let one = read(dir.path()).unwrap();
+        let other = Filesystem {
+            device: one.device.wrapping_add(1),
+            id: 0,
+            ..one
+        };
+        let of = |names: &[&str], other| {
+            let directories: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+            let found = separate(&dir.root(), &directories, other).unwrap();
+            found.map(|(directory, _)| directory)
+        };
+        assert_eq!(of(&["/a", "/b"], &one), None, "counted once");
+        assert_eq!(of(&["/none", "/b", "/a"], &other), Some("/b".into()));
+        assert_eq!(of(&["/none"], &other), None);
+        let link = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &link).unwrap();
+        let err = separate(&dir.root(), &["/loop".into()], &other).unwrap_err();
+        assert!(
+            !err.is_absent() && err.to_string().contains("loop"),
+            "{err}"
+        );
+    }
+
+    #[test]
     fn usage_of_an_existing_and_a_missing_directory() {
         let dir = Scratch::new();
-        let usage = read(dir.path()).unwrap();
+        let usage = read(dir.path()).unwrap().usage;
         assert!(Bytes::default() < usage.capacity && usage.available <= usage.capacity);
         let err = read(&dir.path().join("none")).unwrap_err();
         assert!(err.is_absent() && err.to_string().contains("none"), "{err}");

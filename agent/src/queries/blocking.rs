@@ -26,10 +26,11 @@ use crate::subjects::{
 use crate::tasks::Tasks;
 
 mod disks;
-mod nodefs;
+pub mod nodefs;
 pub mod saved;
 
 pub use disks::list as list_disks;
+use nodefs::Directories;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -45,7 +46,7 @@ const QUESTIONS: usize = 512;
 /// What to read, save or resolve.
 #[derive(Debug)]
 pub enum Question {
-    /// Read space and inodes of the root directory's file system, and the volumes below it.
+    /// Read space and inodes of nodefs and imagefs, and the volumes below the root directory.
     Storage,
     /// Resolve a name by DNS.
     Resolve {
@@ -95,7 +96,7 @@ pub struct Blocking {
 #[derive(Debug, Clone)]
 pub struct Responder {
     root: HostRoot,
-    directory: PathBuf,
+    directories: Directories,
     /// Which component attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
     state_directory: PathBuf,
@@ -232,11 +233,9 @@ impl Responder {
         base: Option<State>,
         read: Option<ReadConfig>,
     ) -> Self {
-        let root = HostRoot::new(&config.host_root);
-        let directory = root.path(&config.root_directory);
         Self {
-            root,
-            directory,
+            root: HostRoot::new(&config.host_root),
+            directories: Directories::new(config),
             attach_detach: match config.mode {
                 Mode::Node => Some(config.attach_detach),
                 // The kubelet reports them.
@@ -252,7 +251,7 @@ impl Responder {
     fn answer(&self, question: Question) -> Answer {
         Answer::Subject(match question {
             Question::Storage => {
-                let sample = nodefs::storage(&self.directory, self.volumes());
+                let sample = self.directories.sample(self.volumes());
                 Input::Signal(SignalInput::StorageSampled(sample))
             }
             // Resolved by `Names`.
@@ -284,14 +283,16 @@ impl Responder {
     /// Read only if the control plane attaches volumes: it waits for the status of each.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
-            Some(AttachDetach::Controller) => volumes::mounted(&self.root, &self.directory)
-                .inspect_err(|err| {
-                    debug!(
-                        err = err as &dyn std::error::Error,
-                        "mounted volumes not read"
-                    );
-                })
-                .ok(),
+            Some(AttachDetach::Controller) => {
+                volumes::mounted(&self.root, &self.directories.nodefs)
+                    .inspect_err(|err| {
+                        debug!(
+                            err = err as &dyn std::error::Error,
+                            "mounted volumes not read"
+                        );
+                    })
+                    .ok()
+            }
             Some(AttachDetach::Node) | None => None,
         }
     }

@@ -280,6 +280,7 @@ impl Signals {
             capacity,
             volumes,
         } = sample;
+        let samples = self.storage.existing(samples);
         let changes = self.evaluator.evaluate(&samples, now);
         let first = self
             .storage

@@ -221,6 +221,9 @@ impl Metering {
             let signal = sample.signal();
             let Sample::Read(reading) = sample else {
                 node.signal_value.remove([signal.as_str()]);
+                if matches!(sample, Sample::Absent(_)) {
+                    node.signal_threshold.remove([signal.as_str()]);
+                }
                 continue;
             };
             node.signal_value

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MntFlags, MsFlags, mount, umount, umount2};
 use nix::sys::stat::{major, minor};
 use nix::time::{ClockId, clock_gettime};
 
@@ -255,6 +255,55 @@ impl FreezableFileSystem {
 impl Drop for Mount {
     fn drop(&mut self) {
         print_error(umount(self.at.path()));
+    }
+}
+
+/// A file system at a directory that exists; unmounted on drop.
+#[derive(Debug)]
+pub struct Mounted {
+    at: PathBuf,
+    /// Removed after the file system.
+    _under: Option<Loop>,
+}
+
+impl Mounted {
+    /// An ext4 of `bytes` bytes, on a loop device over a file in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loop::new`], or if there is no `mke2fs` or no ext4.
+    pub fn ext4(at: &Path, dir: &Path, bytes: u64) -> io::Result<Self> {
+        let under = Loop::new(dir, bytes)?;
+        let node = under.node.as_os_str();
+        let args = ["-q", "-F", "-t", "ext4"].map(OsStr::new);
+        tool("mke2fs", &[&args[..], &[node]].concat())?;
+        let flags = MsFlags::empty();
+        mount(Some(node), at, Some("ext4"), flags, None::<&str>)?;
+        Ok(Self {
+            at: at.to_owned(),
+            _under: Some(under),
+        })
+    }
+
+    /// A tmpfs with these options, such as `size=16m,nr_inodes=200`.
+    ///
+    /// # Errors
+    ///
+    /// If this user may not mount.
+    pub fn tmpfs(at: &Path, options: &str) -> io::Result<Self> {
+        let flags = MsFlags::empty();
+        mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))?;
+        Ok(Self {
+            at: at.to_owned(),
+            _under: None,
+        })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A sample may be reading it.
+        print_error(umount2(&self.at, MntFlags::MNT_DETACH));
     }
 }
 

@@ -174,6 +174,7 @@ async fn check_prints_one_line_for_each_item_of_the_machine() {
         "capabilities",
         "cgroups",
         "clock",
+        "imagefs",
         "probe pid_fork",
         "API server",
     ] {
@@ -212,6 +213,9 @@ async fn check_prints_one_line_for_each_item_of_the_machine() {
     let report = serde_json::from_str(&check.stdout).unwrap();
     assert_eq!(verdict(&report, "cgroups"), "missing", "{report:#}");
     assert_eq!(verdict(&report, "kernel"), "degraded", "{report:#}");
+    let images = item(&report, "imagefs").to_string();
+    let none = "no separate file system at /var/lib/containerd and /var/lib/containers/storage";
+    assert!(images.contains(none), "{images}");
     assert_eq!(
         (check.code, &report["verdict"]),
         (Some(3), &json!("missing"))

@@ -93,8 +93,8 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
     // Cause, how late, how long it lasts by itself, condition, reason, message, reason of the end.
     #[rustfmt::skip]
     let rows = [
-        (Memory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available has been below 5% {lately}"), "MemoryAvailable"),
-        (PodsMemory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below 5% {lately}"), "MemoryAvailable"),
+        (Memory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available has been below min(5%,2Gi) {lately}"), "MemoryAvailable"),
+        (PodsMemory, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "MemoryLow", "LowMemory", format!("memory.available of the pods cgroup /kubepods has been below min(5%,2Gi) {lately}"), "MemoryAvailable"),
         (GlobalKill, none, SAMPLE_INTERVAL, "MemoryLow", "GlobalOOMKill", "the kernel killed a process because the node was out of memory".to_owned(), "MemoryAvailable"),
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
         (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),

@@ -158,6 +158,9 @@ fn the_agent_accepts_the_shipped_configuration() {
                 .any(|mount| mount["mountPath"] == *directory.to_string_lossy())
         };
         assert!(mounted(&config.root_directory), "nodefs");
+        let images = config.imagefs_directory.as_deref();
+        let images = images.unwrap_or(Path::new("/var/lib/containerd"));
+        assert!(mounted(images), "imagefs");
         assert!(mounted(&config.state_directory), "what is remembered");
     }
 }

@@ -219,7 +219,8 @@ fn turning_taints_off_removes_them_from_all_nodes() {
 fn values_are_rendered_in_their_fields() {
     let rendered = render(&json!({
         "image": {"repository": "r.example/np", "digest": "sha256:00", "pullSecrets": [{"name": "s"}]},
-        "config": {"cgroupDriver": "cgroupfs", "rootDirectory": "/data/kubelet"},
+        "config": {"cgroupDriver": "cgroupfs", "rootDirectory": "/data/kubelet",
+                   "imagefsDirectory": "/data/images"},
         "extraCapabilities": ["SYS_RESOURCE"],
         "serve": {"port": 9999},
     }));
@@ -237,6 +238,9 @@ fn values_are_rendered_in_their_fields() {
     assert_eq!(container["volumeMounts"][3]["mountPath"], "/data/kubelet");
     let nodefs = &pod["volumes"][3]["hostPath"]["path"];
     assert_eq!(*nodefs, "/data/kubelet/plugins/nodepulse.dev");
+    assert_eq!(container["volumeMounts"][4]["mountPath"], "/data/images");
+    let imagefs = &pod["volumes"][4]["hostPath"]["path"];
+    assert_eq!(*imagefs, "/data/images/nodepulse.dev");
     let config = of(&rendered, "ConfigMap")["data"]["config.yaml"]
         .as_str()
         .unwrap();
@@ -248,6 +252,7 @@ fn values_are_rendered_in_their_fields() {
             "mode": "companion",
             "cgroupDriver": "cgroupfs",
             "rootDirectory": "/data/kubelet",
+            "imagefsDirectory": "/data/images",
         })
     );
     let account = &of(&rendered, "ServiceAccount")["metadata"]["namespace"];

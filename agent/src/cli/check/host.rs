@@ -12,8 +12,10 @@ use crate::config::{Config, Mode, RuntimePolicy, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
+use crate::lane::{Lane, Purpose};
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
+use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
@@ -32,6 +34,38 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
         client::get(&config.state_directory, "/v1/explain").ok(),
     ));
     items
+}
+
+/// The file system of the container images. Reading it may take long.
+pub(super) async fn imagefs(config: &Config) -> Item {
+    const NAME: &str = "imagefs";
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    let directories = Directories::new(config);
+    let images = directories.images().iter();
+    let images: Vec<String> = images.map(|one| one.display().to_string()).collect();
+    let images = images.join(" and ");
+    let cure = format!(
+        "set {} to the directory of the container images",
+        key::imagefs_directory
+    );
+    let lane = Lane::new(Purpose::Nodefs);
+    match lane.run(LIMIT, move || directories.imagefs()).await {
+        Ok(Ok(Some((directory, usage)))) => {
+            let (directory, available) = (directory.display(), usage.available);
+            let capacity = usage.capacity;
+            Item::ok(
+                NAME,
+                format!("{directory}, {available} of {capacity} available"),
+            )
+        }
+        Ok(Ok(None)) => Item::ok(
+            NAME,
+            format!("no separate file system at {images}; the thresholds of nodefs apply"),
+        ),
+        Ok(Err(err)) => Item::degraded(NAME, format!("cannot be read: {err}"), &cure),
+        Err(err) => Item::degraded(NAME, format!("cannot be read: {err}"), &cure),
+    }
 }
 
 /// Blocked calls of the running daemon; `None` if none is running.

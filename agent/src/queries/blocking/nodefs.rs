@@ -1,35 +1,113 @@
-//! Space and inodes of the root directory's file system.
+//! Space and inodes of nodefs, which contains the root directory, and of imagefs, which contains
+//! the container images.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use tracing::debug;
 
-use crate::host::{HostError, statfs};
+use crate::config::Config;
+use crate::host::statfs::{self, Filesystem, FilesystemRole, Usage};
+use crate::host::{HostError, HostRoot};
 use crate::pressure::sample::Sample;
+use crate::reading::{Reading, Signal};
 use crate::subjects::StorageSample;
-use crate::subjects::signals::STORAGE;
 
-/// Reads space and inodes; `volumes` become part of the answer.
-pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> StorageSample {
-    let usage = match existing(directory).and_then(|directory| statfs::read(&directory)) {
-        Ok(usage) => usage,
-        Err(err) => {
-            debug!(err = &err as &dyn std::error::Error, "file system not read");
-            return StorageSample::missing();
+/// Where containerd stores images, and where CRI-O and Podman do. There is no runtime to ask.
+const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
+
+/// The directories on both file systems.
+#[derive(Debug, Clone)]
+pub struct Directories {
+    root: HostRoot,
+    /// Below the root.
+    pub(super) nodefs: PathBuf,
+    /// On the node, in the order of preference.
+    images: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// As configured.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let root = HostRoot::new(&config.host_root);
+        let images = config.imagefs_directory.clone();
+        Self {
+            nodefs: root.path(&config.root_directory),
+            images: images.map_or_else(|| IMAGES.map(PathBuf::from).into(), |one| vec![one]),
+            root,
         }
-    };
-    let readings: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
-    let sample = |signal| {
-        let reading = readings.iter().find(|reading| reading.signal == signal);
-        // A file system may have no inodes to count.
-        reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
-    };
-    StorageSample {
-        samples: STORAGE.map(sample).to_vec(),
-        capacity: Some(usage.capacity),
-        volumes,
     }
+
+    /// The directories that may be on imagefs.
+    #[must_use]
+    pub fn images(&self) -> &[PathBuf] {
+        &self.images
+    }
+
+    /// Imagefs and the directory that is on it, if it is not nodefs. May block.
+    ///
+    /// # Errors
+    ///
+    /// If a directory exists, but cannot be read.
+    pub fn imagefs(&self) -> Result<Option<(PathBuf, Usage)>, HostError> {
+        let found = self.separate(&self.nodefs()?)?;
+        Ok(found.map(|(directory, filesystem)| (directory, filesystem.usage)))
+    }
+
+    fn nodefs(&self) -> Result<Filesystem, HostError> {
+        existing(&self.nodefs).and_then(|directory| statfs::read(&directory))
+    }
+
+    fn separate(&self, nodefs: &Filesystem) -> Result<Option<(PathBuf, Filesystem)>, HostError> {
+        statfs::separate(&self.root, &self.images, nodefs)
+    }
+
+    /// Reads space and inodes; `volumes` become part of the answer.
+    pub(super) fn sample(&self, volumes: Option<Vec<String>>) -> StorageSample {
+        let nodefs = match self.nodefs() {
+            Ok(nodefs) => nodefs,
+            Err(err) => {
+                debug!(err = &err as &dyn std::error::Error, "file system not read");
+                return StorageSample::missing();
+            }
+        };
+        let mut samples = samples(Some(nodefs.usage), FilesystemRole::Nodefs).to_vec();
+        match self.separate(&nodefs) {
+            Ok(found) => {
+                let usage = found.map(|(_, imagefs)| imagefs.usage);
+                samples.extend(self::samples(usage, FilesystemRole::Imagefs));
+            }
+            Err(err) => {
+                debug!(err = &err as &dyn std::error::Error, "imagefs not read");
+                samples.extend(signals(FilesystemRole::Imagefs).map(Sample::Missing));
+            }
+        }
+        StorageSample {
+            samples,
+            capacity: Some(nodefs.usage.capacity),
+            volumes,
+        }
+    }
+}
+
+const fn signals(role: FilesystemRole) -> [Signal; 2] {
+    match role {
+        FilesystemRole::Nodefs => [Signal::NodefsAvailable, Signal::NodefsInodesFree],
+        FilesystemRole::Imagefs => [Signal::ImagefsAvailable, Signal::ImagefsInodesFree],
+    }
+}
+
+/// Of a file system. There may be no separate one, and it may have no inodes to count.
+fn samples(usage: Option<Usage>, role: FilesystemRole) -> [Sample; 2] {
+    let readings: Vec<Reading> = usage
+        .into_iter()
+        .flat_map(|all| all.readings(role))
+        .collect();
+    signals(role).map(|signal| {
+        let reading = readings.iter().find(|reading| reading.signal == signal);
+        reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
+    })
 }
 
 /// The directory, or its nearest existing ancestor, on whose file system the directory would be
@@ -57,6 +135,7 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
 mod tests {
     use super::*;
     use crate::host::scratch::Scratch;
+    use crate::subjects::signals::STORAGE;
 
     #[test]
     fn a_missing_directory_is_on_the_file_system_of_its_nearest_ancestor() {
@@ -84,12 +163,27 @@ mod tests {
         let dir = Scratch::new();
         let link = dir.path().join("loop");
         std::os::unix::fs::symlink(&link, &link).unwrap();
-        let sample = storage(&link.join("kubelet"), Some(Vec::new()));
+        let of = |nodefs: PathBuf, images: &str| Directories {
+            root: dir.root(),
+            nodefs,
+            images: vec![images.into()],
+        };
+        let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));
         assert_eq!(sample, StorageSample::missing());
-        let sample = storage(dir.path(), Some(vec!["a".to_owned()]));
-        assert!(sample.capacity.is_some());
-        assert_eq!(sample.volumes, Some(vec!["a".to_owned()]));
-        let signals: Vec<_> = sample.samples.iter().map(Sample::signal).collect();
-        assert_eq!(signals, STORAGE);
+
+        let volumes = Some(vec!["a".to_owned()]);
+        let absent = signals(FilesystemRole::Imagefs).map(Sample::Absent);
+        let missing = signals(FilesystemRole::Imagefs).map(Sample::Missing);
+        dir.mkdir("images");
+        std::os::unix::fs::symlink("circle", dir.path().join("circle")).unwrap();
+        for (images, expected) in [("/none", absent), ("/images", absent), ("/circle", missing)] {
+            let sample = of(dir.path().to_owned(), images).sample(volumes.clone());
+            assert!(sample.capacity.is_some());
+            assert_eq!(sample.volumes, volumes);
+            let signals: Vec<_> = sample.samples.iter().map(Sample::signal).collect();
+            assert_eq!(signals, STORAGE);
+            assert!(matches!(sample.samples[0], Sample::Read(_)));
+            assert_eq!(sample.samples[2..], expected, "{images}");
+        }
     }
 }

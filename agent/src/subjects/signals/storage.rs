@@ -13,24 +13,32 @@ use crate::reading::Signal;
 use crate::units::Bytes;
 
 /// The signals of storage.
-pub const SIGNALS: [Signal; 2] = [Signal::NodefsAvailable, Signal::NodefsInodesFree];
+pub const SIGNALS: [Signal; 4] = [
+    Signal::NodefsAvailable,
+    Signal::NodefsInodesFree,
+    Signal::ImagefsAvailable,
+    Signal::ImagefsInodesFree,
+];
+
+/// Those of imagefs.
+const IMAGEFS: [Signal; 2] = [Signal::ImagefsAvailable, Signal::ImagefsInodesFree];
 
 /// For this time after its start the kubelet checks often whether the node is ready.
 const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
-/// A sample of the root directory's file system.
+/// A sample of nodefs and imagefs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StorageSample {
-    /// Of its space and inodes.
+    /// Of their space and inodes. Those of imagefs are absent if it is nodefs.
     pub samples: Vec<Sample>,
-    /// Its size; `None`: not read.
+    /// Size of nodefs; `None`: not read.
     pub capacity: Option<Bytes>,
     /// The volumes in use; `None` if they are unknown or were not requested.
     pub volumes: Option<Vec<String>>,
 }
 
 impl StorageSample {
-    /// The file system did not answer.
+    /// No file system answered.
     #[must_use]
     pub fn missing() -> Self {
         Self {
@@ -59,8 +67,10 @@ enum Sampling {
 pub(super) struct Storage {
     deadlines: Deadlines,
     sampling: Sampling,
-    /// Whether its size has been read.
+    /// Whether the size of nodefs has been read.
     known: bool,
+    /// Whether imagefs was another file system than nodefs when it was last read.
+    has_imagefs: bool,
     /// End of the start-up period of the node.
     settled_at: BootNanos,
 }
@@ -71,6 +81,7 @@ impl Storage {
             deadlines: Deadlines::new(&SIGNALS, Vec::new()),
             sampling: Sampling::Idle,
             known: false,
+            has_imagefs: false,
             settled_at: now.plus(STARTUP_GRACE),
         }
     }
@@ -91,7 +102,21 @@ impl Storage {
         }
     }
 
-    /// A sample was taken, with or without the size. Returns whether the size is known for the first
+    /// Removes what is missing because no file system answered, if there is no separate imagefs.
+    pub(super) fn existing(&mut self, mut samples: Vec<Sample>) -> Vec<Sample> {
+        if samples
+            .iter()
+            .all(|sample| matches!(sample, Sample::Missing(_)))
+        {
+            samples.retain(|one| self.has_imagefs || !IMAGEFS.contains(&one.signal()));
+        } else {
+            let absent = |one: &Sample| matches!(one, Sample::Absent(Signal::ImagefsAvailable));
+            self.has_imagefs = !samples.iter().any(absent);
+        }
+        samples
+    }
+
+    /// A sample was taken, with or without the size of nodefs. Returns whether the size is known for the first
     /// time. Until then storage is sampled often after the start.
     pub(super) fn sampled(
         &mut self,
@@ -108,5 +133,43 @@ impl Storage {
             self.deadlines.hint(now.plus(deadline::SHORTEST));
         }
         first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Reading;
+
+    fn read(signal: Signal) -> Sample {
+        Sample::Read(Reading {
+            signal,
+            available: 1,
+            capacity: 2,
+        })
+    }
+
+    #[test]
+    fn a_hung_file_system_makes_imagefs_unavailable_only_if_there_is_one() {
+        let hung = || StorageSample::missing().samples;
+        let with = |imagefs: fn(Signal) -> Sample| {
+            let nodefs = SIGNALS.iter().take(2).map(|signal| read(*signal));
+            nodefs.chain(IMAGEFS.map(imagefs)).collect::<Vec<_>>()
+        };
+        //  sample, how many of it count
+        let rows = [
+            (hung(), 2, "imagefs may not exist"),
+            (with(Sample::Missing), 4, "it exists, but is unreadable"),
+            (hung(), 4, "it exists"),
+            (with(Sample::Absent), 4, "now it is nodefs"),
+            (hung(), 2, "there is none"),
+            (with(read), 4, "it was mounted"),
+            (hung(), 4, "both"),
+        ];
+        let mut storage = Storage::new(BootNanos(0));
+        for (samples, expected, why) in rows {
+            let counted = storage.existing(samples.clone());
+            assert_eq!(counted, samples[..expected], "{why}");
+        }
     }
 }
