@@ -24,7 +24,7 @@ use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::record::Received;
 use crate::reporting::{self, Report, Reporting, Why};
-use crate::serve::{Query, QueryKind};
+use crate::serve::{StatePage, StateRequest};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
     Effect, IncidentInput, Input, KillCounterInput, KillInput, StateInput, records,
@@ -103,8 +103,8 @@ impl App {
                     Wakeup::Tick
                 }
                 // Before kernel events: one scrape ends before the next can be requested.
-                query = self.telemetry.metering.next_query() => {
-                    Wakeup::Query(query.ok_or(AppError::EndedEarly("server"))?)
+                request = self.telemetry.metering.next_request() => {
+                    Wakeup::Request(request.ok_or(AppError::EndedEarly("server"))?)
                 }
                 () = reload::requested(self.service.reloading.as_mut()) => Wakeup::Reload,
                 message = self.service.power.message() => Wakeup::Power(message),
@@ -129,7 +129,7 @@ impl App {
                 }
                 Wakeup::Api(report) => self.reported(report, now),
                 Wakeup::Pods(update) => self.pods_updated(update, now),
-                Wakeup::Query(query) => self.queried(query, now),
+                Wakeup::Request(request) => self.requested(request, now),
                 Wakeup::Reload => self.reload(),
                 Wakeup::Power(message) => self.power(message, now),
                 Wakeup::Tick => self.tick(now),
@@ -331,14 +331,14 @@ impl App {
         }
     }
 
-    fn queried(&mut self, query: Query, now: Now) {
+    fn requested(&mut self, request: StateRequest, now: Now) {
         self.update_ledger(now);
-        let text = match query.subject {
-            QueryKind::Metrics => self.metrics(now),
-            QueryKind::Status => convert::status_value(&self.ledger.status(now)).to_string(),
-            QueryKind::Explain => self.explained(now),
+        let text = match request.page {
+            StatePage::Metrics => self.metrics(now),
+            StatePage::Status => convert::status_value(&self.ledger.status(now)).to_string(),
+            StatePage::Explain => self.explained(now),
         };
-        if query.answer.send(text).is_err() {
+        if request.answer.send(text).is_err() {
             debug!("the client closed the connection before the answer");
         }
     }
