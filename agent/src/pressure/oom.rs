@@ -137,7 +137,7 @@ pub enum Doubt {
     MemoryUnread,
 }
 
-/// What was read to judge a kill. `None`: not read, or not yet.
+/// What was read to verdict_on a kill. `None`: not read, or not yet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
     /// Of the victim's cgroup and its ancestors.
@@ -155,12 +155,12 @@ pub enum MissingEvidence {
     RemainingMemory,
 }
 
-/// Judges one kill.
+/// The verdict on one kill.
 ///
 /// # Errors
 ///
 /// The missing evidence, only if the verdict depends on it: a kill is reported in less time than reading it takes.
-pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
+pub fn verdict_on(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
         OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
         OomScope::Global | OomScope::Unknown => verdict_on_global(kill, evidence),
@@ -376,7 +376,7 @@ mod tests {
                 counters: Some(counters),
                 left: Some(left),
             };
-            assert_eq!(judge(&kill, &all), Ok(expected), "{name}");
+            assert_eq!(verdict_on(&kill, &all), Ok(expected), "{name}");
         }
     }
 
@@ -408,8 +408,8 @@ mod tests {
         ];
         for (kill, counters, missing) in rows {
             let left = None;
-            let judged = judge(&kill, &Evidence { counters, left });
-            assert_eq!(judged.err(), missing, "{kill:?} {counters:?}");
+            let result = verdict_on(&kill, &Evidence { counters, left });
+            assert_eq!(result.err(), missing, "{kill:?} {counters:?}");
         }
     }
 
