@@ -26,7 +26,7 @@ use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -68,7 +68,7 @@ pub struct Node {
     run_mode: RunMode,
     notify: Notify,
     alarms_fail_after: Option<Duration>,
-    recorder: Option<Box<dyn Recorder>>,
+    recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl Node {
@@ -266,7 +266,7 @@ impl Node {
             .notify(notify)
             .run_mode(run_mode)
             .logind(messages)
-            .recorder(recorder);
+            .run_recorder(recorder);
         if let Some(setters) = setters {
             agent = agent.setters(setters);
         }

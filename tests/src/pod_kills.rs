@@ -15,7 +15,7 @@ use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::{Wanted, loader, object};
 use nodepulse::state::State;
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -187,7 +187,7 @@ impl Cluster {
             .client(self.client().await)
             .jitter(Jitter::NONE)
             .sites(Vec::new())
-            .recorder(Some(Box::new(tape.clone()) as Box<dyn Recorder>))
+            .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
     /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.

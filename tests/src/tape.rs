@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nodepulse::subjects::Setup;
-use nodepulse::subjects::recording::{Recorder, ReplayError, Replayed, Step, line, replay};
+use nodepulse::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ impl Tape {
     }
 }
 
-impl Recorder for Tape {
+impl RunRecorder for Tape {
     fn start(&mut self, setup: &Setup) {
         self.push(setup);
     }

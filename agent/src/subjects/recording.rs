@@ -13,7 +13,7 @@ use crate::clock::Now;
 mod tests;
 
 /// Receives everything that passes through the subjects, in order.
-pub trait Recorder: fmt::Debug + Send {
+pub trait RunRecorder: fmt::Debug + Send {
     /// The subjects start with this.
     fn start(&mut self, setup: &Setup);
     /// They were called.
@@ -35,13 +35,13 @@ pub struct Step {
 #[derive(Debug)]
 pub struct RecordedSubjects {
     subjects: Subjects,
-    recorder: Option<Box<dyn Recorder>>,
+    recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl RecordedSubjects {
     /// Nothing has happened yet. Without a recorder, nothing is copied.
     #[must_use]
-    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn Recorder>>) -> Self {
+    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn RunRecorder>>) -> Self {
         if let Some(recorder) = &mut recorder {
             recorder.start(setup);
         }
