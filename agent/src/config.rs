@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kube_event::NodeEvents;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
@@ -217,6 +218,16 @@ impl Config {
         hostname: &str,
     ) -> Result<Self, ConfigError> {
         load(overrides, env, read_file, hostname).map(|loaded| loaded.config)
+    }
+
+    /// Whether and as which component the agent records Events on the Node.
+    #[must_use]
+    pub fn node_events(&self) -> NodeEvents {
+        match self.mode {
+            _ if !self.oom_node_events => NodeEvents::Off,
+            Mode::Node => NodeEvents::Kubelet,
+            Mode::Companion => NodeEvents::Companion,
+        }
     }
 }
 
