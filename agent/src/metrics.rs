@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 mod declare;
-mod disks;
+mod disk_latency;
 mod families;
 mod labelled;
 
@@ -56,7 +56,7 @@ impl Metrics {
         let mut to = Declarations::default();
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disks::NAME);
+        to.declare_external(disk_latency::NAME);
         let kernel = KernelMetrics::declare(&mut to);
         let node = NodeMetrics::declare(&mut to);
         let api = ApiMetrics::declare(&mut to);
@@ -84,7 +84,7 @@ impl Metrics {
         let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);
         let written = encode_registry(&mut text, nodepulse)
-            .and_then(|()| disks::encode(&mut text, PREFIX, disks))
+            .and_then(|()| disk_latency::encode(&mut text, PREFIX, disks))
             .and_then(|()| encode_registry(&mut text, process))
             .and_then(|()| encode_eof(&mut text));
         debug_assert!(written.is_ok(), "writing to a string cannot fail");

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use zerocopy::IntoBytes;
 
 use super::attach::{self, explain};
-use super::disks::DiskMaps;
+use super::disk_maps::DiskMaps;
 use super::error::KernelError;
 use super::probe::Probe;
 use super::resolve::{Resolved, resolve};
