@@ -113,7 +113,7 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
                     .default_missing_value("true")
                     .value_parser(["true", "false"]),
                 Json::Values(_) => arg.value_parser(one_of(spec)),
-                Json::Integer { .. } | Json::Text { .. } => arg,
+                Json::Integer { .. } | Json::Text { .. } | Json::Duration { .. } => arg,
             })
         }
         (Flag::Value(name), _) => Some(arg.value_name(name)),

@@ -95,6 +95,11 @@ pub enum Json {
         /// Pattern of a string; empty for any.
         pattern: &'static str,
     },
+    /// A text such as `1m30s`; YAML reads the zero that needs no unit as an integer.
+    Duration {
+        /// Whether zero is valid.
+        zero: bool,
+    },
     /// One of a closed set.
     Values(fn() -> Vec<PossibleValue>),
 }

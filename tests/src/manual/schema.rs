@@ -19,6 +19,9 @@ pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
 /// The place in [`VALUES`].
 const CONFIG: (&str, &str) = ("\n    \"config\": ", ",\n    \"serve\": {");
 
+/// A number and its unit, as Go writes them.
+const DURATION_PART: &str = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)";
+
 /// [`PATH`].
 pub fn file() -> String {
     let mut schema = keys();
@@ -196,6 +199,16 @@ fn scalar(scalar: Scalar) -> Value {
             }
             text
         }
+        Json::Duration { zero: true } => json!({
+            "type": ["string", "integer"],
+            "minimum": 0,
+            "maximum": 0,
+            "pattern": format!(r"^([+-]?0|\+?({DURATION_PART})+)$"),
+        }),
+        Json::Duration { zero: false } => json!({
+            "type": "string",
+            "pattern": format!(r"^\+?({DURATION_PART})+$"),
+        }),
         Json::Values(values) => json!({ "enum": names(values) }),
     }
 }
@@ -211,6 +224,6 @@ fn names(values: fn() -> Vec<clap::builder::PossibleValue>) -> Vec<String> {
 fn typed(scalar: Scalar, text: &str) -> Value {
     match scalar.json {
         Json::Boolean | Json::Integer { .. } => text.parse().unwrap_or_default(),
-        Json::Text { .. } | Json::Values(_) => json!(text),
+        Json::Text { .. } | Json::Duration { .. } | Json::Values(_) => json!(text),
     }
 }
