@@ -92,10 +92,6 @@ impl Client {
     /// request, and is a quarter of the lease duration if the agent renews the Lease.
     ///
     /// Must be called in a runtime. Opens no connection yet.
-    ///
-    /// # Errors
-    ///
-    /// [`ApiError::Setup`] if the credentials in `config` cannot be used.
     pub fn new(
         config: kube::Config,
         connector: Connector,
@@ -122,10 +118,6 @@ impl Client {
 
     /// A client that logs its writes instead of sending them. Reads with `reader`, or without a
     /// cluster. Must be called in a runtime.
-    ///
-    /// # Errors
-    ///
-    /// None in practice.
     pub fn dry_run(
         reader: Option<Self>,
         deadline: Duration,
@@ -163,10 +155,6 @@ impl Client {
     /// A client over TCP and TLS, with credentials from `source`, which are read again when
     /// necessary. Opens no connection yet. Runs the program of the kubeconfig, if any, on this
     /// thread.
-    ///
-    /// # Errors
-    ///
-    /// Anything wrong with the credentials.
     pub async fn from_credentials(
         source: credentials::CredentialSource<'_>,
         deadline: Duration,

@@ -153,11 +153,8 @@ impl Clock {
         }
     }
 
-    /// An alarm on this clock. Must be called in a runtime with I/O and time enabled.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel has no timer descriptor left for this process.
+    /// An alarm on this clock. Must be called in a runtime with I/O and time enabled. Fails if the
+    /// process has no file descriptor left.
     pub fn alarm(&self) -> io::Result<Alarm> {
         Ok(match self.0 {
             Backend::Kernel => {
@@ -196,10 +193,6 @@ enum Timer {
 impl Alarm {
     /// Returns at `moment`, or at once if it has passed. Dropping the future does not disarm the
     /// timer, but the next call sets it again.
-    ///
-    /// # Errors
-    ///
-    /// If the timer cannot be set, which no valid moment causes.
     pub async fn at(&mut self, moment: BootNanos) -> io::Result<()> {
         match &mut self.0 {
             // Without waiting for the runtime to poll descriptors, which is rare while other work

@@ -207,10 +207,6 @@ pub struct IgnoredKeys {
 
 impl Config {
     /// [`load`], returning only the checked configuration.
-    ///
-    /// # Errors
-    ///
-    /// As for [`load`].
     pub fn load(
         overrides: &Overrides,
         env: &dyn Fn(&str) -> Option<String>,
@@ -234,11 +230,8 @@ impl Config {
 /// Merges the layers and checks the result.
 ///
 /// `env` reads the environment, `read_file` a file, and `hostname` is the default node name. Of the
-/// files in [`drop_in_directory`], those in `overrides` are read.
-///
-/// # Errors
-///
-/// The first fault. Callers exit with code 2 before any request.
+/// files in [`drop_in_directory`], those in `overrides` are read. Fails with the first fault.
+/// Callers exit with code 2 before any request.
 pub fn load(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
@@ -275,10 +268,6 @@ pub fn load(
 }
 
 /// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.
-///
-/// # Errors
-///
-/// If there is no such mode.
 pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     let overrides = Overrides {
         mode,

@@ -113,10 +113,6 @@ impl Lane {
     /// Runs `call` on another thread and waits for it, both for at most `limit`. Waits for another
     /// call that is within its limit. Must be called in a runtime with one blocking thread per
     /// purpose.
-    ///
-    /// # Errors
-    ///
-    /// See [`NoAnswer`].
     pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,

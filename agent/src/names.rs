@@ -110,10 +110,6 @@ impl Names {
 
     /// All addresses of `name`, each once: those in `/etc/hosts`, else those of the first server
     /// that knows it, IPv4 first. Takes at most [`FILES_LIMIT`] and [`LIMIT`].
-    ///
-    /// # Errors
-    ///
-    /// See [`NameError`].
     pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Ok(ip) = name.parse() {
             return Ok(vec![ip]);

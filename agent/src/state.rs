@@ -73,11 +73,8 @@ pub enum StateError {
 }
 
 impl State {
-    /// Reads the file of `directory`. `None`: there is none, as after every boot.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`]. The file stays as it is until the next [`State::save`].
+    /// Reads the file of `directory`. `None`: there is none, as after every boot. After an error,
+    /// the file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
         if !claim::is_trusted(&directory.join(NAME)) {
             return Err(StateError::Foreign);
@@ -98,10 +95,6 @@ impl State {
 
     /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
     /// is missing. A reader sees either the old file or the new one.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Io`].
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         claim::make(directory)?;
         let new = directory.join(NEW);

@@ -17,10 +17,6 @@ use super::{
 use crate::node_status::{NodeStatus, StoredNode};
 
 /// Parses the output of a kubeconfig's program.
-///
-/// # Errors
-///
-/// Why it is not a credential.
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
     credentials::parse_printed(printed)
 }

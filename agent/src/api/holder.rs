@@ -50,10 +50,6 @@ impl fmt::Display for Holder {
 /// at `now`.
 ///
 /// A valid Lease of nodepulse itself is that of its previous run.
-///
-/// # Errors
-///
-/// If the API server does not answer, or not with a Lease.
 pub async fn find(
     client: &Client,
     node: &str,

@@ -140,11 +140,8 @@ impl LeaseKeeper {
     /// While the lease can be neither read nor created, this waits and tries again without limit;
     /// dropping the future stops it. `node_uid` becomes the owner of a lease without one, and is
     /// read from the API server if it is `None`. A lease is created only for a Node that was just
-    /// read: with an owner that no longer exists it would be deleted at once.
-    ///
-    /// # Errors
-    ///
-    /// The last failure, if every attempt is used up or none can help.
+    /// read: with an owner that no longer exists it would be deleted at once. Fails with the last
+    /// error, if every attempt is used up or none can help.
     pub async fn cycle(
         &mut self,
         client: &Client,

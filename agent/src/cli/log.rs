@@ -49,10 +49,6 @@ pub fn channel() -> (LogSender, LogWriter) {
 
 impl LogWriter {
     /// Starts the thread, which inherits the capabilities of the caller.
-    ///
-    /// # Errors
-    ///
-    /// If the thread cannot be created.
     pub fn start(self) -> io::Result<LogFlush> {
         let (running, done) = sync_channel(0);
         std::thread::Builder::new()

@@ -67,10 +67,6 @@ pub struct Layout {
 
 impl Layout {
     /// Detects the mounted hierarchies. Cold: once at start-up.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::NoMemoryController`] if no hierarchy has the memory controller.
     pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
         let mut buf = Vec::new();
         read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -213,10 +209,6 @@ pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The memory limit of a cgroup. `None`: no limit, as for the top.
-///
-/// # Errors
-///
-/// [`HostError::is_absent`] if the cgroup was removed.
 pub fn limit_of(
     memory: &Hierarchy,
     cgroup: &str,

@@ -67,10 +67,6 @@ struct BtfMember {
 impl Btf {
     /// Parses `data`, and indexes the types named in `wanted`.
     ///
-    /// # Errors
-    ///
-    /// If the data is not BTF, or is truncated.
-    ///
     /// # Cost
     ///
     /// One pass over about 150,000 types; 8 bytes per type until this is dropped.

@@ -32,10 +32,6 @@ impl DiskMaps {
     }
 
     /// Watches `device`, or replaces its entry.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::Full`], or if the kernel refuses a write.
     pub fn put(&mut self, device: DeviceNumber, entry: DiskEntry) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         let entry = DiskEntry {
@@ -56,10 +52,6 @@ impl DiskMaps {
     }
 
     /// Stops watching `device`.
-    ///
-    /// # Errors
-    ///
-    /// If it was not watched, or the kernel refuses the write.
     pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         self.by_number.remove(&number).map_err(in_numbers)?;

@@ -52,12 +52,8 @@ pub struct Kernel {
 /// Loads the embedded object and attaches the wanted programs that this kernel supports.
 ///
 /// Call it before anything long-lived is allocated and before the runtime starts: aya parses all of
-/// the kernel's BTF, which temporarily takes about 20 MiB.
-///
-/// # Errors
-///
-/// [`Missing`] if not even the maps can be created. A single probe that cannot be attached is not
-/// an error; see [`Kernel::support`].
+/// the kernel's BTF, which temporarily takes about 20 MiB. Fails only if not even the maps can be
+/// created. A probe that cannot be attached is reported in [`Kernel::support`].
 pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     let resolved = resolve(Path::new(BTF))?;
     let offsets = resolved.offsets;
@@ -127,11 +123,8 @@ impl Kernel {
         &self.support
     }
 
-    /// Sets the levels at which the fork probe wakes user space.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses the write, as 5.10 does after the capabilities are dropped.
+    /// Sets the levels at which the fork probe wakes user space. The kernel may refuse the write,
+    /// as 5.10 does after the capabilities are dropped; this applies to the other maps too.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> Result<(), KernelError> {
         let bytes: PidSettingsBytes = zerocopy::transmute!(settings);
         let source = |source| KernelError::Map {
@@ -143,10 +136,6 @@ impl Kernel {
 
     /// Resets the state of the fork probe to below the low level. No probe observes freed pids:
     /// with lazy RCU the hook runs many seconds late.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::set_pid_settings`].
     pub fn end_pid_state(&mut self) -> Result<(), KernelError> {
         let failed = |source| KernelError::Map {
             name: "PID_STATE",
@@ -161,11 +150,8 @@ impl Kernel {
         self.pid_state.set(0, bytes, 0).map_err(failed)
     }
 
-    /// Watches `device`, or changes its limits and resets its counters.
-    ///
-    /// # Errors
-    ///
-    /// If all 256 entries are in use, or as for [`Self::set_pid_settings`].
+    /// Watches `device`, or changes its limits and resets its counters. Fails if all 256 entries
+    /// are in use.
     pub fn watch_disk(
         &mut self,
         device: DeviceNumber,
@@ -175,10 +161,6 @@ impl Kernel {
     }
 
     /// Stops watching `device`.
-    ///
-    /// # Errors
-    ///
-    /// If it was not watched, or as for [`Self::set_pid_settings`].
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         self.disks.remove(device)
     }
@@ -190,10 +172,6 @@ impl Kernel {
     }
 
     /// Ends the slow state of `device`, when nothing completes and nothing is in flight.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::set_pid_settings`].
     pub fn end_disk_state(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let Some(entry) = self.disk(device) else {
             return Ok(());
@@ -220,10 +198,6 @@ impl Kernel {
     }
 
     /// Lost records since the programs were loaded, summed over the CPUs.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses the lookup, as 5.10 does after the capabilities are dropped.
     pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
         let mut losses = DropReason::ALL.map(|reason| (reason, 0));
         for (reason, sum) in &mut losses {

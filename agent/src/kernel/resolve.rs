@@ -48,10 +48,6 @@ pub struct Resolved {
 
 /// Reads the BTF file at `path`, normally `/sys/kernel/btf/vmlinux`.
 ///
-/// # Errors
-///
-/// [`Missing::Btf`] if there is no such file or it is not BTF.
-///
 /// # Cost
 ///
 /// About 25 ms and, temporarily, the file's size in memory.

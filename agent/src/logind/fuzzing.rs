@@ -45,10 +45,6 @@ pub fn message(bytes: &[u8]) -> Option<Read> {
 }
 
 /// Handles a connection to the bus until its end.
-///
-/// # Errors
-///
-/// Why it ended, unless the receiver was dropped.
 pub async fn connection(
     stream: UnixStream,
     messages: &mpsc::Sender<PowerMessage>,

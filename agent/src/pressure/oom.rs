@@ -155,11 +155,8 @@ pub enum MissingEvidence {
     RemainingMemory,
 }
 
-/// The verdict on one kill.
-///
-/// # Errors
-///
-/// The missing evidence, only if the verdict depends on it: a kill is reported in less time than reading it takes.
+/// The verdict on one kill. Evidence is missing only if the verdict depends on it: a kill is
+/// reported in less time than reading it takes.
 pub fn verdict_on(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
         OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),

@@ -17,10 +17,6 @@ impl ReadConfig {
     }
 
     /// Reads it now.
-    ///
-    /// # Errors
-    ///
-    /// An error message of one line.
     pub fn read(&self) -> Result<Config, String> {
         (self.0)()
     }

@@ -76,11 +76,7 @@ impl Deref for RecordedSubjects {
     }
 }
 
-/// A setup or a step as a line of text.
-///
-/// # Errors
-///
-/// If a value has no JSON: a time before 1970.
+/// A setup or a step as a line of text. A time before 1970 has no JSON.
 pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(entry)
 }
@@ -122,11 +118,7 @@ pub struct Replayed {
 }
 
 /// Passes the inputs of a recording to new subjects. Their effects must be the recorded ones, byte
-/// for byte.
-///
-/// # Errors
-///
-/// Names the first line that is not valid, or that differs.
+/// for byte. An error names the first line that is not valid, or that differs.
 pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Replayed, ReplayError> {
     let mut lines = (1..).zip(lines);
     let (number, first) = lines.next().ok_or(ReplayError::Empty)?;

@@ -76,10 +76,6 @@ pub(super) fn each(
 /// [`MAX_CGROUPS`] is reached: id, directory, and path within the hierarchy. Visits level by level,
 /// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
 /// skipped.
-///
-/// # Errors
-///
-/// If `cgroup` does not exist.
 pub fn each_below(
     hierarchy: &Hierarchy,
     cgroup: &str,
