@@ -271,7 +271,7 @@ impl App {
         }
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.took(report, now.boot);
+            reporting.apply_report(report, now.boot);
         }
         // The machine may shut down once no status write is in progress.
         let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
