@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use crate::api::backoff::Jitter;
-use crate::api::holder::Holder;
+use crate::api::holder::LeaseHolder;
 use crate::api::lease::Cycle;
 use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
@@ -79,7 +79,7 @@ struct SyncRequest {
 #[derive(Debug)]
 pub enum Report {
     /// Another agent renews the Node's Lease. Nothing was written.
-    OtherHolder(Holder),
+    OtherHolder(LeaseHolder),
     /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
         /// As stored.
@@ -100,7 +100,7 @@ pub enum Report {
         /// When the next one is due.
         next: Wait,
     },
-    /// Our taints were changed, could not be, or can be again.
+    /// nodepulse's taints were changed, could not be, or can be again.
     Tainted(TaintOutcome),
     /// A lease cycle is over.
     Lease(Result<Cycle, ApiError>),
@@ -250,8 +250,8 @@ impl Reporting {
         self.events.counts()
     }
 
-    /// Takes note of what a request came to.
-    pub fn took(&mut self, report: Report, now: BootNanos) {
+    /// Applies the result of a request.
+    pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::Registered {
                 stored,

@@ -100,7 +100,7 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
 
 fn computed(config: Config) -> io::Result<Value> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(Agent::new(config, Clock::kernel()).status());
+    let status = runtime.block_on(Agent::status(config, Clock::kernel()));
     // A hanging file system call must not delay the output.
     runtime.shutdown_background();
     Ok(convert::status_value(&status))
