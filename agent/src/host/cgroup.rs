@@ -38,7 +38,6 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// The directory of a cgroup, always below the mount: `..` is dropped.
-    #[must_use]
     pub fn dir(&self, cgroup: &str) -> PathBuf {
         let mut dir = self.mount.clone();
         dir.extend(

@@ -11,7 +11,6 @@ use crate::units::quantity::Quantity;
 /// `status.capacity`, the keys that nodepulse writes.
 ///
 /// `ephemeral-storage` is absent while its file system cannot be read.
-#[must_use]
 pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
     let machine = &facts.machine;
     let mut capacity = BTreeMap::from([
@@ -41,7 +40,6 @@ pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
 ///
 /// `stored` is the stored capacity: a component that adds an extended resource writes only its
 /// capacity, and relies on the node to make it allocatable.
-#[must_use]
 pub fn allocatable(
     facts: &Facts,
     capacity: &BTreeMap<String, Quantity>,
@@ -73,7 +71,6 @@ fn pods(allocation: &Allocation, cpus: u32) -> u64 {
 
 /// A resource with more reserved than available: key, reserved, available. A kubelet does not start
 /// then. Storage is not checked, because reading its size may take long.
-#[must_use]
 pub fn overdrawn(
     allocation: &Allocation,
     machine: &Machine,
