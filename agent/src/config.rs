@@ -53,9 +53,6 @@ use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::{Format, RawConfig};
 
-/// nodepulse's domain, for API group, taints and labels.
-pub const DOMAIN: &str = domain!();
-
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 

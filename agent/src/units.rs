@@ -32,12 +32,6 @@ impl Bytes {
     pub const fn get(self) -> u64 {
         self.0
     }
-
-    /// `self - other`, or zero if `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
 }
 
 impl std::fmt::Display for Bytes {

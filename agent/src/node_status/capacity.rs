@@ -265,13 +265,13 @@ mod tests {
         facts.allocation.nodefs_threshold = Some(ThresholdValue::Share(0.5));
         facts.allocation.memory_threshold = None;
         facts.allocation.reserved = BTreeMap::from([
-            ("cpu".to_owned(), Quantity::from_millis(1500)),
+            ("cpu".to_owned(), "1500m".parse().unwrap()),
             ("pid".to_owned(), Quantity::from_count(1000)),
         ]);
         let capacity = capacity(&facts);
         let allocatable = allocatable(&facts, &capacity, &BTreeMap::new());
 
-        assert_eq!(allocatable["cpu"], Quantity::from_millis(6500));
+        assert_eq!(allocatable["cpu"], "6500m".parse().unwrap());
         assert_eq!(allocatable["ephemeral-storage"].value(), 50_000_000_000);
         assert_eq!(allocatable["hugepages-2Mi"].value(), 128 * MI);
         assert_eq!(allocatable["memory"].value(), (16 * 1024 - 128) * MI);

@@ -18,17 +18,6 @@ pub enum SendReason {
     Heartbeat,
 }
 
-impl SendReason {
-    /// For log fields and metric labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Changed => "changed",
-            Self::Heartbeat => "heartbeat",
-        }
-    }
-}
-
 /// What to do with a computed status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDue {

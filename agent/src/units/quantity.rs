@@ -86,14 +86,6 @@ impl Quantity {
         }
     }
 
-    /// Thousandths, such as CPU time: prints as `7910m`.
-    pub fn from_millis(n: u64) -> Self {
-        Self {
-            nano: i128::from(n) * (NANO / 1000),
-            format: Format::DecimalSi,
-        }
-    }
-
     /// The value in whole units, rounded away from zero as the Kubernetes library does.
     pub fn value(self) -> i64 {
         i64::try_from(self.whole()).unwrap_or(if self.is_negative() {
@@ -470,8 +462,6 @@ mod tests {
             (Quantity::from_bytes(Bytes::from_bytes(1 << 30)), "1Gi"),
             (Quantity::from_bytes(Bytes::from_bytes(1000)), "1k"),
             (Quantity::from_count(110), "110"),
-            (Quantity::from_millis(8000), "8"),
-            (Quantity::from_millis(7910), "7910m"),
             (Quantity::default(), "0"),
         ];
         for (quantity, expected) in rows {
