@@ -26,7 +26,6 @@ impl BootNanos {
     /// Time from `earlier` to `self`; zero if they are out of order.
     ///
     /// Records from different CPUs can be drained out of order by a few microseconds.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -52,7 +51,6 @@ pub struct Now {
 
 impl Now {
     /// The wall time of `boot`, by the current difference between the two clocks.
-    #[must_use]
     pub fn wall_at(self, boot: BootNanos) -> SystemTime {
         if boot <= self.boot {
             self.wall - self.boot.since(boot)
@@ -92,13 +90,11 @@ enum Backend {
 
 impl Clock {
     /// The kernel's clocks.
-    #[must_use]
     pub const fn kernel() -> Self {
         Self(Backend::Kernel)
     }
 
     /// The runtime's clock, which shows `at` now. Must be called in a runtime.
-    #[must_use]
     pub fn runtime(at: Now) -> Self {
         Self(Backend::Runtime {
             from: Instant::now(),
@@ -122,7 +118,6 @@ impl Clock {
     }
 
     /// The current time.
-    #[must_use]
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the place that may read the clock"
@@ -144,7 +139,6 @@ impl Clock {
     }
 
     /// Time on `CLOCK_MONOTONIC`, which service managers use: it excludes suspend.
-    #[must_use]
     pub fn monotonic(&self) -> Duration {
         match self.0 {
             Backend::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)

@@ -53,9 +53,6 @@ use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::{Format, RawConfig};
 
-/// nodepulse's domain, for API group, taints and labels.
-pub const DOMAIN: &str = domain!();
-
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 
@@ -217,7 +214,6 @@ impl Config {
     }
 
     /// Whether and as which component the agent records Events on the Node.
-    #[must_use]
     pub fn node_events(&self) -> NodeEvents {
         match self.mode {
             _ if !self.oom_node_events => NodeEvents::Off,
@@ -280,7 +276,6 @@ pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
 
 /// The directory of drop-in files (`*.yaml`), next to the configuration file. They are merged over
 /// it in the order of their names. `None` for standard input (`-`).
-#[must_use]
 pub fn drop_in_directory(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
@@ -290,7 +285,6 @@ pub fn drop_in_directory(
 }
 
 /// The path of the configuration file, which may not exist.
-#[must_use]
 pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     main_file(overrides, env).0
 }

@@ -86,7 +86,6 @@ pub struct Draft {
 
 impl Draft {
     /// The kubelet's Event on the Node about an announced or cancelled shutdown of the machine.
-    #[must_use]
     pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
         let message = match shutdown {
             Shutdown::Announced => "Shutdown manager detected shutdown event",

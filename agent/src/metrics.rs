@@ -51,7 +51,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates all metrics, at zero. `version` and `tier` are constant.
-    #[must_use]
     pub fn new(version: &'static str, tier: &'static str) -> Self {
         let mut to = Declarations::default();
         to.info("build", "Version of the agent", ("version", version));
@@ -72,14 +71,12 @@ impl Metrics {
     }
 
     /// The names of all metric families, as in `# TYPE` lines.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks`: name, and the
     /// number of requests in each histogram slot of a `DiskEntry`.
-    #[must_use]
     pub fn text(&self, disks: &[(&str, &[u64])]) -> String {
         let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);

@@ -85,14 +85,12 @@ struct ResolverFiles {
 
 impl Names {
     /// The resolver of this process, configured as for the C library.
-    #[must_use]
     pub fn system() -> Self {
         static NAMES: OnceLock<Names> = OnceLock::new();
         NAMES.get_or_init(|| Self::with("/etc", 53)).clone()
     }
 
     /// Uses the files in `directory` and servers at `port`.
-    #[must_use]
     pub fn with(directory: impl Into<PathBuf>, port: u16) -> Self {
         Self {
             directory: directory.into(),
@@ -103,7 +101,6 @@ impl Names {
     }
 
     /// The thread on which the files are read.
-    #[must_use]
     pub fn lane(&self) -> Lane {
         self.lane.clone()
     }

@@ -70,7 +70,6 @@ impl Notify {
     }
 
     /// Interval of [`Notify::alive`]; `None`: never.
-    #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }

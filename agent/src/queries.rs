@@ -49,7 +49,6 @@ pub struct Queries {
 
 impl Queries {
     /// The root of the host's files.
-    #[must_use]
     pub fn root(&self) -> &HostRoot {
         self.signals.root()
     }
@@ -121,7 +120,6 @@ impl Queries {
 
     /// Adds the probe's state of each disk, read when the answer is used because it may have
     /// changed since the query.
-    #[must_use]
     pub fn with_probe_states(&self, mut input: Input) -> Input {
         match &mut input {
             Input::Disk(DiskInput::Sampled(disks)) => {

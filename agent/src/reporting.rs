@@ -177,7 +177,6 @@ impl Reporting {
     }
 
     /// The status to send from now on. `false` if it is the same computation as before.
-    #[must_use]
     pub fn publish(&self, computed: Arc<Computed>) -> bool {
         self.computed.send_if_modified(|known| {
             let is_new = !Arc::ptr_eq(known, &computed);
@@ -187,7 +186,6 @@ impl Reporting {
     }
 
     /// The next moment at which a request is due.
-    #[must_use]
     pub fn due(&self) -> BootNanos {
         let (syncs, renewals) = (&self.syncs, &self.renewals);
         let due = [syncs.due(), syncs.edge_due(), renewals.due()];
@@ -195,7 +193,6 @@ impl Reporting {
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
-    #[must_use]
     pub fn status_due(&self, now: BootNanos) -> bool {
         self.syncs.due().is_some_and(|due| due <= now)
     }
@@ -222,7 +219,6 @@ impl Reporting {
     }
 
     /// Whether a status sync is under way, or waits for one that is.
-    #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.syncs.is_under_way()
     }
@@ -233,19 +229,16 @@ impl Reporting {
     }
 
     /// What became of kills since the last call.
-    #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.events.kill_outcomes()
     }
 
     /// The same, for when this is gone.
-    #[must_use]
     pub fn sink(&self) -> EventSink {
         self.events.clone()
     }
 
     /// What became of the Events recorded so far.
-    #[must_use]
     pub fn events(&self) -> EventCounts {
         self.events.counts()
     }

@@ -113,13 +113,11 @@ impl State {
     }
 
     /// Parses `text`; `None` if it is not exactly in the written form.
-    #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         parse(text)
     }
 
     /// The content of the file.
-    #[must_use]
     pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
         let probes = self.probes.iter().map(|(probe, state)| {

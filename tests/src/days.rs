@@ -192,7 +192,6 @@ pub struct Draws(AtomicU64);
 
 impl Draws {
     /// The sequence of this seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
@@ -260,13 +259,11 @@ impl Stage {
     }
 
     /// The node as the server has it.
-    #[must_use]
     pub fn view(&self) -> View<'_> {
         View::of(&self.api, NAME)
     }
 
     /// What the server has, without what no two runs share.
-    #[must_use]
     pub fn end(&self) -> End {
         let view = self.view();
         let (mut node, mut lease) = (

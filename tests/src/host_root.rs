@@ -34,7 +34,6 @@ pub struct MadeUpHost {
 
 impl MadeUpHost {
     /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
-    #[must_use]
     pub fn calm() -> Self {
         Self::with(Cgroups::V2)
     }
@@ -44,7 +43,6 @@ impl MadeUpHost {
     /// # Panics
     ///
     /// Without a temporary directory that can be written to, as every method here.
-    #[must_use]
     pub fn with(cgroups: Cgroups) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("made-up-host-")
@@ -70,13 +68,11 @@ impl MadeUpHost {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// What the agent takes for `/`.
-    #[must_use]
     pub fn root(&self) -> HostRoot {
         HostRoot::new(self.path())
     }

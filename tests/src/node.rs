@@ -74,7 +74,6 @@ pub struct Node {
 impl Node {
     /// A calm node in node mode, Ready, without jitter, and with the default thresholds but for
     /// disk space.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         let text = |text: &str| Some(text.to_owned());
         Self {
@@ -111,7 +110,6 @@ impl Node {
 
     /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
-    #[must_use]
     pub fn companion(name: &str) -> Self {
         let mut node = Self::named(name).config(|overrides| {
             overrides.mode = Some("companion".to_owned());
@@ -385,7 +383,6 @@ impl Running {
     /// # Panics
     ///
     /// After [`Running::end_ring`].
-    #[must_use]
     pub fn kernel(&self) -> &Kernel {
         self.kernel.as_ref().expect("the ring has not ended")
     }
@@ -462,7 +459,6 @@ impl Running {
     }
 
     /// The times at which connections were opened, on the clock of [`ApiServer::now`].
-    #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -502,7 +498,6 @@ impl Running {
 }
 
 /// A server in memory, and this moment as its beginning.
-#[must_use]
 pub fn in_memory() -> Arc<ApiServer> {
     Arc::new(ApiServer::in_memory())
 }

@@ -58,7 +58,6 @@ impl Exposition {
     }
 
     /// A family by its name.
-    #[must_use]
     pub fn family(&self, name: &str) -> Option<&MetricFamily> {
         self.families.iter().find(|family| family.name == name)
     }
@@ -68,7 +67,6 @@ impl Exposition {
     /// # Panics
     ///
     /// If several fit.
-    #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
         let fits = |sample: &&MetricSample| sample.name == name && sample.has(labels);
@@ -130,7 +128,6 @@ impl MetricFamily {
     }
 
     /// Whether anything ever happened to it: an info is there, anything else is not zero.
-    #[must_use]
     pub fn moved(&self) -> bool {
         self.samples.iter().any(|sample| sample.value != 0.0)
     }

@@ -143,7 +143,6 @@ impl Cluster {
     }
 
     /// Starts the agent of this program with these arguments and those that it needs.
-    #[must_use]
     pub fn agent_with(&self, program: &Path, further: &[&str]) -> Process {
         let mut arguments = node_mode(&["--cgroup-root", &self.tree.path("")]);
         arguments.extend(further.iter().map(|&argument| argument.to_owned()));
@@ -251,7 +250,6 @@ impl Cluster {
     }
 
     /// Kills in Events, by pod.
-    #[must_use]
     pub fn reported(&self) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         pods.map(|(n, (pod, _))| {
@@ -267,7 +265,6 @@ impl Cluster {
     /// # Panics
     ///
     /// If the kernel does not count.
-    #[must_use]
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
             let kills = self.tree.kills(cgroup(pod, container));
@@ -377,14 +374,12 @@ pub struct Way {
 
 impl Way {
     /// All of it.
-    #[must_use]
     pub fn whole(&self) -> Duration {
         self.read + self.sent + self.acked
     }
 }
 
 /// The times of each kill, in the order of the reports, from the agent's log.
-#[must_use]
 pub fn ways(log: &[String]) -> Vec<Way> {
     let at = |line: &str, key: &str| -> Option<u64> {
         let (_, rest) = line.split_once(key)?;
@@ -409,7 +404,6 @@ pub fn ways(log: &[String]) -> Vec<Way> {
 }
 
 /// Kills that one Event stands for: combined with others each counts, else a group counts as one.
-#[must_use]
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {

@@ -24,7 +24,6 @@ impl Tape {
     }
 
     /// The lines so far.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.lock().clone()
     }
@@ -91,7 +90,6 @@ impl Kinds {
     /// # Panics
     ///
     /// If a line is not JSON.
-    #[must_use]
     pub fn of(lines: &[String]) -> Self {
         let mut kinds = Self::default();
         for line in lines.iter().skip(1) {
@@ -105,7 +103,6 @@ impl Kinds {
     }
 
     /// Those of `expected`, by kind and least number, that are missing or too few.
-    #[must_use]
     pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
         let few = expected.iter().filter_map(|(kind, least)| {
             let found = found.get(*kind).copied().unwrap_or_default();

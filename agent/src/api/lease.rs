@@ -120,7 +120,6 @@ pub struct LeaseKeeper {
 
 impl LeaseKeeper {
     /// For the Node `node`; the lease expires `duration` after a renewal.
-    #[must_use]
     pub fn new(node: String, duration: Duration) -> Self {
         Self {
             node,
@@ -130,7 +129,6 @@ impl LeaseKeeper {
     }
 
     /// Renewal interval: a quarter of a lease's duration.
-    #[must_use]
     pub fn interval(&self) -> Duration {
         self.duration / 4
     }

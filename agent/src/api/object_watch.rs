@@ -103,7 +103,6 @@ pub struct Pace {
 impl Pace {
     /// Spread by `jitter`, because a server that stops has many such watches, and they must not
     /// return at the same time.
-    #[must_use]
     pub fn new(jitter: Jitter) -> Self {
         Self {
             backoff: Backoff::WATCH,

@@ -73,7 +73,6 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// For `part` of the Node `name`.
-    #[must_use]
     pub fn new(name: String, clock: Clock, part: Part) -> Self {
         Self {
             name,
@@ -113,7 +112,6 @@ impl StatusWriter {
     }
 
     /// `resourceVersion` of the known Node; empty if none is known.
-    #[must_use]
     pub fn version(&self) -> String {
         self.cached
             .as_ref()
@@ -122,7 +120,6 @@ impl StatusWriter {
     }
 
     /// The known Node; `None` before the first answer.
-    #[must_use]
     pub fn stored(&self) -> Option<StoredNode> {
         self.cached.as_ref().map(stored_node)
     }

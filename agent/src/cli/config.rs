@@ -33,7 +33,6 @@ enum Command {
 }
 
 /// Exit code 2 if the configuration is invalid.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {
         Command::Print(settings) => match configuration(&settings.overrides()) {

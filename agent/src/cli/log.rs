@@ -36,7 +36,6 @@ pub struct LogFlush {
 }
 
 /// Creates both ends. Lines are queued until the writer is started.
-#[must_use]
 pub fn channel() -> (LogSender, LogWriter) {
     let (send, lines) = sync_channel(LINES);
     let dropped: Arc<AtomicU64> = Arc::default();

@@ -50,7 +50,6 @@ pub struct Settings(Overrides);
 
 impl Settings {
     /// The values of the flags.
-    #[must_use]
     pub fn overrides(self) -> Overrides {
         self.0
     }

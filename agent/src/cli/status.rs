@@ -74,7 +74,6 @@ impl DaemonLocation {
 }
 
 /// Prints the node status of the running daemon, or as computed now.
-#[must_use]
 pub fn status(arguments: StatusArguments) -> ExitCode {
     let overrides = Overrides {
         mode: arguments.mode,
@@ -107,7 +106,6 @@ fn computed(config: Config) -> io::Result<Value> {
 }
 
 /// Prints why each condition has its status.
-#[must_use]
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
     let config = match configuration(&arguments.location.overrides()) {
         Ok(loaded) => loaded.config,

@@ -170,20 +170,17 @@ pub enum KubeletKey {
 
 impl KeySpec {
     /// The flag without dashes, whether there is one or not: `max-pods` for `maxPods`.
-    #[must_use]
     pub fn flag_name(&self) -> String {
         join_words(self.name, '-')
     }
 
     /// The environment variable: `NODEPULSE_MAX_PODS` for `maxPods`.
-    #[must_use]
     pub fn variable(&self) -> String {
         let words = join_words(self.name, '_').to_uppercase();
         format!("{PREFIX}{words}")
     }
 
     /// An example as in the file: `log: {level: info}` for `log.level`.
-    #[must_use]
     pub fn example(&self) -> String {
         let mut parts = self.name.rsplit('.');
         let last = parts.next().unwrap_or_default();

@@ -92,7 +92,6 @@ fn name(volume: &Path) -> Result<String, HostError> {
 }
 
 /// The name of the volume in a `vol_data.json`. `None` if it is malformed.
-#[must_use]
 pub fn parse(data: &[u8]) -> Option<String> {
     let data: Value = serde_json::from_slice(data).ok()?;
     let text = |key: &str| {

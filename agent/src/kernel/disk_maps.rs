@@ -21,7 +21,6 @@ pub struct DiskMaps {
 
 impl DiskMaps {
     /// For the maps DISKS and SLOTS of a newly loaded object.
-    #[must_use]
     pub fn new(entries: Array<MapData, DiskBytes>, by_number: HashMap<MapData, u32, u32>) -> Self {
         let slots = Slots::new(entries.len());
         Self {
@@ -60,7 +59,6 @@ impl DiskMaps {
     }
 
     /// The counters of `device`; `None` if it is not watched.
-    #[must_use]
     pub fn get(&self, device: DeviceNumber) -> Option<DiskEntry> {
         let bytes = self.entries.get(&self.slots.of(device)?, 0).ok()?;
         DiskEntry::read_from_bytes(&bytes).ok()

@@ -118,7 +118,6 @@ impl std::fmt::Debug for LoadedKernel {
 
 impl Kernel {
     /// The state of every probe.
-    #[must_use]
     pub fn support(&self) -> &Support {
         &self.support
     }
@@ -166,7 +165,6 @@ impl Kernel {
     }
 
     /// The counters of `device`; `None` if it is not watched.
-    #[must_use]
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
         self.disks.get(device)
     }
@@ -188,7 +186,6 @@ impl Kernel {
 
     /// Total time and number of runs of each attached program; empty unless
     /// `kernel.bpf_stats_enabled` is set. One system call per program.
-    #[must_use]
     pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {
         let run = |probe: Probe| {
             let info = self.programs.program(probe.program())?.info().ok()?;

@@ -29,7 +29,6 @@ pub struct Read {
 }
 
 /// The message that the bytes begin with, if it is complete and valid.
-#[must_use]
 pub fn message(bytes: &[u8]) -> Option<Read> {
     let len = size(bytes.first_chunk::<FIXED>()?).ok()?;
     let message = parse(bytes.get(..len)?).ok()?;

@@ -36,7 +36,6 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
 /// Tries to load an eBPF program without instructions, which always fails.
 ///
 /// `EPERM` if this process may not load programs, otherwise another error.
-#[must_use]
 pub fn try_bpf_load() -> io::Error {
     /// `BPF_PROG_LOAD` (`include/uapi/linux/bpf.h`).
     const PROG_LOAD: libc::c_int = 5;

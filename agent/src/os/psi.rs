@@ -60,7 +60,6 @@ impl From<io::Error> for TriggerError {
 
 impl Trigger {
     /// The group and resource of the trigger.
-    #[must_use]
     pub const fn stall(&self) -> Stall {
         self.stall
     }

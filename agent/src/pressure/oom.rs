@@ -68,7 +68,6 @@ pub enum KillVerdict {
 
 impl KillVerdict {
     /// What the kill does, and why, for a log.
-    #[must_use]
     pub const fn as_strs(self) -> (&'static str, &'static str) {
         match self {
             Self::NodePressure { why } => (
@@ -137,7 +136,7 @@ pub enum Doubt {
     MemoryUnread,
 }
 
-/// What was read to verdict_on a kill. `None`: not read, or not yet.
+/// What was read to judge a kill. `None`: not read, or not yet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
     /// Of the victim's cgroup and its ancestors.

@@ -337,7 +337,6 @@ impl Responder {
 
 impl Answer {
     /// Whether the agent waits for it before its first report.
-    #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(
             self,

@@ -11,7 +11,6 @@ pub struct ReadConfig(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
 impl ReadConfig {
     /// `read` returns an error as one line.
-    #[must_use]
     pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

@@ -15,7 +15,6 @@ use crate::reading::Resource;
 
 impl Subjects {
     /// Nothing has happened yet.
-    #[must_use]
     pub fn new(setup: &Setup) -> Self {
         let Setup {
             started,
@@ -100,7 +99,6 @@ impl Subjects {
     }
 
     /// The next moment at which one of them needs to be called although nothing happened.
-    #[must_use]
     pub fn due(&self) -> BootNanos {
         let others = [
             self.pids.due(),

@@ -139,7 +139,6 @@ pub struct Incidents {
 
 impl Incidents {
     /// Without pods and incidents.
-    #[must_use]
     pub fn new(node_events: NodeEvents) -> Self {
         Self {
             reporting: EventRecording::LogOnly,
@@ -173,7 +172,6 @@ impl Incidents {
     }
 
     /// When something that waits is reported by what is known then.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.waiting.iter().map(Waiting::until).min()
     }

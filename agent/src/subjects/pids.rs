@@ -117,7 +117,6 @@ impl PidWatch {
     }
 
     /// When tasks need to be counted because the kernel has pids over the level.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         match self.probe {
             ForkProbe::Armed => None,

@@ -73,7 +73,6 @@ pub struct PodPids {
 
 impl PodPids {
     /// Nothing is counted yet.
-    #[must_use]
     pub fn new(announced: Announced, now: BootNanos) -> Self {
         Self {
             announced,

@@ -40,7 +40,6 @@ pub struct RecordedSubjects {
 
 impl RecordedSubjects {
     /// Nothing has happened yet. Without a recorder, nothing is copied.
-    #[must_use]
     pub fn new(setup: &Setup, mut recorder: Option<Box<dyn RunRecorder>>) -> Self {
         if let Some(recorder) = &mut recorder {
             recorder.start(setup);

@@ -114,7 +114,6 @@ pub struct SavedTimes {
 
 impl SavedTimes {
     /// Nothing was read yet. `boot_known`: this boot can be distinguished from others.
-    #[must_use]
     pub const fn new(boot_known: bool) -> Self {
         Self {
             file: if boot_known {
@@ -130,7 +129,6 @@ impl SavedTimes {
     }
 
     /// Whether writes are in progress.
-    #[must_use]
     pub const fn is_writing(&self) -> bool {
         self.writing > 0
     }

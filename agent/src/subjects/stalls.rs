@@ -77,7 +77,6 @@ pub struct StallWatch {
 
 impl StallWatch {
     /// All files are due at once.
-    #[must_use]
     pub fn new(setup: StallSetup) -> Self {
         Self {
             board: StallBoard::new(setup.threshold, setup.transition_period, setup.watched),
@@ -115,13 +114,11 @@ impl StallWatch {
     }
 
     /// When to read a file although no trigger fired; `None` while all are calm.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.board.wake_at()
     }
 
     /// When the threshold of a stall was last exceeded.
-    #[must_use]
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         self.board.exceeded(stall)
     }

@@ -18,20 +18,17 @@ pub struct Identity {
 
 impl Identity {
     /// May do everything.
-    #[must_use]
     pub fn admin() -> Self {
         Self::new("admin", &["system:masters", "system:authenticated"])
     }
 
     /// The identity of a node's agent.
-    #[must_use]
     pub fn node(name: &str) -> Self {
         let user = format!("system:node:{name}");
         Self::new(&user, &["system:nodes", "system:authenticated"])
     }
 
     /// Any other user. May do nothing until something is granted.
-    #[must_use]
     pub fn user(name: &str) -> Self {
         Self::new(name, &["system:authenticated"])
     }

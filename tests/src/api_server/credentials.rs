@@ -7,7 +7,6 @@ use super::{ApiServer, Grant, Identity};
 
 impl ApiServer {
     /// The certificate that clients have to trust, in PEM.
-    #[must_use]
     pub fn ca_pem(&self) -> String {
         self.listening().authority.ca_pem.clone()
     }

@@ -67,7 +67,6 @@ pub struct Fault {
 
 impl Fault {
     /// Happens once, to the first request with this method (`*` for any) below this path.
-    #[must_use]
     pub fn on(method: &str, path_prefix: &str, effect: Effect) -> Self {
         let (method, prefix) = (method.to_owned(), path_prefix.to_owned());
         Self::when(
@@ -79,7 +78,6 @@ impl Fault {
     }
 
     /// Happens once, to the first request that the predicate is true for.
-    #[must_use]
     pub fn when(
         matches: impl Fn(&Recorded) -> bool + Send + Sync + 'static,
         effect: Effect,
@@ -139,7 +137,6 @@ impl Faults {
     }
 
     /// How many faults have still to happen.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.plan().iter().filter(|fault| fault.times > 0).count()
     }

@@ -60,7 +60,6 @@ impl Cluster {
     }
 
     /// Credentials for the agent; those of the embedded server are written to `dir`.
-    #[must_use]
     pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Embedded(api) => api.node_kubeconfig(dir, NODE),
@@ -69,7 +68,6 @@ impl Cluster {
     }
 
     /// Its address.
-    #[must_use]
     pub fn url(&self) -> String {
         match self {
             Self::Embedded(api) => api.url(),

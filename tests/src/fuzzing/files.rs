@@ -141,7 +141,6 @@ fn cgroup_files(hierarchy: &Hierarchy) {
     check_error(memory::RootMemory::new(hierarchy, total).read(&mut buf));
     check_error(memory::CgroupMemory::new(hierarchy, "a").read(&mut buf));
     check_error(oom::counters(hierarchy, "a", &mut buf));
-    check_error(cgroup::limit_of(hierarchy, "a", &mut buf));
     check_error(cgroup::pids::read(hierarchy, "a", &mut buf));
     check_error(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
 }

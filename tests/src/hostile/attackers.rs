@@ -132,7 +132,6 @@ pub async fn probes(
 /// # Panics
 ///
 /// Without a directory that can be written to.
-#[must_use]
 pub fn plugin(dir: &Path, token: &str) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh

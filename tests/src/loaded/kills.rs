@@ -27,7 +27,6 @@ pub use storm::storm;
 const MIB: u64 = 1 << 20;
 
 /// Kills alone, by this hook or, if it is not available, a later one.
-#[must_use]
 pub const fn only(rung: KillHook) -> Wanted {
     Wanted {
         kills: Some(rung),

@@ -207,7 +207,6 @@ impl Pen {
     }
 
     /// Its directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -31,7 +31,6 @@ pub struct InodeMap(HashMap<CgroupId, String>);
 
 impl InodeMap {
     /// The path from the last walk.
-    #[must_use]
     pub fn known(&self, id: CgroupId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }
