@@ -404,7 +404,7 @@ fn failed(request: &Recorded) -> bool {
     request.status.is_none_or(|code| code == 429 || code >= 500)
 }
 
-/// Takes away what differs from run to run, wherever it stands.
+/// Removes everything that differs from run to run.
 fn strip(value: &mut Value) {
     const PASSING: [&str; 7] = [
         "creationTimestamp",

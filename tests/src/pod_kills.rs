@@ -403,7 +403,7 @@ pub fn ways(log: &[String]) -> Vec<Way> {
         .collect()
 }
 
-/// Kills that one Event stands for: combined with others each counts, else a group counts as one.
+/// The number of kills that an Event reports: each if combined with others, else one per group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {

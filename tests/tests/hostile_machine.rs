@@ -31,7 +31,7 @@ const CEILINGS: [(Duration, usize, usize); 2] = [
 ];
 /// How far memory may be from what it was, in KiB.
 const MEMORY: u64 = 1024;
-/// Helper threads may be idle or gone at either moment; there is one at most for each purpose.
+/// Helper threads may be idle or ended at both moments; there is at most one for each purpose.
 const THREADS: u64 = 2;
 /// The first attacks, before memory is compared.
 const FIRST: Duration = Duration::from_secs(60);

@@ -40,7 +40,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let package = repo.root.join("tests/fuzz");
     let targets = chosen(&args.targets, &known(&package)?)?;
     setup::all(&repo)?;
-    // The agent's build script wants the object.
+    // The agent's build script needs the object.
     build_ebpf::object(&repo, "")?;
     let programs = build(&repo, &package)?;
     let mut lines = Vec::new();

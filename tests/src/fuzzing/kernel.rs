@@ -1,4 +1,4 @@
-//! What the kernel hands over: records from a ring, and its own types.
+//! Data from the kernel: records from a ring, and BTF.
 
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};

@@ -66,7 +66,7 @@ impl CgroupTree {
         Ok(tree)
     }
 
-    /// Makes the cgroup `below` our top directory, such as `kubepods/pod1`, and all above it.
+    /// Creates the cgroup `below` the top directory, such as `kubepods/pod1`, and all above it.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl Pen {
                 return Ok(());
             }
             for pid in left.lines().filter_map(|line| line.parse().ok()) {
-                // One that has ended meanwhile is what is wanted.
+                // A process that has ended meanwhile needs no signal.
                 let _: nix::Result<()> = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             std::thread::yield_now();

@@ -200,7 +200,7 @@ impl Drop for Loop {
 /// A loop device that hangs on demand: its file is on a file system that can be frozen.
 #[derive(Debug)]
 pub struct FreezableFileSystem {
-    /// The device that hangs. First, since it goes first.
+    /// The device that hangs. The first field, because it must be dropped first.
     pub disk: Loop,
     mount: Mount,
 }
