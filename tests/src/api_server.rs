@@ -158,7 +158,7 @@ impl ApiServer {
         }
     }
 
-    /// Stops to listen and ends all connections. What is stored stays.
+    /// Stops listening and closes all connections. The stored objects stay.
     pub async fn stop(&self) {
         self.refuse().await;
         self.inner.set_connections(Mode::Cut);

@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// With this configuration file; what is set by other methods wins.
+    /// With this configuration file; other methods override it.
     #[must_use]
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
@@ -452,7 +452,7 @@ impl Running {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
-    /// From now on connections are refused, and those there are break.
+    /// From now on connections are refused, and open ones break.
     pub fn lose(&self) {
         self.network.reachable.store(false, Ordering::Relaxed);
         self.network.api.reset_connections();

@@ -189,7 +189,7 @@ impl Cluster {
             .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
+    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
     ///
     /// # Panics
     ///

@@ -43,7 +43,7 @@ impl Provoke {
         ))
     }
 
-    /// Fills memory inside `cgroup` until the kernel kills it. Gives the victim's pid and how it
+    /// Fills memory inside `cgroup` until the kernel kills it. Returns the victim's pid and how it
     /// ended.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Provoke {
     }
 }
 
-/// Runs it to its end. Gives its pid and how it ended.
+/// Runs it to its end. Returns its pid and exit status.
 fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
     let mut child = command.stdout(Stdio::null()).spawn()?;
     Ok((child.id(), child.wait()?))

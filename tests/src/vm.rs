@@ -74,7 +74,7 @@ enum Check {
     DaemonBare,
 }
 
-/// What is left to the checks after the first.
+/// The time that remains for the checks after the first.
 struct Lab {
     provoke: Provoke,
     loaded: tokio::sync::Mutex<Option<Loaded>>,

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 const MIB: u64 = 1 << 20;
 
-/// What runs on every kernel that hands out the victim: not the pair, which can be refused.
+/// The program for every kernel that passes the victim, without the pair, which can be refused.
 const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
 /// Waits for the log lines about attached programs.

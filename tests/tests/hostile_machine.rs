@@ -123,7 +123,7 @@ impl Target {
             .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.lines_with("").join("\n")))
     }
 
-    /// Kills in bursts; while some of them happen the agent is stopped. Gives when.
+    /// Kills in bursts; while some of them happen the agent is stopped. Returns when.
     async fn kills(&self, draws: Draws, end: Instant) -> Spells {
         let mut stops = Spells::default();
         while Instant::now() < end {
@@ -141,7 +141,7 @@ impl Target {
         stops
     }
 
-    /// Everything at once for `time`, and then nothing until it is over. Gives when the server
+    /// Everything at once for `time`, and then nothing until it is over. Returns when the server
     /// misbehaved, probes that failed, and when the agent was stopped.
     async fn attacked(
         &self,

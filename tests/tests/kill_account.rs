@@ -58,7 +58,7 @@ impl World {
         node
     }
 
-    /// The kernel counts so many kills in a pod.
+    /// The number of kills that the kernel counts in a pod.
     fn count(&mut self, pod: usize, kills: u32) {
         self.counted[pod] += kills;
         let counted = u64::from(self.counted[pod]);

@@ -76,7 +76,7 @@ struct Test {
     name: String,
 }
 
-/// What is printed of one line.
+/// The printed part of one line.
 #[derive(Debug, PartialEq, Eq)]
 struct CriterionRow {
     number: u16,

@@ -33,7 +33,7 @@ impl Identity {
         Self::new(name, &["system:authenticated"])
     }
 
-    /// Of a certificate that is not good (any more).
+    /// A certificate that is not valid (any more).
     pub(super) fn unknown() -> Self {
         Self::new("", &[])
     }

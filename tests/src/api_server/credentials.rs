@@ -60,7 +60,7 @@ impl ApiServer {
         self.reset_connections();
     }
 
-    /// Gives a right to a user who is neither an administrator nor a node.
+    /// Grants a permission to a user who is neither an administrator nor a node.
     pub fn grant(&self, grant: Grant) {
         self.inner.state().grants.push(grant);
     }

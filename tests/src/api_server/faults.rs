@@ -97,7 +97,7 @@ impl Fault {
         self
     }
 
-    /// Happens to so many requests.
+    /// Applies to this many requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;

@@ -257,7 +257,7 @@ impl Write<'_> {
         Ok((201, self.create(store, object)?))
     }
 
-    /// Writes `object` over `old`, unless someone else was quicker.
+    /// Replaces `old` by `object`, unless another client has changed it.
     fn replace(
         &self,
         store: &mut Store,

@@ -29,7 +29,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// If there is none, or we may not write to it.
+    /// If there is none, or it is not writable.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }

@@ -383,7 +383,7 @@ impl Stage {
         may_patch(companion, "").await;
     }
 
-    /// Writes the configuration: the made-up machine, and these lines.
+    /// Writes the configuration: the simulated machine, and these lines.
     pub fn configure(&self, more: &str) -> PathBuf {
         let config = format!(
             "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n\

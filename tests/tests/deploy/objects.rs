@@ -43,7 +43,7 @@ fn each_object_has_only_fields_of_its_type() {
             "ValidatingAdmissionPolicyBinding" => {
                 typed::<ValidatingAdmissionPolicyBinding>(&object)
             }
-            // The operator's types are not at hand.
+            // The operator's types are not available here.
             "PodMonitor" | "PrometheusRule" => object.clone(),
             kind => panic!("{kind}: of which type?"),
         };
