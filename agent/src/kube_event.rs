@@ -74,7 +74,7 @@ pub struct Draft {
     /// How many things the message describes: processes that were killed together. If a newer message
     /// replaces this one, the count includes them.
     pub of: u32,
-    /// How many observations it stands for: the first value of its `count`.
+    /// The number of observations: the first value of its `count`.
     pub times: u32,
     /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
     pub kills: ReportedKills,

@@ -158,7 +158,7 @@ impl ApiServer {
         }
     }
 
-    /// Stops to listen and ends all connections. What is stored stays.
+    /// Stops listening and closes all connections. The stored objects stay.
     pub async fn stop(&self) {
         self.refuse().await;
         self.inner.set_connections(Mode::Cut);
@@ -193,7 +193,7 @@ impl ApiServer {
         self.inner.freeze_all();
     }
 
-    /// What was frozen goes on.
+    /// Frozen connections continue.
     pub fn thaw(&self) {
         self.inner.state().freezing = Freezing::No;
         self.inner.set_connections(Mode::Open);
@@ -222,7 +222,7 @@ impl ApiServer {
         self.inner.touch();
     }
 
-    /// Sends a bookmark on every watch that wants them, ahead of time.
+    /// Sends a bookmark on every watch that requested them, before its time.
     pub fn send_bookmarks(&self) {
         self.inner.state().bookmarks += 1;
         self.inner.touch();
@@ -291,7 +291,7 @@ impl ApiServer {
         self.inner.state().requests.clone()
     }
 
-    /// Those of the requests so far that `wanted` is true for.
+    /// The requests so far for which `wanted` is true.
     pub fn requests_where(&self, wanted: impl Fn(&Recorded) -> bool) -> Vec<Recorded> {
         let state = self.inner.state();
         let all = state.requests.iter();

@@ -25,7 +25,7 @@ pub enum Cgroups {
 /// The name of the pods cgroup, as the kubelet's cgroupfs driver gives it.
 pub const PODS: &str = "kubepods";
 
-/// The whole node; gone with this value.
+/// The files of the node, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct MadeUpHost {
     dir: TempDir,
@@ -67,7 +67,7 @@ impl MadeUpHost {
         host
     }
 
-    /// Where it is.
+    /// The path of the root.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -158,7 +158,7 @@ impl MadeUpHost {
         .write(&format!("{dir}/{PODS}/pids.max"), max + "\n")
     }
 
-    /// How often the pods cgroup hit its own limit, and how many tasks were killed for it.
+    /// How often the pods cgroup hit its limit, and the number of tasks killed because of it.
     pub fn pods_oom(&self, limit_hits: u64, kills: u64) -> &Self {
         self.oom(PODS, limit_hits, kills)
     }

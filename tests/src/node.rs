@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// With this configuration file; what is set by other methods wins.
+    /// With this configuration file; other methods override it.
     #[must_use]
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
@@ -153,7 +153,7 @@ impl Node {
         self.on_files()
     }
 
-    /// On this host, of which the test may keep a clone.
+    /// On this host; the test may keep a clone.
     #[must_use]
     pub fn host(mut self, host: impl Into<Arc<MadeUpHost>>) -> Self {
         self.host = host.into();
@@ -181,7 +181,7 @@ impl Node {
         self
     }
 
-    /// With these setters instead of the agent's own.
+    /// With these setters instead of the agent's.
     #[must_use]
     pub fn setters(mut self, setters: Setters) -> Self {
         self.setters = Some(setters);
@@ -452,7 +452,7 @@ impl Running {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
-    /// From now on connections are refused, and those there are break.
+    /// From now on connections are refused, and open ones break.
     pub fn lose(&self) {
         self.network.reachable.store(false, Ordering::Relaxed);
         self.network.api.reset_connections();
@@ -464,7 +464,7 @@ impl Running {
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the run came to that stops by itself.
+    /// Waits until the run stops by itself, and returns its result.
     ///
     /// # Panics
     ///
@@ -482,7 +482,7 @@ impl Running {
         self.run.abort();
     }
 
-    /// Asks it to stop; gives what the run came to.
+    /// Stops the run, and returns its result.
     ///
     /// # Panics
     ///
@@ -502,7 +502,7 @@ pub fn in_memory() -> Arc<ApiServer> {
     Arc::new(ApiServer::in_memory())
 }
 
-/// Simulated time goes by; the agent lives through it.
+/// Advances the simulated time while the agent runs.
 pub fn pass(time: Duration) -> impl Future<Output = ()> {
     tokio::time::sleep(time)
 }

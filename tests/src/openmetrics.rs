@@ -15,7 +15,7 @@ pub struct Exposition {
     families: Vec<MetricFamily>,
 }
 
-/// One family: what stands between two `# TYPE` lines.
+/// One family: the lines from one `# TYPE` line to the next.
 #[derive(Debug)]
 pub struct MetricFamily {
     /// Its name, without the suffixes of samples.
@@ -33,7 +33,7 @@ impl Exposition {
     ///
     /// # Errors
     ///
-    /// The first thing that is not as specified, with its line.
+    /// The first violation of the specification, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let body = text
             .strip_suffix("# EOF\n")

@@ -189,7 +189,7 @@ impl Cluster {
             .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
+    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
     ///
     /// # Panics
     ///
@@ -403,7 +403,7 @@ pub fn ways(log: &[String]) -> Vec<Way> {
         .collect()
 }
 
-/// Kills that one Event stands for: combined with others each counts, else a group counts as one.
+/// The number of kills that an Event reports: each if combined with others, else one per group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {

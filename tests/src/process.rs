@@ -49,7 +49,7 @@ pub struct Process {
     state: tempfile::TempDir,
 }
 
-/// What a command that ends by itself came to.
+/// The result of a command that ends by itself.
 #[derive(Debug)]
 pub struct Output {
     /// Exit code; `None` after a signal.
@@ -99,7 +99,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
         .spawn()
         .expect("start nodepulse");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
-    // One that reads nothing may be gone already.
+    // A process that reads nothing may have ended already.
     drop(stdin.write_all(input.as_bytes()).await);
     drop(stdin);
     let output = timeout(SOON, child.wait_with_output()).await;

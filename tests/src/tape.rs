@@ -102,7 +102,7 @@ impl Kinds {
         kinds
     }
 
-    /// Those of `expected`, by kind and least number, that are missing or too few.
+    /// The kinds in `expected` that occur less often than required.
     pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
         let few = expected.iter().filter_map(|(kind, least)| {
             let found = found.get(*kind).copied().unwrap_or_default();

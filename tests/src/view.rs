@@ -75,7 +75,7 @@ impl<'a> View<'a> {
             .to_owned()
     }
 
-    /// Waits until a condition has a status; gives the condition, and when the request that made
+    /// Waits until a condition has a status; returns the condition, and when the request that made
     /// it so came in.
     pub async fn becomes(
         &self,
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
             .await
     }
 
-    /// Waits for an Event with this reason; gives it.
+    /// Waits for an Event with this reason; returns it.
     pub async fn event(&self, reason: &str, deadline: Duration) -> Value {
         let what = format!("an event {reason}");
         self.api
@@ -209,7 +209,7 @@ pub fn moments(requests: &[Recorded]) -> Vec<Duration> {
     requests.iter().map(|request| request.at).collect()
 }
 
-/// From each request to the next.
+/// The times between the requests.
 pub fn gaps(requests: &[Recorded]) -> Vec<Duration> {
     let moments = moments(requests);
     moments

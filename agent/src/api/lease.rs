@@ -23,7 +23,7 @@ const TRIES: u32 = 5;
 pub enum Cycle {
     /// The API server has the new time.
     Renewed(Renewed),
-    /// There is no lease, and no Node that could own it. The next cycle tries again.
+    /// There is no lease, and no Node to own it. The next cycle tries again.
     NoNode,
 }
 

@@ -20,7 +20,7 @@ pub struct KeySpec {
     pub example: &'static str,
     /// What a running agent does with a new value.
     pub reload: Reload,
-    /// The flag, of which the name is that of the key.
+    /// The flag, named like the key.
     pub flag: Flag,
     /// Another name of the flag: the kubelet's.
     pub alias: Option<&'static str>,

@@ -176,7 +176,7 @@ fn edge_to(condition: &Condition) -> Edge {
     }
 }
 
-/// The edge of `spec.unschedulable`, as it was and as it is.
+/// The edge of `spec.unschedulable` between the two values.
 pub fn schedulable_edge(before: bool, after: bool) -> Option<Edge> {
     let reason = match (before, after) {
         (false, true) => "NodeNotSchedulable",

@@ -51,7 +51,7 @@ impl Once {
         }
     }
 
-    /// When the run ends at the latest.
+    /// The run's deadline.
     pub fn deadline(&self) -> BootNanos {
         self.deadline
     }

@@ -14,20 +14,20 @@ mod tests;
 
 /// Receives everything that passes through the subjects, in order.
 pub trait RunRecorder: fmt::Debug + Send {
-    /// The subjects start with this.
+    /// Called once, with the setup of the subjects.
     fn start(&mut self, setup: &Setup);
-    /// They were called.
+    /// Called after each call of the subjects.
     fn record(&mut self, step: &Step);
 }
 
 /// One call of [`Subjects::on`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// When.
+    /// The time of the call.
     pub now: Now,
-    /// What happened.
+    /// The input.
     pub input: Input,
-    /// What followed.
+    /// The effects.
     pub effects: Vec<Effect>,
 }
 
@@ -66,7 +66,7 @@ impl RecordedSubjects {
     }
 }
 
-/// To read only: every change of the subjects is a call that is recorded.
+/// Read only: the subjects change only by recorded calls.
 impl Deref for RecordedSubjects {
     type Target = Subjects;
 
@@ -86,23 +86,23 @@ pub enum ReplayError {
     /// It has no line.
     #[error("the recording is empty")]
     Empty,
-    /// A line is not what a recorder writes.
+    /// A line is not a setup or a step.
     #[error("line {line} of the recording is not valid")]
     Invalid {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// The fault.
         #[source]
         source: serde_json::Error,
     },
-    /// The subjects do something else.
+    /// The effects differ.
     #[error("line {line} differs\nrecorded: {recorded}\nreplayed: {replayed}")]
     Differs {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// The line.
+        /// The recorded line.
         recorded: String,
-        /// What it would be now.
+        /// The line of the replay.
         replayed: String,
     },
 }
@@ -112,7 +112,7 @@ pub enum ReplayError {
 pub struct Replayed {
     /// The state after the last step.
     pub subjects: Subjects,
-    /// How many steps it had.
+    /// The number of steps.
     pub steps: usize,
 }
 

@@ -33,7 +33,7 @@ impl Identity {
         Self::new(name, &["system:authenticated"])
     }
 
-    /// Of a certificate that is not good (any more).
+    /// A certificate that is not valid (any more).
     pub(super) fn unknown() -> Self {
         Self::new("", &[])
     }
@@ -60,7 +60,7 @@ impl Identity {
     }
 }
 
-/// A right given to a user, as a cluster role does. `*` stands for all.
+/// A permission of a user, as in a cluster role. `*` means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The user's name.

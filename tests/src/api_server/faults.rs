@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::record::Recorded;
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// The answer is late. Further faults apply to the same request.
@@ -97,7 +97,7 @@ impl Fault {
         self
     }
 
-    /// Happens to so many requests.
+    /// Applies to this many requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -131,7 +131,7 @@ impl Faults {
         self.plan().push(fault);
     }
 
-    /// Nothing goes wrong any more. Frozen connections stay frozen.
+    /// Removes all faults. Frozen connections stay frozen.
     pub fn clear(&self) {
         self.plan().clear();
     }

@@ -99,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// The first Event in the default namespace that is `wanted`, once there is one.
+    /// Waits for an Event in the default namespace for which `wanted` is true.
     pub async fn event_where(
         &self,
         limit: Duration,
@@ -123,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// Removes the Node; its Lease goes with it. For after the agent's end.
+    /// Removes the Node, and with it its Lease, after the agent has ended.
     ///
     /// # Errors
     ///

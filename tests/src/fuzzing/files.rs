@@ -11,7 +11,7 @@ use nodepulse::reading::StallKind;
 use nodepulse::units::Bytes;
 use tempfile::TempDir;
 
-/// Files below the made-up root that readers want. All are one file: a link each.
+/// Files below the simulated root that readers open, each a link to one file.
 const FILES: &[&str] = &[
     "proc/loadavg",
     "proc/meminfo",

@@ -104,7 +104,7 @@ pub async fn half_open(address: String, count: usize, end: Instant) {
     }
 }
 
-/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Gives those that
+/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those that
 /// failed, and when, as `now` gives moments.
 pub async fn probes(
     address: String,

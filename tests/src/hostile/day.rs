@@ -301,7 +301,7 @@ async fn reload(stage: &Stage, threshold: &str) {
     stage.node.reload(|now| now.eviction_hard = Some(all)).await;
 }
 
-/// What happens next, until it is over.
+/// The next fault, until it ends.
 async fn act(stage: &Stage, pods: &mut Pods, spells: &mut Spells, draws: &Draws) {
     match draws.below(16) {
         0 => {

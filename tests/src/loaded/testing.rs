@@ -159,7 +159,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// If it is gone already.
+    /// If it has ended already.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }

@@ -13,7 +13,7 @@ use super::replaced;
 /// The schema of a file. It is a part of the chart.
 pub const PATH: &str = "deploy/helm/nodepulse/config.schema.json";
 
-/// The schema of the chart's values, of which `config` is the same without the head.
+/// The schema of the chart's values; `config` in it is the same without the head.
 pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
 
 /// The place in [`VALUES`].
