@@ -337,12 +337,12 @@ impl Stage {
         }
     }
 
-    /// The administrator's kubeconfig with other credentials. An impersonating user is kept.
+    /// The administrator's kubeconfig with other credentials, or with a user to impersonate.
     fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let read = std::fs::read_to_string(&self.admin_file).unwrap();
         let mut config: Value = serde_saphyr::from_str(&read).unwrap();
         let admin = &mut config["users"][0]["user"];
-        if admin.get("as").is_none() {
+        if user.get("as").is_none() {
             *admin = json!({});
         }
         for (key, value) in user.as_object().unwrap() {
