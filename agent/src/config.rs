@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kube_event::NodeEvents;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Allocation, AttachDetach, Taint};
+use crate::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use crate::pressure::Policy;
 
 mod allocation;
@@ -64,15 +64,6 @@ const DROP_INS: &str = "conf.d";
 
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
-
-/// Status of Ready without a container runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuntimePolicy {
-    /// False, because containers cannot run.
-    Missing,
-    /// True, as set by `allowReadyWithoutRuntime`.
-    NotNeeded,
-}
 
 /// `diskIO`: when a disk is slow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +145,7 @@ pub struct Config {
     /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.
-    pub runtime: RuntimePolicy,
+    pub runtime: Runtime,
     /// `kernel.tier`.
     pub tier: Tier,
     /// `kernel.probes`.

@@ -325,10 +325,6 @@ impl ApiServer {
 
     /// Waits until `predicate` returns a value. It is called at once, and then after each
     /// request, answer, write, and change of connections.
-    ///
-    /// # Panics
-    ///
-    /// If `deadline` has passed, with `what` was waited for and the last requests.
     pub async fn wait_for<T>(
         &self,
         deadline: Duration,

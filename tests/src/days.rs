@@ -202,10 +202,6 @@ impl Draws {
     }
 
     /// One of `count` indices.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
     pub fn index(&self, count: usize) -> usize {
         let count = u64::try_from(count).expect("a count that fits");
         usize::try_from(self.below(count)).expect("below the count")
@@ -337,10 +333,6 @@ fn what_about(event: &Value) -> String {
 /// Plays the scenario once on each day, every time from the start, and compares how it ends. It gets
 /// the stage as soon as the agent runs, and the time that a report may take on that day; for
 /// everything else it must wait with deadlines that a bad day can keep.
-///
-/// # Panics
-///
-/// If a bad day ends otherwise than the good one, or if a day was not bad.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,
     story: impl Fn(Arc<Stage>, Duration) -> Played,

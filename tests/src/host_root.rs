@@ -39,10 +39,6 @@ impl MadeUpHost {
     }
 
     /// The same with another layout of cgroups.
-    ///
-    /// # Panics
-    ///
-    /// Without a temporary directory that can be written to, as every method here.
     pub fn with(cgroups: Cgroups) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("made-up-host-")
@@ -83,10 +79,6 @@ impl MadeUpHost {
     }
 
     /// One line of `/proc/meminfo`, such as `SwapTotal`, in KiB; the others stay as they are.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel that it was captured from printed no such line.
     pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
         const FILE: &str = "proc/meminfo";
         let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");
@@ -232,10 +224,6 @@ impl MadeUpHost {
     }
 
     /// A file system is mounted there, by the mount table; nothing is really mounted.
-    ///
-    /// # Panics
-    ///
-    /// Without a mount table.
     pub fn mount(&self, point: &str) -> &Self {
         const FILE: &str = "proc/self/mountinfo";
         let table = fs::read_to_string(self.path().join(FILE)).expect("a mount table");

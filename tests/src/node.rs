@@ -204,10 +204,6 @@ impl Node {
 
     /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
     /// whose clock is paused.
-    ///
-    /// # Panics
-    ///
-    /// If the configuration is refused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -379,10 +375,6 @@ pub struct Running {
 
 impl Running {
     /// Speaks for the kernel.
-    ///
-    /// # Panics
-    ///
-    /// After [`Running::end_ring`].
     pub fn kernel(&self) -> &Kernel {
         self.kernel.as_ref().expect("the ring has not ended")
     }
@@ -403,10 +395,6 @@ impl Running {
     }
 
     /// A connection to the agent's metrics and health endpoints.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
@@ -419,30 +407,18 @@ impl Running {
     }
 
     /// Its metrics.
-    ///
-    /// # Panics
-    ///
-    /// If they are not in the format that they claim.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
     }
 
     /// The configuration is another one, and is read again.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
     }
 
     /// Sends a message of logind.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
@@ -465,10 +441,6 @@ impl Running {
     }
 
     /// Waits until the run stops by itself, and returns its result.
-    ///
-    /// # Panics
-    ///
-    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn ended(self) -> Result<(), AppError> {
         timeout(SOON, self.run)
             .await
@@ -483,10 +455,6 @@ impl Running {
     }
 
     /// Stops the run, and returns its result.
-    ///
-    /// # Panics
-    ///
-    /// If it has not stopped within [`SOON`], or has panicked.
     pub async fn stop(self) -> Result<(), AppError> {
         // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());

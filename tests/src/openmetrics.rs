@@ -30,10 +30,6 @@ pub struct MetricFamily {
 
 impl Exposition {
     /// Reads the whole of a text.
-    ///
-    /// # Errors
-    ///
-    /// The first violation of the specification, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let body = text
             .strip_suffix("# EOF\n")
@@ -63,10 +59,6 @@ impl Exposition {
     }
 
     /// The value of a sample, by its whole name and some of its labels; `None` if there is none.
-    ///
-    /// # Panics
-    ///
-    /// If several fit.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
         let fits = |sample: &&MetricSample| sample.name == name && sample.has(labels);

@@ -78,10 +78,6 @@ fn cgroup(pod: usize, container: usize) -> String {
 impl Cluster {
     /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
     /// called in a runtime.
-    ///
-    /// # Panics
-    ///
-    /// If no memory cgroups can be made, as every method here.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
@@ -190,10 +186,6 @@ impl Cluster {
     }
 
     /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
-    ///
-    /// # Panics
-    ///
-    /// If a process that was to be killed is not.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -223,10 +215,6 @@ impl Cluster {
 
     /// This many kills, each in the next pod after the one before it is reported; and how long a
     /// bare Event create took after each.
-    ///
-    /// # Panics
-    ///
-    /// If one is not reported.
     pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
         let client = self.client().await;
         let (mut killed, mut bare) = (Vec::new(), Vec::new());
@@ -261,10 +249,6 @@ impl Cluster {
 
     /// Kills that the kernel counted, by pod. They can be more than were provoked: who is killed
     /// gives its memory back a moment later, and until then the next in its cgroup is short too.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel does not count.
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
             let kills = self.tree.kills(cgroup(pod, container));
@@ -319,10 +303,6 @@ pub struct RecordedAgent {
 
 impl RecordedAgent {
     /// Asks it to stop, and waits for it.
-    ///
-    /// # Panics
-    ///
-    /// If it fails, or has not stopped within [`SOON`].
     pub async fn stop(self) {
         drop(self.stop);
         let ended = timeout(SOON, self.run).await.expect("it stops when asked");
@@ -350,10 +330,6 @@ async fn bare_create(client: &Client, n: usize) -> Duration {
 }
 
 /// Asks the agent to stop; it reports what a limit had delayed. Returns its log.
-///
-/// # Panics
-///
-/// If it fails.
 pub async fn stop(agent: Process) -> Vec<String> {
     agent.terminate();
     let ended = agent.ends(SOON).await;

@@ -40,19 +40,11 @@ impl RunRecorder for Tape {
 }
 
 /// Passes the inputs of a recording to new subjects, which must do the same.
-///
-/// # Errors
-///
-/// Names the first line that differs.
 pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
     replay(lines.iter().map(String::as_str))
 }
 
 /// A recording of kills that lacks one record, or that has another effect, is not replayed.
-///
-/// # Panics
-///
-/// If it is, or if the recording has no kills.
 pub fn assert_changes_are_found(lines: &[String]) {
     const EFFECT: &str = r#"{"Input":{"KilledInPods":{"kills":1,"#;
     let first = |text: &str| lines.iter().position(|line| line.contains(text));
@@ -86,10 +78,6 @@ pub struct Kinds {
 
 impl Kinds {
     /// Of a recording.
-    ///
-    /// # Panics
-    ///
-    /// If a line is not JSON.
     pub fn of(lines: &[String]) -> Self {
         let mut kinds = Self::default();
         for line in lines.iter().skip(1) {

@@ -329,10 +329,6 @@ impl Check {
 
 /// Runs the checks of a plan and prints their results. Never fails itself: the reader of the console
 /// counts.
-///
-/// # Errors
-///
-/// If there is no such plan, no runtime or no provoking program.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -92,10 +92,6 @@ impl Wanted {
 
 impl Selector {
     /// From the path and `fieldSelector` and `labelSelector`.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a field that the resource cannot be selected by, and for what cannot be read.
     pub(super) fn of(target: &Target, query: &QueryParameters) -> Result<Self, Failure> {
         let fields = query.get("fieldSelector").unwrap_or_default();
         let fields = terms(fields)

@@ -27,10 +27,6 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent with a configuration file.
-    ///
-    /// # Errors
-    ///
-    /// If the binary cannot be run.
     pub fn start(binary: &Path, config: &Path, kubeconfig: &Path) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["run", "--config"])

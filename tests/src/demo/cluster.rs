@@ -32,10 +32,6 @@ pub struct Given {
 
 impl Cluster {
     /// The one in `kubeconfig`, otherwise the embedded one.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be reached, or already has a Node of this name.
     pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
         let Some(path) = kubeconfig else {
             return Ok(Self::Embedded(Box::new(ApiServer::start().await)));
@@ -124,11 +120,8 @@ impl Cluster {
     }
 
     /// Removes the Node, and with it its Lease, after the agent has ended.
-    ///
-    /// # Errors
-    ///
-    /// If a given server does not allow it: then the Node remains, and the error contains the command
-    /// that removes it.
+    /// If a given server refuses it, the Node remains, and the error contains the command that
+    /// removes it.
     pub async fn clean_up(&self) -> Result<()> {
         match self {
             Self::Embedded(_) => Ok(()),

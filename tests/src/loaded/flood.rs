@@ -24,15 +24,6 @@ const KILLS: usize = 10;
 const QUEUE: usize = 64;
 
 /// Floods BULK and kills meanwhile.
-///
-/// # Errors
-///
-/// If nothing can be loaded or killed.
-///
-/// # Panics
-///
-/// If a kill was not reported, or the received records and those that are counted as lost do not
-/// add up.
 pub async fn during_kills(provoke: &Provoke) -> io::Result<String> {
     let mut testing = Testing::load()?;
     let losses = testing.losses()?;

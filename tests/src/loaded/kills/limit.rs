@@ -42,10 +42,6 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
 ];
 
 /// Each kill names the limit in the kernel log, or two limits of which it is one.
-///
-/// # Panics
-///
-/// If it names another.
 pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
     let (mut at_pod, mut ambiguous) = (0, 0);
