@@ -57,6 +57,12 @@ impl Exposition {
         Ok(read)
     }
 
+    /// All families, in the order of the text.
+    #[must_use]
+    pub fn families(&self) -> &[MetricFamily] {
+        &self.families
+    }
+
     /// A family by its name.
     #[must_use]
     pub fn family(&self, name: &str) -> Option<&MetricFamily> {

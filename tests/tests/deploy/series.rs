@@ -13,7 +13,7 @@ const ADDED: [&str; 4] = ["job", "node", "pod", "namespace"];
 
 /// Every series and its labels, as a scraper finds them.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
-    let metrics = Metrics::new("1", "btf");
+    let metrics = Metrics::new("1", "btf", "worker-1");
     let (kernel, node, api) = (&metrics.kernel, &metrics.node, &metrics.api);
     // One of each, so that all are written.
     drop(kernel.events_received.of(["a"]));
