@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 mod declare;
-mod disks;
+mod disk_latency;
 mod families;
 mod labelled;
 
@@ -56,12 +56,11 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates all metrics, at zero, of the Node `node_name`. `version` and `tier` are constant.
-    #[must_use]
     pub fn new(version: &'static str, tier: &'static str, node_name: &str) -> Self {
         let mut to = Declarations::new(node_name);
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disks::NAME);
+        to.declare_external(disk_latency::NAME);
         let kernel = KernelMetrics::declare(&mut to);
         let node = NodeMetrics::declare(&mut to);
         let api = ApiMetrics::declare(&mut to);
@@ -78,19 +77,17 @@ impl Metrics {
     }
 
     /// The names of all metric families, as in `# TYPE` lines.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks`: name, and the
     /// number of requests in each histogram slot of a `DiskEntry`.
-    #[must_use]
     pub fn text(&self, disks: &[(&str, &[u64])]) -> String {
         let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);
         let written = encode_registry(&mut text, nodepulse)
-            .and_then(|()| disks::encode(&mut text, PREFIX, &self.node_name, disks))
+            .and_then(|()| disk_latency::encode(&mut text, PREFIX, &self.node_name, disks))
             .and_then(|()| encode_registry(&mut text, process))
             .and_then(|()| encode_eof(&mut text));
         debug_assert!(written.is_ok(), "writing to a string cannot fail");

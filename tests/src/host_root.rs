@@ -25,7 +25,7 @@ pub enum Cgroups {
 /// The name of the pods cgroup, as the kubelet's cgroupfs driver gives it.
 pub const PODS: &str = "kubepods";
 
-/// The whole node; gone with this value.
+/// The files of the node, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct MadeUpHost {
     dir: TempDir,
@@ -34,7 +34,6 @@ pub struct MadeUpHost {
 
 impl MadeUpHost {
     /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
-    #[must_use]
     pub fn calm() -> Self {
         Self::with(Cgroups::V2)
     }
@@ -44,7 +43,6 @@ impl MadeUpHost {
     /// # Panics
     ///
     /// Without a temporary directory that can be written to, as every method here.
-    #[must_use]
     pub fn with(cgroups: Cgroups) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("made-up-host-")
@@ -69,14 +67,12 @@ impl MadeUpHost {
         host
     }
 
-    /// Where it is.
-    #[must_use]
+    /// The path of the root.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// What the agent takes for `/`.
-    #[must_use]
     pub fn root(&self) -> HostRoot {
         HostRoot::new(self.path())
     }
@@ -162,7 +158,7 @@ impl MadeUpHost {
         .write(&format!("{dir}/{PODS}/pids.max"), max + "\n")
     }
 
-    /// How often the pods cgroup hit its own limit, and how many tasks were killed for it.
+    /// How often the pods cgroup hit its limit, and the number of tasks killed because of it.
     pub fn pods_oom(&self, limit_hits: u64, kills: u64) -> &Self {
         self.oom(PODS, limit_hits, kills)
     }

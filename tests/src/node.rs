@@ -26,7 +26,7 @@ use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -69,13 +69,12 @@ pub struct Node {
     run_mode: RunMode,
     notify: Notify,
     alarms_fail_after: Option<Duration>,
-    recorder: Option<Box<dyn Recorder>>,
+    recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl Node {
     /// A calm node in node mode, Ready, without jitter, and with the default thresholds but for
     /// disk space.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         let text = |text: &str| Some(text.to_owned());
         Self {
@@ -104,7 +103,7 @@ impl Node {
         }
     }
 
-    /// With this configuration file; what is set by other methods wins.
+    /// With this configuration file; other methods override it.
     #[must_use]
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
@@ -113,7 +112,6 @@ impl Node {
 
     /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
-    #[must_use]
     pub fn companion(name: &str) -> Self {
         let mut node = Self::named(name).config(|overrides| {
             overrides.mode = Some("companion".to_owned());
@@ -176,7 +174,7 @@ impl Node {
         self.log(log).on_files()
     }
 
-    /// On this host, of which the test may keep a clone.
+    /// On this host; the test may keep a clone.
     #[must_use]
     pub fn host(mut self, host: impl Into<Arc<MadeUpHost>>) -> Self {
         self.host = host.into();
@@ -204,7 +202,7 @@ impl Node {
         self
     }
 
-    /// With these setters instead of the agent's own.
+    /// With these setters instead of the agent's.
     #[must_use]
     pub fn setters(mut self, setters: Setters) -> Self {
         self.setters = Some(setters);
@@ -285,7 +283,7 @@ impl Node {
             .notify(notify)
             .run_mode(run_mode)
             .logind(messages)
-            .recorder(recorder);
+            .run_recorder(recorder);
         if let Some(setters) = setters {
             agent = agent.setters(setters);
         }
@@ -404,7 +402,6 @@ impl Running {
     /// # Panics
     ///
     /// After [`Running::end_ring`].
-    #[must_use]
     pub fn kernel(&self) -> &Kernel {
         self.kernel.as_ref().expect("the ring has not ended")
     }
@@ -474,20 +471,19 @@ impl Running {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
-    /// From now on connections are refused, and those there are break.
+    /// From now on connections are refused, and open ones break.
     pub fn lose(&self) {
         self.network.reachable.store(false, Ordering::Relaxed);
         self.network.api.reset_connections();
     }
 
     /// The times at which connections were opened, on the clock of [`ApiServer::now`].
-    #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the run came to that stops by itself.
+    /// Waits until the run stops by itself, and returns its result.
     ///
     /// # Panics
     ///
@@ -505,7 +501,7 @@ impl Running {
         self.run.abort();
     }
 
-    /// Asks it to stop; gives what the run came to.
+    /// Stops the run, and returns its result.
     ///
     /// # Panics
     ///
@@ -521,12 +517,11 @@ impl Running {
 }
 
 /// A server in memory, and this moment as its beginning.
-#[must_use]
 pub fn in_memory() -> Arc<ApiServer> {
     Arc::new(ApiServer::in_memory())
 }
 
-/// Simulated time goes by; the agent lives through it.
+/// Advances the simulated time while the agent runs.
 pub fn pass(time: Duration) -> impl Future<Output = ()> {
     tokio::time::sleep(time)
 }

@@ -15,7 +15,7 @@ use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::{Wanted, loader, object};
 use nodepulse::state::State;
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -143,7 +143,6 @@ impl Cluster {
     }
 
     /// Starts the agent of this program with these arguments and those that it needs.
-    #[must_use]
     pub fn agent_with(&self, program: &Path, further: &[&str]) -> Process {
         let mut arguments = node_mode(&["--cgroup-root", &self.tree.path("")]);
         arguments.extend(further.iter().map(|&argument| argument.to_owned()));
@@ -187,10 +186,10 @@ impl Cluster {
             .client(self.client().await)
             .jitter(Jitter::NONE)
             .sites(Vec::new())
-            .recorder(Some(Box::new(tape.clone()) as Box<dyn Recorder>))
+            .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
+    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
     ///
     /// # Panics
     ///
@@ -251,7 +250,6 @@ impl Cluster {
     }
 
     /// Kills in Events, by pod.
-    #[must_use]
     pub fn reported(&self) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         pods.map(|(n, (pod, _))| {
@@ -267,7 +265,6 @@ impl Cluster {
     /// # Panics
     ///
     /// If the kernel does not count.
-    #[must_use]
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
             let kills = self.tree.kills(cgroup(pod, container));
@@ -377,14 +374,12 @@ pub struct Way {
 
 impl Way {
     /// All of it.
-    #[must_use]
     pub fn whole(&self) -> Duration {
         self.read + self.sent + self.acked
     }
 }
 
 /// The times of each kill, in the order of the reports, from the agent's log.
-#[must_use]
 pub fn ways(log: &[String]) -> Vec<Way> {
     let at = |line: &str, key: &str| -> Option<u64> {
         let (_, rest) = line.split_once(key)?;
@@ -408,8 +403,7 @@ pub fn ways(log: &[String]) -> Vec<Way> {
         .collect()
 }
 
-/// Kills that one Event stands for: combined with others each counts, else a group counts as one.
-#[must_use]
+/// The number of kills that an Event reports: each if combined with others, else one per group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {

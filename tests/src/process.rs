@@ -23,13 +23,11 @@ const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 
 /// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
 /// and finds its address by the default route; then `further`.
-#[must_use]
 pub fn node_mode(further: &[&str]) -> Vec<String> {
     node_mode_of("worker-1", "0.0.0.0", further)
 }
 
 /// The same for a Node of this name with this address.
-#[must_use]
 pub fn node_mode_of(name: &str, ip: &str, further: &[&str]) -> Vec<String> {
     let always = [
         ["run", "--allow-ready-without-runtime"],
@@ -51,7 +49,7 @@ pub struct Process {
     state: tempfile::TempDir,
 }
 
-/// What a command that ends by itself came to.
+/// The result of a command that ends by itself.
 #[derive(Debug)]
 pub struct Output {
     /// Exit code; `None` after a signal.
@@ -101,7 +99,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
         .spawn()
         .expect("start nodepulse");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
-    // One that reads nothing may be gone already.
+    // A process that reads nothing may have ended already.
     drop(stdin.write_all(input.as_bytes()).await);
     drop(stdin);
     let output = timeout(SOON, child.wait_with_output()).await;
@@ -243,13 +241,11 @@ impl Process {
     }
 
     /// Its process id; 0 once it was waited for.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id().unwrap_or(0)
     }
 
     /// Its state directory.
-    #[must_use]
     pub fn state(&self) -> &Path {
         self.state.path()
     }
@@ -260,7 +256,6 @@ impl Process {
     }
 
     /// Lines of stderr so far that contain `words`.
-    #[must_use]
     pub fn lines_with(&self, words: &str) -> Vec<String> {
         let mut lines = self.lines.so_far();
         lines.retain(|line| line.contains(words));
@@ -386,7 +381,6 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
 /// # Panics
 ///
 /// If it has not been built.
-#[must_use]
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     // A test is in target/<profile>/deps; PID 1 of a virtual machine is in the same directory.

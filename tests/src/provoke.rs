@@ -43,7 +43,7 @@ impl Provoke {
         ))
     }
 
-    /// Fills memory inside `cgroup` until the kernel kills it. Gives the victim's pid and how it
+    /// Fills memory inside `cgroup` until the kernel kills it. Returns the victim's pid and how it
     /// ended.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Provoke {
         killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
     }
 
-    /// The same by a process that calls itself `name`, of which the kernel keeps 15 bytes.
+    /// The same by a process that sets `name`, of which the kernel keeps 15 bytes.
     ///
     /// # Errors
     ///
@@ -79,12 +79,12 @@ impl Provoke {
     ///
     /// # Errors
     ///
-    /// If they cannot be started; those that were are gone then.
+    /// If they cannot be started; those that were started have ended then.
     pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
         started(self.command().arg("crowd").arg(count.to_string()))
     }
 
-    /// Begins `count` threads and waits for their end, `rounds` times. Returns when all are gone.
+    /// Starts `count` threads and waits for their end, `rounds` times.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Provoke {
     }
 }
 
-/// Runs it to its end. Gives its pid and how it ended.
+/// Runs it to its end. Returns its pid and exit status.
 fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
     let mut child = command.stdout(Stdio::null()).spawn()?;
     Ok((child.id(), child.wait()?))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nodepulse::subjects::Setup;
-use nodepulse::subjects::recording::{Recorder, ReplayError, Replayed, Step, line, replay};
+use nodepulse::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,13 +24,12 @@ impl Tape {
     }
 
     /// The lines so far.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.lock().clone()
     }
 }
 
-impl Recorder for Tape {
+impl RunRecorder for Tape {
     fn start(&mut self, setup: &Setup) {
         self.push(setup);
     }
@@ -91,7 +90,6 @@ impl Kinds {
     /// # Panics
     ///
     /// If a line is not JSON.
-    #[must_use]
     pub fn of(lines: &[String]) -> Self {
         let mut kinds = Self::default();
         for line in lines.iter().skip(1) {
@@ -104,8 +102,7 @@ impl Kinds {
         kinds
     }
 
-    /// Those of `expected`, by kind and least number, that are missing or too few.
-    #[must_use]
+    /// The kinds in `expected` that occur less often than required.
     pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
         let few = expected.iter().filter_map(|(kind, least)| {
             let found = found.get(*kind).copied().unwrap_or_default();

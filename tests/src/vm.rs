@@ -74,7 +74,7 @@ enum Check {
     DaemonBare,
 }
 
-/// What is left to the checks after the first.
+/// The time that remains for the checks after the first.
 struct Lab {
     provoke: Provoke,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
@@ -430,7 +430,7 @@ async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<
         assert_eq!(there, *state == ProbeState::Attached, "{attached:?}");
     }
     drop(loaded);
-    // The kernel frees them a moment after the last reference is gone.
+    // The kernel frees them a moment after the last reference is dropped.
     eventually("programs unloaded", || match new_programs() {
         left if left.is_empty() => Ok(()),
         left => Err(left),

@@ -30,7 +30,7 @@ const MUSL_COMPILER: Program = ("musl-gcc", "musl-tools");
 /// The component that the eBPF object is built with.
 const SOURCE: &str = "rust-src";
 
-/// What `cargo xtask vm` needs besides.
+/// What only `cargo xtask vm` needs.
 const VM_PROGRAMS: &[Program] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
     (disks::MAKE_EXT4, "e2fsprogs"),
@@ -89,7 +89,7 @@ pub fn development(repo: &Repo) -> Result<()> {
     install(repo, [packages(&[COMPILER]), source, linker(repo)?])
 }
 
-/// What virtual machines need besides.
+/// What only virtual machines need.
 pub fn vm(repo: &Repo) -> Result<()> {
     install(repo, [packages(VM_PROGRAMS)])
 }

@@ -119,7 +119,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     let setup = setup(&config, &queries, node, &inputs.stalls, now.boot);
     App {
         clock,
-        subjects: RecordedSubjects::new(&setup, agent.recorder),
+        subjects: RecordedSubjects::new(&setup, agent.run_recorder),
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,

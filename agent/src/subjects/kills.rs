@@ -15,7 +15,7 @@ use crate::escape::escape;
 use crate::kube_event::{Finding, Limiting, VictimOwner};
 use crate::pods::{ByNames, CgroupKind, RecentPods, classify, classify_by_names};
 use crate::pressure::oom::{
-    Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, judge,
+    Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, verdict_on,
 };
 use crate::reading::Resource;
 use crate::reading::oom::{LimitOwner, OomConstraint, ScopeSource};
@@ -288,7 +288,7 @@ impl Kills {
 
     /// Judges by the evidence so far, or asks for what is missing.
     fn judge(&mut self, case: Box<Case>, evidence: Evidence, now: Now) -> Vec<Effect> {
-        let (verdict, counters) = match judge(&case.kill, &evidence) {
+        let (verdict, counters) = match verdict_on(&case.kill, &evidence) {
             Ok(verdict) => (verdict, evidence.counters),
             Err(MissingEvidence::LimitCounters) => {
                 let Some(victim) = case.victim.clone() else {

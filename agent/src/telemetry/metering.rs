@@ -26,7 +26,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Query, Readiness, Server, Site};
+use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
 use crate::subjects::Decision;
 
 mod scrape;
@@ -58,7 +58,7 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
 pub struct Metering {
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
-    queries: mpsc::Receiver<Query>,
+    requests: mpsc::Receiver<StateRequest>,
     server: Server,
     /// All signals were evaluated once.
     evaluated: bool,
@@ -70,7 +70,7 @@ pub struct Metering {
 }
 
 impl Metering {
-    /// Starts the server; queries wait until the loop takes them. `tier` is the agent's; `lanes` are
+    /// Starts the server; requests wait until the loop takes them. `tier` is the agent's; `lanes` are
     /// those that a scrape reports.
     pub fn start(
         node_name: &str,
@@ -81,12 +81,12 @@ impl Metering {
     ) -> Self {
         let (readiness, receiver) =
             watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
-        let (server, queries) = Server::start(sites, receiver, lanes.all().into());
+        let (server, requests) = Server::start(sites, receiver, lanes.all().into());
         Self {
             metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier, node_name),
             evaluated: false,
             readiness,
-            queries,
+            requests,
             server,
             client,
             pods: BTreeSet::new(),
@@ -122,10 +122,10 @@ impl Metering {
         });
     }
 
-    /// The next query of a client; pending forever if no port is open. `None` if the server has ended.
-    pub async fn next_query(&mut self) -> Option<Query> {
+    /// The next request of a client; pending forever if no port is open. `None` if the server has ended.
+    pub async fn next_request(&mut self) -> Option<StateRequest> {
         tokio::select! {
-            Some(query) = self.queries.recv() => Some(query),
+            Some(request) = self.requests.recv() => Some(request),
             () = self.server.ended() => None,
         }
     }

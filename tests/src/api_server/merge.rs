@@ -56,7 +56,7 @@ pub(super) fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<V
     Ok(Value::Object(merged))
 }
 
-/// What is left when the server has decoded an object into its own types: no directives, no nulls.
+/// An object after the server decoded it into its types: without directives and nulls.
 pub(super) fn typed(value: &mut Value) {
     match value {
         Value::Object(object) => {

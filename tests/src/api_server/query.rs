@@ -62,7 +62,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Which objects of a collection are wanted.
+/// The requested objects of a collection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Selector {
     namespace: String,
@@ -166,7 +166,7 @@ fn selectable(resource: &Resource, field: &str) -> bool {
 }
 
 fn field<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
-    // `source` of an event stands for the component.
+    // `source` of an Event selects by component.
     let path = if path == "source" {
         "source.component"
     } else {

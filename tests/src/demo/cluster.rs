@@ -60,7 +60,6 @@ impl Cluster {
     }
 
     /// Credentials for the agent; those of the embedded server are written to `dir`.
-    #[must_use]
     pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Embedded(api) => api.node_kubeconfig(dir, NODE),
@@ -69,7 +68,6 @@ impl Cluster {
     }
 
     /// Its address.
-    #[must_use]
     pub fn url(&self) -> String {
         match self {
             Self::Embedded(api) => api.url(),
@@ -101,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// The first Event in the default namespace that is `wanted`, once there is one.
+    /// Waits for an Event in the default namespace for which `wanted` is true.
     pub async fn event_where(
         &self,
         limit: Duration,
@@ -125,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// Removes the Node; its Lease goes with it. For after the agent's end.
+    /// Removes the Node, and with it its Lease, after the agent has ended.
     ///
     /// # Errors
     ///

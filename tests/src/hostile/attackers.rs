@@ -104,7 +104,7 @@ pub async fn half_open(address: String, count: usize, end: Instant) {
     }
 }
 
-/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Gives those that
+/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those that
 /// failed, and when, as `now` gives moments.
 pub async fn probes(
     address: String,
@@ -132,7 +132,6 @@ pub async fn probes(
 /// # Panics
 ///
 /// Without a directory that can be written to.
-#[must_use]
 pub fn plugin(dir: &Path, token: &str) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh

@@ -23,7 +23,7 @@ impl Footprint {
     ///
     /// # Errors
     ///
-    /// If it is gone.
+    /// If the process has ended.
     pub fn of(pid: u32) -> io::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let field = |name: &str| {

@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-/// Causes a record each time, until there were enough and the killing is over. Gives how many.
+/// Causes records until there were enough and the kills have ended. Returns their number.
 fn flood(killed: Arc<AtomicBool>) -> JoinHandle<u64> {
     thread::spawn(move || {
         let mut written = 0;
@@ -119,7 +119,7 @@ fn flood(killed: Arc<AtomicBool>) -> JoinHandle<u64> {
     })
 }
 
-/// Kills at the limit of a cgroup, one after the other. Gives the victims.
+/// Kills at the limit of a cgroup, one after the other. Returns the victims.
 fn kills(provoke: Provoke, killed: Arc<AtomicBool>) -> JoinHandle<io::Result<BTreeSet<u32>>> {
     thread::spawn(move || {
         let victims = kill_all(&provoke);

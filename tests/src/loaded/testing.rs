@@ -13,7 +13,7 @@ use aya::programs::{BtfTracePoint, Program, ProgramInfo, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader};
 use nix::libc;
 use nodepulse::kernel::Probe;
-use nodepulse::kernel::disks::DiskMaps;
+use nodepulse::kernel::disk_maps::DiskMaps;
 use nodepulse::kernel::loader::BTF;
 use nodepulse::kernel::probe::Hook;
 use nodepulse::kernel::resolve::resolve;
@@ -159,7 +159,7 @@ impl Testing {
     ///
     /// # Errors
     ///
-    /// If it is gone already.
+    /// If it has ended already.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }

@@ -39,7 +39,7 @@ impl MetricSample {
     }
 }
 
-/// Reads labels up to the closing brace; gives what stands behind it.
+/// Reads labels up to the closing brace; returns the rest.
 fn read_labels<'a>(
     mut rest: &'a str,
     labels: &mut BTreeMap<String, String>,
@@ -64,7 +64,7 @@ fn read_labels<'a>(
     }
 }
 
-/// Reads up to the closing quote; gives what stands behind it.
+/// Reads up to the closing quote; returns the rest.
 fn read_value(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -29,7 +29,7 @@ impl CgroupTree {
     ///
     /// # Errors
     ///
-    /// If there is none, or we may not write to it.
+    /// If there is none, or it is not writable.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }
@@ -66,7 +66,7 @@ impl CgroupTree {
         Ok(tree)
     }
 
-    /// Makes the cgroup `below` our top directory, such as `kubepods/pod1`, and all above it.
+    /// Creates the cgroup `below` the top directory, such as `kubepods/pod1`, and all above it.
     ///
     /// # Errors
     ///
@@ -207,7 +207,6 @@ impl Pen {
     }
 
     /// Its directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -233,7 +232,7 @@ impl Pen {
                 return Ok(());
             }
             for pid in left.lines().filter_map(|line| line.parse().ok()) {
-                // One that has ended meanwhile is what is wanted.
+                // A process that has ended meanwhile needs no signal.
                 let _: nix::Result<()> = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             std::thread::yield_now();

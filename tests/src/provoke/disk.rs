@@ -200,7 +200,7 @@ impl Drop for Loop {
 /// A loop device that hangs on demand: its file is on a file system that can be frozen.
 #[derive(Debug)]
 pub struct FreezableFileSystem {
-    /// The device that hangs. First, since it goes first.
+    /// The device that hangs. The first field, because it must be dropped first.
     pub disk: Loop,
     mount: Mount,
 }
@@ -237,11 +237,11 @@ impl FreezableFileSystem {
         Ok(Self { disk, mount })
     }
 
-    /// From now on requests hang, or do not.
+    /// Freezes requests from now on, or releases them.
     ///
     /// # Errors
     ///
-    /// If there is no `fsfreeze`, or it is so already.
+    /// If there is no `fsfreeze`, or nothing changes.
     pub fn hang(&self, on: bool) -> io::Result<()> {
         let how = if on { "--freeze" } else { "--unfreeze" };
         tool(
@@ -258,7 +258,7 @@ impl Drop for Mount {
     }
 }
 
-/// Runs it and gives what it prints.
+/// Runs it and returns its output.
 fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
     let done = Command::new(program).args(args).output()?;
     if done.status.success() {

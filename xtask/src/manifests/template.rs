@@ -251,7 +251,7 @@ fn dict(arguments: &[Value]) -> Result<Value> {
     pairs.collect::<Result<_>>().map(Value::Object)
 }
 
-/// What is not there is null; without a path it is all.
+/// A missing value is null; an empty path is the whole value.
 fn field(path: &str, data: &Value) -> Value {
     if path.is_empty() {
         return data.clone();

@@ -280,7 +280,7 @@ fn nothing_is_served_if_serving_is_disabled() {
     assert_eq!(container["env"][1]["value"], "off");
 }
 
-/// With the real tool, if this machine has it.
+/// Compares with the real tool, if this machine has it.
 #[test]
 fn kubectl_builds_the_same_objects() {
     let folder = root().join(KUSTOMIZE).join("base");

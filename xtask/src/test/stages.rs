@@ -197,7 +197,7 @@ fn overhead(repo: &Repo) -> Result<StageOutcome> {
     })
 }
 
-/// The release binary while everything around it misbehaves for so many `seconds`.
+/// The release binary while everything around it fails for `seconds`.
 fn hostile(repo: &Repo, seconds: &str, tests: &[&str]) -> Result<StageOutcome> {
     const SECONDS: &str = "NODEPULSE_HOSTILE_SECONDS";
     can_load_programs()?;
