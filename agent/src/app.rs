@@ -406,6 +406,7 @@ impl App {
 
     /// Applies a configuration that was read, or logs why it is refused.
     fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
+        self.telemetry.metering.record_config(read.is_ok(), now);
         let result = reload::logged(read).map_or("refused", |new| {
             let changes = reload::apply(self, *new, now);
             reload::log_changes(&changes)

@@ -61,7 +61,8 @@ pub struct Node {
     jitter: Jitter,
     setters: Option<Setters>,
     reachable: bool,
-    on_files: bool,
+    support: Option<Support>,
+    alone: bool,
     log: Option<File>,
     file: Option<String>,
     user: Option<String>,
@@ -90,7 +91,8 @@ impl Node {
             jitter: Jitter::NONE,
             setters: None,
             reachable: true,
-            on_files: false,
+            support: None,
+            alone: false,
             log: None,
             file: None,
             user: None,
@@ -141,16 +143,35 @@ impl Node {
 
     /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
-    pub fn on_files(mut self) -> Self {
-        self.on_files = true;
+    pub fn on_files(self) -> Self {
+        self.support(Support::none(&Missing::TurnedOff))
+    }
+
+    /// On a kernel that supports these probes, of which no record comes.
+    #[must_use]
+    pub fn support(mut self, support: Support) -> Self {
+        self.support = Some(support);
         self
     }
 
-    /// The same, with this as the kernel's log: records as `/dev/kmsg` gives them.
+    /// Without an API server.
     #[must_use]
-    pub fn on_log(mut self, log: impl Into<OwnedFd>) -> Self {
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// With this as the kernel's log: records as `/dev/kmsg` gives them.
+    #[must_use]
+    pub fn log(mut self, log: impl Into<OwnedFd>) -> Self {
         self.log = Some(File::from(log.into()));
-        self.on_files()
+        self
+    }
+
+    /// On files, with this as the kernel's log.
+    #[must_use]
+    pub fn on_log(self, log: impl Into<OwnedFd>) -> Self {
+        self.log(log).on_files()
     }
 
     /// On this host; the test may keep a clone.
@@ -212,7 +233,8 @@ impl Node {
             jitter,
             setters,
             reachable,
-            on_files,
+            support,
+            alone,
             log,
             file,
             user,
@@ -237,16 +259,13 @@ impl Node {
             dials: Mutex::default(),
             panic: AtomicBool::new(false),
         });
-        let client = client(&network, config.lease_duration / 4);
+        let client = (!alone).then(|| client(&network, config.lease_duration / 4));
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, counters) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, messages) = mpsc::channel(1);
-        let kernel = if on_files {
-            KernelSource::None(Support::none(&Missing::TurnedOff))
-        } else {
-            KernelSource::Simulated { records, counters }
-        };
+        let simulated = KernelSource::Simulated { records, counters };
+        let kernel = support.map_or(simulated, KernelSource::None);
         let mut agent = Agent::new(config, clock)
             .kernel(kernel)
             .kernel_log(log)

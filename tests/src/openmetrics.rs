@@ -53,6 +53,11 @@ impl Exposition {
         Ok(read)
     }
 
+    /// All families, in the order of the text.
+    pub fn families(&self) -> &[MetricFamily] {
+        &self.families
+    }
+
     /// A family by its name.
     pub fn family(&self, name: &str) -> Option<&MetricFamily> {
         self.families.iter().find(|family| family.name == name)

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::UNIX_EPOCH;
 
 use tokio::sync::{mpsc, watch};
 
@@ -72,6 +73,7 @@ impl Metering {
     /// Starts the server; requests wait until the loop takes them. `tier` is the agent's; `lanes` are
     /// those that a scrape reports.
     pub fn start(
+        node_name: &str,
         tier: &'static str,
         sites: Vec<Site>,
         client: Option<Client>,
@@ -81,7 +83,7 @@ impl Metering {
             watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
         let (server, requests) = Server::start(sites, receiver, lanes.all().into());
         Self {
-            metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier),
+            metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier, node_name),
             evaluated: false,
             readiness,
             requests,
@@ -346,6 +348,16 @@ impl Metering {
     /// Counts a reload of the configuration by its result.
     pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
+    }
+
+    /// The configuration was read: whether it is valid, and the time of the last one that is.
+    pub fn record_config(&self, valid: bool, now: Now) {
+        let process = &self.metrics.process;
+        process.config_valid.set(valid.into());
+        if valid {
+            let since_epoch = now.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+            process.config_read.set(since_epoch.as_secs_f64());
+        }
     }
 
     /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and

@@ -31,7 +31,9 @@ impl MetricSample {
         })
     }
 
-    pub(super) fn has(&self, wanted: &[(&str, &str)]) -> bool {
+    /// Whether it has these labels.
+    #[must_use]
+    pub fn has(&self, wanted: &[(&str, &str)]) -> bool {
         let is = |(key, value): &(&str, &str)| self.labels.get(*key).is_some_and(|v| v == value);
         wanted.iter().all(is)
     }

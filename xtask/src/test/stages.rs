@@ -43,7 +43,7 @@ pub struct StageOutcome {
 pub const STAGES: &[Stage] = &[
     stage("setup", 450, &[], |repo| {
         setup::TEST.announce(repo)?;
-        done(setup::all(repo))
+        done(setup::for_tests(repo))
     }),
     stage("fmt", 30, &["setup"], fmt),
     stage("tidy", 30, &[], |_| tidy()),
