@@ -53,10 +53,10 @@ fn each_alert_is_tested_while_it_fires_and_while_it_does_not() {
     assert!(alerts.len() > 10, "{alerts:?}");
     for alert in alerts {
         for fires in [true, false] {
-            let is = |test: &&Value| {
+            let is = |test: &Value| {
                 test["alertname"] == *alert && (each(test, "exp_alerts").count() > 0) == fires
             };
-            assert!(tests.iter().any(|test| is(test)), "{alert} fires: {fires}");
+            assert!(tests.iter().any(|&test| is(test)), "{alert} fires: {fires}");
         }
     }
 }
