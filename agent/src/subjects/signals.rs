@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
 use super::{PodPidInput, Query, Unwatched, pass_on};
-use crate::clock::{ALIGN, BootNanos, Now, Stamp};
+use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
 use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
@@ -40,7 +40,7 @@ pub enum SignalInput {
     Configured(Policy),
     /// Time has passed. What is due by `soon` is sampled in the same wake-up.
     Tick {
-        /// See [`ALIGN`].
+        /// See [`ALIGN`](crate::clock::ALIGN).
         soon: BootNanos,
         /// Tasks have to be counted now.
         count_tasks: bool,
@@ -296,8 +296,7 @@ impl Signals {
             // A node is not ready until its storage is known.
             effects.push(Effect::Publish { at_once: true });
         }
-        let soon = now.plus(ALIGN);
-        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled { soon })));
+        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled)));
         effects
     }
 
