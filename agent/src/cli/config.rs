@@ -35,36 +35,30 @@ enum Command {
 }
 
 /// Exit code 2 if the configuration is invalid.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    match arguments.command {
-        Command::Print(settings) => match configuration(&settings.overrides()) {
-            Ok(loaded) => {
-                let root = HostRoot::new(&loaded.config.host_root);
-                let memory = MeminfoFile::new(&root).read(&mut Vec::new());
-                let effective = match memory {
-                    Ok(memory) => loaded.effective.with_memory(memory.total),
-                    // Elsewhere the file is as valid, without the sizes of this machine.
-                    Err(_) => loaded.effective,
-                };
-                print!("{}", effective.to_yaml());
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
-        },
-        Command::Validate(settings) => match configuration(&settings.overrides()) {
-            Ok(_) => {
-                println!("the configuration is valid");
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
-        },
+    let text = match arguments.command {
+        Command::Print(settings) => configuration(&settings.overrides()).map(|loaded| {
+            let root = HostRoot::new(&loaded.config.host_root);
+            let effective = match MeminfoFile::new(&root).read(&mut Vec::new()) {
+                Ok(memory) => loaded.effective.with_memory(memory.total),
+                // Elsewhere the file is as valid, without the sizes of this machine.
+                Err(_) => loaded.effective,
+            };
+            effective.to_yaml()
+        }),
+        Command::Validate(settings) => {
+            configuration(&settings.overrides()).map(|_| "the configuration is valid\n".to_owned())
+        }
         Command::Defaults { mode } => match config::defaults(mode) {
-            Ok(defaults) => {
-                print!("{}", defaults.to_yaml());
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
+            Ok(defaults) => Ok(defaults.to_yaml()),
+            Err(err) => Err(err.to_string()),
         },
+    };
+    match text {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(err) => refuse(&err),
     }
 }

@@ -61,13 +61,11 @@ impl From<&Setting> for Shown {
 
 impl Effective {
     /// Every key, set or not, as in messages: `diskIO.window`.
-    #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
     /// An equivalent file, with the source of each value in a comment.
-    #[must_use]
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
@@ -75,7 +73,6 @@ impl Effective {
 
     /// The configuration, with the computation of the thresholds that depend on the size of the
     /// memory.
-    #[must_use]
     pub fn with_memory(mut self, total: Bytes) -> Self {
         let names = [key::eviction_hard.spec.name, key::eviction_soft.spec.name];
         let maps = self.top.iter_mut();

@@ -20,11 +20,8 @@ enum Step {
 }
 
 /// The path below the root of what `path` names on the node. An absolute link begins at the root,
-/// and `..` does not lead above it, so that a link never leads out of a root in a container.
-///
-/// # Errors
-///
-/// If a part of the path does not exist or cannot be read, or it has too many links.
+/// and `..` does not lead above it, so that a link never leads out of a root in a container. Fails if a part of
+/// the path does not exist or cannot be read, or the path has too many links.
 pub(super) fn resolve(root: &HostRoot, path: &Path) -> Result<PathBuf, HostError> {
     let mut left: VecDeque<Step> = steps(path).collect();
     let mut resolved = PathBuf::new();

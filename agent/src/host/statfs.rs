@@ -74,7 +74,6 @@ impl Filesystem {
     /// Whether both have the same blocks. Subvolumes of one Btrfs differ in `st_dev` and in the
     /// second half of `f_fsid` only:
     /// `btrfs_statfs` in <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.
-    #[must_use]
     pub fn shares_space(&self, other: &Self) -> bool {
         let is_btrfs = self.usage.inodes.is_none() && other.usage.inodes.is_none() && self.id != 0;
         let is_same = self.id == other.id && self.usage.capacity == other.usage.capacity;
@@ -104,11 +103,8 @@ pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
 }
 
 /// The first of `directories` on the node whose file system does not share the space of `other`,
-/// and that file system. A directory that does not exist is skipped.
-///
-/// # Errors
-///
-/// If a directory exists, but cannot be read.
+/// and that file system. A directory that does not exist is skipped. Fails if a directory exists,
+/// but cannot be read.
 pub fn separate(
     root: &HostRoot,
     directories: &[PathBuf],

@@ -153,7 +153,6 @@ impl ThresholdValue {
 
     /// The value in the signal's unit, rounded like the kubelet's: 10 % as a 32-bit float is
     /// slightly more than a tenth, so 10 % of 1,000,000,000 is 100,000,001.
-    #[must_use]
     pub fn amount(self, capacity: u64) -> u64 {
         match self {
             Self::Quantity(n) => n,
@@ -164,7 +163,6 @@ impl ThresholdValue {
 
     /// How [`Self::amount`] is computed from a capacity in bytes, for people: `5% of 23.5Gi`,
     /// `min(5% of 23.5Gi, 2.0Gi)`. `None` for a quantity.
-    #[must_use]
     pub fn computation(self, capacity: Bytes) -> Option<String> {
         match self {
             Self::Quantity(_) => None,
@@ -242,14 +240,12 @@ impl Threshold {
     }
 
     /// Whether less than the threshold is available.
-    #[must_use]
     pub fn is_met(&self, reading: &Reading) -> bool {
         i128::from(reading.available) < i128::from(self.value.amount(reading.capacity))
     }
 
     /// Whether the threshold, once met for its grace period, still is: less than the threshold and
     /// its minimum reclaim is available.
-    #[must_use]
     pub fn is_unresolved(&self, reading: &Reading) -> bool {
         let reclaim = self
             .min_reclaim
@@ -315,7 +311,6 @@ pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, Thre
 /// Adds what the kubelet adds if `enforceNodeAllocatable` contains `pods`: each hard
 /// `memory.available` applies to the pods cgroup too, with the same value and reclaim. Unlike the
 /// kubelet, also does so for each hard `pid.available`.
-#[must_use]
 pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
     let derived = |signal| match signal {
         Signal::MemoryAvailable => Some(Signal::AllocatableMemoryAvailable),

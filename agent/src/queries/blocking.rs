@@ -25,11 +25,11 @@ use crate::subjects::{
 };
 use crate::tasks::Tasks;
 
-mod disks;
+mod disk_files;
 pub mod nodefs;
 pub mod saved;
 
-pub use disks::list as list_disks;
+pub use disk_files::list as list_disks;
 use nodefs::Directories;
 
 /// Time limit of a call.
@@ -256,7 +256,7 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Input::Disk(disks::answer(&self.root, query)),
+            Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -338,7 +338,6 @@ impl Responder {
 
 impl Answer {
     /// Whether the agent waits for it before its first report.
-    #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(
             self,
@@ -366,7 +365,7 @@ impl Answer {
             Question::Configuration => {
                 return Self::Configured(Err("the file system does not answer".to_owned()));
             }
-            Question::Disk(query) => Input::Disk(disks::timed_out(query)),
+            Question::Disk(query) => Input::Disk(disk_files::timed_out(query)),
         })
     }
 }

@@ -28,7 +28,6 @@ pub struct Directories {
 
 impl Directories {
     /// As configured.
-    #[must_use]
     pub fn new(config: &Config) -> Self {
         let root = HostRoot::new(&config.host_root);
         let images = config.imagefs_directory.clone();
@@ -40,16 +39,12 @@ impl Directories {
     }
 
     /// The directories that may be on imagefs.
-    #[must_use]
     pub fn images(&self) -> &[PathBuf] {
         &self.images
     }
 
-    /// Imagefs and the directory that is on it, if it is not nodefs. May block.
-    ///
-    /// # Errors
-    ///
-    /// If a directory exists, but cannot be read.
+    /// Imagefs and the directory that is on it, if it is not nodefs. May block. Fails if a directory
+    /// exists, but cannot be read.
     pub fn imagefs(&self) -> Result<Option<(PathBuf, Usage)>, HostError> {
         let found = self.separate(&self.nodefs()?)?;
         Ok(found.map(|(directory, filesystem)| (directory, filesystem.usage)))

@@ -116,8 +116,8 @@ impl Storage {
         samples
     }
 
-    /// A sample was taken, with or without the size of nodefs. Returns whether the size is known for the first
-    /// time. Until then storage is sampled often after the start.
+    /// A sample was taken, with or without the size of nodefs. Returns whether the size is known for
+    /// the first time. Until then storage is sampled often after the start.
     pub(super) fn sampled(
         &mut self,
         samples: &[Sample],
