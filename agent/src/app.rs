@@ -142,19 +142,19 @@ impl App {
     fn feed(&mut self, input: Input, now: Now) {
         let input = self.queries.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
-        let mut publish = None;
+        let mut publish = false;
         while let Some(effect) = effects.pop_front() {
-            if let Effect::Publish { at_once } = effect {
+            if matches!(effect, Effect::Publish) {
                 // Once, with everything that follows from the input.
-                publish = Some(at_once || publish == Some(true));
+                publish = true;
             } else if let Some(answer) = self.execute(effect, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
                     effects.push_front(effect);
                 }
             }
         }
-        if let Some(at_once) = publish {
-            self.publish(at_once, now);
+        if publish {
+            self.publish(now);
         }
     }
 
@@ -167,7 +167,7 @@ impl App {
             Effect::Fact(change) => change.apply(&mut self.facts),
             Effect::Event(draft) => self.record(draft),
             // See `feed`.
-            Effect::Publish { .. } => {}
+            Effect::Publish => {}
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
@@ -269,7 +269,7 @@ impl App {
             let types = is_true.map(|condition| condition.type_.clone()).collect();
             self.feed(Input::State(StateInput::TrueOnNode(types)), now);
         }
-        self.update_ledger(now);
+        self.publish(now);
         if let Some(reporting) = &mut self.reporting {
             reporting.took(report, now.boot);
         }
@@ -295,19 +295,19 @@ impl App {
         }
     }
 
+    /// Sends the status now, with all changes.
     fn sync(&mut self, why: Why, now: Now) {
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.sync(why);
+            reporting.sync(why, now.boot);
         }
     }
 
-    /// Publishes changed facts; in node mode, `at_once` if a condition may have changed.
-    fn publish(&mut self, at_once: bool, now: Now) {
+    /// Publishes changed facts, at once if a condition became True.
+    fn publish(&mut self, now: Now) {
         self.update_ledger(now);
-        let at_once = at_once && self.config.mode == Mode::Node;
-        if let Some(reporting) = self.reporting.as_mut().filter(|_| at_once) {
-            reporting.edge(now.boot);
+        if let Some(reporting) = &mut self.reporting {
+            reporting.send_urgent(now.boot);
         }
     }
 
@@ -325,14 +325,11 @@ impl App {
         if reporting.publish(self.ledger.computed()) {
             log_failed(&self.ledger);
         }
-        // In node mode, only changes that the subjects report cause an extra request.
-        if update.conditions && self.config.mode == Mode::Companion {
-            reporting.edge(now.boot);
-        }
+        reporting.changed(&update, now.boot);
     }
 
     fn queried(&mut self, query: Query, now: Now) {
-        self.update_ledger(now);
+        self.publish(now);
         let text = match query.subject {
             QueryKind::Metrics => self.metrics(now),
             QueryKind::Status => convert::status_value(&self.ledger.status(now)).to_string(),
