@@ -20,6 +20,9 @@ use crate::units::quantity::Quantity;
 
 type Capacity = BTreeMap<String, Quantity>;
 
+/// How often a condition became True since the start, by type, and how it was the last time.
+pub type Began = BTreeMap<String, (u64, Condition)>;
+
 /// A computed status. Its conditions have no times before it is compared with a stored Node.
 #[derive(Debug, Clone)]
 pub struct Computed {
@@ -29,6 +32,7 @@ pub struct Computed {
     others: Capacity,
     status: NodeStatus,
     failed: Vec<(&'static str, SetterError)>,
+    began: Arc<Began>,
 }
 
 impl Computed {
@@ -40,6 +44,7 @@ impl Computed {
             facts,
             status,
             failed,
+            began: Arc::default(),
         }
     }
 
@@ -60,6 +65,12 @@ impl Computed {
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// How often each condition became True, this status included.
+    #[must_use]
+    pub fn began(&self) -> &Arc<Began> {
+        &self.began
     }
 }
 
@@ -118,7 +129,9 @@ impl Ledger {
         let changed = self.computed.facts != *facts;
         if changed {
             let (setters, stored) = (self.computed.setters, &self.since.capacity);
-            self.computed = Arc::new(Computed::new(setters, facts.clone(), stored));
+            let began = Arc::clone(&self.computed.began);
+            let computed = Computed::new(setters, facts.clone(), stored);
+            self.computed = Arc::new(Computed { began, ..computed });
         }
         let found = std::mem::take(&mut self.found);
         if changed || found {
@@ -144,6 +157,11 @@ impl Ledger {
             let before = before.iter().find(|before| before.type_ == condition.type_);
             if before.is_some_and(|before| before.status != condition.status) {
                 update.transitions.push(condition.type_.clone());
+            }
+            if update.began.contains(&condition.type_) {
+                let began = Arc::make_mut(&mut Arc::make_mut(&mut self.computed).began);
+                let times = began.get(&condition.type_).map_or(0, |(times, _)| *times);
+                began.insert(condition.type_.clone(), (times + 1, condition.clone()));
             }
         }
         update

@@ -129,6 +129,44 @@ async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_othe
     assert!(close.count() <= seconds / 10, "only of regular patches");
 }
 
+/// The first time a condition is patched at once. The second time it would have to wait until ten seconds
+/// after the first, and ends before.
+#[tokio::test(start_paused = true)]
+async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| {
+        node.config(|overrides| {
+            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let cross = async || {
+        sim.crowd().await;
+        pass(Duration::from_millis(100)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+    };
+    let before = view.patches().len();
+    cross().await;
+    pass(SECOND * 2).await;
+    assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
+    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    pass(AT_ONCE).await;
+    assert_eq!(view.status("PIDPressure"), "False", "carried");
+    cross().await;
+    pass(SECOND * 4).await;
+    assert_eq!(view.patches().len() - before, 2, "it had to wait");
+    assert_eq!(view.event_counts()["NodeHasInsufficientPID"], 1);
+    pass(REGULAR).await;
+    let counts = view.event_counts();
+    assert_eq!(counts["NodeHasInsufficientPID"], 2, "{counts:?}");
+    // That of the new Node, and those of both ends.
+    assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
+}
+
 /// What happens to one of four conditions, after this many milliseconds.
 fn changes() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
     proptest::collection::vec((0..4_000_u64, 0..4_usize, any::<bool>()), 1..200)
