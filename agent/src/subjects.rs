@@ -126,13 +126,8 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
-    /// Compute the status from the facts. `at_once`: a condition of node mode may have changed, so
-    /// the status is written without waiting for the next period. In companion mode, a changed
-    /// condition is always written at once.
-    Publish {
-        /// See above.
-        at_once: bool,
-    },
+    /// Compute the status from the facts, now. A condition that became True is written at once.
+    Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
     Caused {
         /// Which resource.

@@ -91,22 +91,20 @@ impl Storage {
         }
     }
 
-    /// A sample was taken, with or without the size. Returns whether the size is known for the first
-    /// time. Until then storage is sampled often after the start.
+    /// A sample was taken, with or without the size. Until the size is known, storage is sampled often
+    /// after the start.
     pub(super) fn sampled(
         &mut self,
         samples: &[Sample],
         sized: bool,
         evaluator: &Evaluator,
         now: BootNanos,
-    ) -> bool {
+    ) {
         self.sampling = Sampling::Idle;
         self.deadlines.next(samples, evaluator, now);
-        let first = sized && !self.known;
         self.known |= sized;
         if !self.known && now < self.settled_at {
             self.deadlines.hint(now.plus(deadline::SHORTEST));
         }
-        first
     }
 }
