@@ -61,6 +61,7 @@ impl Queries {
             Query::Storage => Question::Storage,
             Query::KillCounters => Question::Kills,
             Query::Recall => Question::Recall,
+            Query::ContainerLinks(ids) => Question::ContainerLinks(ids),
             Query::Containers(pod) => {
                 self.pods.read_containers(pod);
                 return None;
@@ -102,6 +103,7 @@ impl Queries {
             | Query::KillCounters
             | Query::Recall
             | Query::Containers(_)
+            | Query::ContainerLinks(_)
             | Query::Signals(_)
             | Query::Stall(_)
             | Query::RemainingMemory => return None,
