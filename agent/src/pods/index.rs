@@ -203,6 +203,13 @@ impl PodIndex {
         self.pods.get(uid)?.containers.as_ref()?.find(id)
     }
 
+    /// Whether the containers of pod `uid` were requested before.
+    #[must_use]
+    pub fn has_containers(&self, uid: &str) -> bool {
+        let known = self.pods.get(uid);
+        known.is_some_and(|known| known.containers.is_some())
+    }
+
     /// The container of pod `uid` with this name, if its containers were requested before.
     #[must_use]
     pub fn named(&self, uid: &str, name: &str) -> Option<&Container> {
@@ -293,12 +300,16 @@ mod tests {
         let web = Container::new(None, "web").unwrap();
         let mut containers = Containers::default();
         containers.add("c1", web.clone());
+        containers.specify(web.clone());
         index.set_containers("unknown", containers.clone());
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), None);
+        assert!(!index.has_containers(&pod(1).uid));
         index.set_containers(&pod(1).uid, containers);
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), Some(&web));
+        assert_eq!(index.named(&pod(1).uid, "web"), Some(&web));
+        assert!(index.has_containers(&pod(1).uid));
     }
 
     #[test]

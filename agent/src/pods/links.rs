@@ -137,35 +137,33 @@ mod tests {
     const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
     const OTHER: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c";
 
-    /// What is found for [`ID`] in a directory with these names.
-    fn search(names: &[&str]) -> Option<(String, String, String)> {
+    /// Namespace, pod and container of [`ID`] in a directory with these names.
+    fn search(names: &[&str]) -> Option<[String; 3]> {
         let ids = BTreeSet::from([ID.into()]);
         let mut search = LinkSearch::new(&ids);
-        names.iter().for_each(|name| search.add(name));
+        for name in names {
+            search.add(name);
+        }
         let mut found = search.found().into_iter();
         let (id, link) = found.next()?;
         assert_eq!((&*id, found.next()), (ID, None));
-        let parts = [link.namespace, link.pod, link.container];
-        Some(parts.map(String::from).into())
-    }
-
-    fn expected(namespace: &str, pod: &str, container: &str) -> Option<(String, String, String)> {
-        Some((namespace.to_owned(), pod.to_owned(), container.to_owned()))
+        Some([link.namespace, link.pod, link.container].map(String::from))
     }
 
     #[test]
     fn the_name_of_a_link_has_pod_namespace_and_container() {
         let longest = "p".repeat(150);
         let rows = [
-            ("cart-0_shop_web-", expected("shop", "cart-0", "web")),
+            ("cart-0_shop_web-", Some(["shop", "cart-0", "web"])),
             (
                 "a.b-c.d_n-1_web-v2-0-",
-                expected("n-1", "a.b-c.d", "web-v2-0"),
+                Some(["n-1", "a.b-c.d", "web-v2-0"]),
             ),
-            (&format!("{longest}_n_c-"), expected("n", &longest, "c")),
-            ("0_1_2-", expected("1", "0", "2")),
+            (&format!("{longest}_n_c-"), Some(["n", &longest, "c"])),
+            ("0_1_2-", Some(["1", "0", "2"])),
         ];
         for (text, expected) in rows {
+            let expected = expected.map(|names| names.map(str::to_owned));
             assert_eq!(search(&[&format!("{text}{ID}.log")]), expected, "{text}");
         }
     }
@@ -242,7 +240,7 @@ mod tests {
         let invalid = link("..");
         let other = format!("cart-1_shop_web-{OTHER}.log");
         let rows = [
-            (vec![&web, &other], expected("shop", "cart-0", "web")),
+            (vec![&web, &other], Some(["shop", "cart-0", "web"])),
             (vec![&web, &forged], None),
             (vec![&web, &invalid], None),
             (vec![&invalid, &web], None),
@@ -250,6 +248,7 @@ mod tests {
         ];
         for (names, expected) in rows {
             let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+            let expected = expected.map(|names| names.map(str::to_owned));
             assert_eq!(search(&names), expected, "{names:?}");
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! What is known is reported at once: from the watch on pods, and from the link that the kubelet made
 //! for the container's log. A pod that neither has is waited for, and so is the name of a container;
-//! neither for long. The API server is asked for containers only if the node does not have the answer.
+//! neither for long. The API server is asked once for each pod, to learn its lists of containers, and
+//! again if the node does not have a name.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -308,8 +309,8 @@ impl Incidents {
         }
     }
 
-    /// Whether an answer is to come that names the container. The node's is waited for first: without
-    /// it, the API server is asked.
+    /// Whether an answer is to come that names the container. The API server is asked at once if the
+    /// pod's lists of containers are not known, and otherwise only if the node does not have the name.
     fn name_may_come(
         &mut self,
         pod: &Pod,
@@ -317,15 +318,18 @@ impl Incidents {
         link: LinkWait,
         now: BootNanos,
     ) -> bool {
-        match (label, link) {
-            (ContainerLabel::Id(_), LinkWait::Unread { .. }) => true,
-            (ContainerLabel::Id(_), LinkWait::Missing { .. }) => {
-                self.is_being_read(pod, now) || self.index.exists(&pod.uid)
-            }
-            (ContainerLabel::Id(_), LinkWait::Settled) | (ContainerLabel::Name(_), _) => {
-                self.is_being_read(pod, now)
-            }
-        }
+        let is_unread = matches!(link, LinkWait::Unread { .. });
+        let by_link = match label {
+            ContainerLabel::Name(_) => false,
+            ContainerLabel::Id(_) => match link {
+                LinkWait::Unread { .. } => true,
+                // The link of a new container may be late.
+                LinkWait::Missing { .. } => self.index.exists(&pod.uid),
+                LinkWait::Settled => false,
+            },
+        };
+        let enough = is_unread && self.index.has_containers(&pod.uid);
+        (!enough && self.is_being_read(pod, now)) || by_link
     }
 
     /// Reads the names of links for all that wait for them.

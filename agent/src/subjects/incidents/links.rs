@@ -10,7 +10,7 @@ use crate::clock::BootNanos;
 use crate::pods::LinkedContainer;
 use crate::subjects::Query;
 
-/// How long an answer is waited for before the API server is asked. A read takes less than a
+/// How long an answer is waited for before it counts as missing. A read takes less than a
 /// millisecond on most nodes.
 const READ: Duration = Duration::from_millis(50);
 /// Shortest time until the directory is read again. A kubelet makes the link a few milliseconds

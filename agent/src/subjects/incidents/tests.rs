@@ -245,7 +245,7 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
     assert_eq!(reads, MAX_READS);
     incidents.on(unnamed("0", ContainersRead::Failed), at(1));
     let effects = without_links(&mut incidents, happened(kill("20", Some("c"))), at(1));
-    let expected = ["1 in pod-0", "on pod-0 -", "read pod-20"];
+    let expected = ["read pod-20", "1 in pod-0", "on pod-0 -"];
     assert_eq!(short(&effects), expected, "there is room again");
 }
 

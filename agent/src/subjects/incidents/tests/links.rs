@@ -93,8 +93,8 @@ fn the_link_of_a_container_names_it_and_its_pod() {
         ]),
         ("the pod is read once, for the list that contains the container", vec![
             (0, present("aa"), &[], None),
-            (0, killed("aa"), &["links"], Some(50)),
-            (1, web(), &["read pod-aa"], Some(250)),
+            (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+            (1, web(), &[], Some(250)),
             (2, specified("aa", Init, "web"), &[], Some(250)),
             (2, In::Due, IN_LIST, None),
             (3, killed("aa"), IN_LIST, None),
@@ -103,8 +103,8 @@ fn the_link_of_a_container_names_it_and_its_pod() {
         ]),
         ("the API server does not answer", vec![
             (0, present("aa"), &[], None),
-            (0, killed("aa"), &["links"], Some(50)),
-            (1, web(), &["read pod-aa"], Some(250)),
+            (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+            (1, web(), &[], Some(250)),
             (250, In::Due, &["1 in pod-aa", "on pod-aa web"], None),
             (251, unnamed("aa", ContainersRead::Failed), &[], None),
             (260, killed("aa"), &["1 in pod-aa", "on pod-aa web"], None),
@@ -139,8 +139,8 @@ fn a_link_that_does_not_exist_yet_is_read_again_until_the_deadline() {
     play_all(vec![
         ("the API server does not know the container either", vec![
             (0, present("aa"), &[], None),
-            (0, killed("aa"), &["links"], Some(50)),
-            (1, none(), &["read pod-aa"], Some(26)),
+            (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+            (1, none(), &[], Some(26)),
             (2, specified("aa", Containers, "web"), &[], Some(26)),
             (2, In::Due, &[], Some(26)),
             (26, In::Due, &["links"], Some(250)),
@@ -150,8 +150,8 @@ fn a_link_that_does_not_exist_yet_is_read_again_until_the_deadline() {
         ]),
         ("nothing has the name", vec![
             (0, present("aa"), &[], None),
-            (0, killed("aa"), &["links"], Some(50)),
-            (1, none(), &["read pod-aa"], Some(26)),
+            (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+            (1, none(), &[], Some(26)),
             (2, unnamed("aa", ContainersRead::Failed), &[], Some(26)),
             (200, In::Due, &["links"], Some(250)),
             (201, none(), &[], Some(250)),
@@ -159,8 +159,8 @@ fn a_link_that_does_not_exist_yet_is_read_again_until_the_deadline() {
         ]),
         ("the API server has it first", vec![
             (0, present("aa"), &[], None),
-            (0, killed("aa"), &["links"], Some(50)),
-            (1, none(), &["read pod-aa"], Some(26)),
+            (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+            (1, none(), &[], Some(26)),
             (5, named("aa", ID), &[], Some(26)),
             (5, In::Due, IN_LIST, None),
         ]),
@@ -187,19 +187,19 @@ fn a_link_that_does_not_exist_yet_is_read_again_until_the_deadline() {
 fn a_directory_that_does_not_answer_delays_no_event_for_long() {
     play_all(vec![("hung", vec![
         (0, present("aa"), &[], None),
-        (0, killed("aa"), &["links"], Some(50)),
-        (50, In::Due, &["read pod-aa"], Some(250)),
+        (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+        (50, In::Due, &[], Some(250)),
         (52, named("aa", ID), &[], Some(250)),
         (52, In::Due, &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
         // Nothing is asked while the read is under way.
         (60, present("bb"), &[], None),
-        (60, happened(kill("bb", Some(OTHER))), &[], Some(110)),
-        (110, In::Due, &["read pod-bb"], Some(310)),
+        (60, happened(kill("bb", Some(OTHER))), &["read pod-bb"], Some(110)),
+        (110, In::Due, &[], Some(310)),
         (111, unnamed("bb", ContainersRead::Failed), &[], Some(310)),
         (310, In::Due, &["1 in pod-bb", "on pod-bb 8d0f1e2a4b6c"], None),
         (5000, unavailable(), &[], None),
-        (5001, happened(kill("bb", Some(OTHER))), &["links"], Some(5051)),
-        (5002, unavailable(), &["read pod-bb"], Some(5251)),
+        (5001, happened(kill("bb", Some(OTHER))), &["read pod-bb", "links"], Some(5051)),
+        (5002, unavailable(), &[], Some(5251)),
     ])]);
 }
 
@@ -210,8 +210,8 @@ fn a_link_counts_only_if_the_watch_does_not_contradict_it() {
     let other_namespace = links(&[("pod-aa_kube-system_web", ID)]);
     let contradicted = |link| vec![
         (0, present("aa"), &[] as &'static [&'static str], None),
-        (0, killed("aa"), &["links"], Some(50)),
-        (1, link, &["read pod-aa"], Some(250)),
+        (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
+        (1, link, &[], Some(250)),
         (2, unnamed("aa", ContainersRead::Failed), &[], Some(250)),
         (2, In::Due, &["1 in pod-aa", "on pod-aa 3b5c8d0f1e2a"], None),
     ];
