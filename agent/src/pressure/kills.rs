@@ -34,7 +34,6 @@ pub struct KillWindow {
 
 impl KillWindow {
     /// Without kills, and without a source.
-    #[must_use]
     pub const fn new(transition_period: Duration) -> Self {
         Self {
             transition_period,
@@ -96,7 +95,6 @@ impl KillWindow {
     }
 
     /// Until when it is exceeded, which may be in the future.
-    #[must_use]
     pub fn exceeded(&self) -> Exceeded {
         self.kept
             .last_exceeded()
@@ -104,7 +102,6 @@ impl KillWindow {
     }
 
     /// When the condition becomes False if there are no further kills.
-    #[must_use]
     pub fn fall_at(&self) -> Option<BootNanos> {
         self.kept.ends_at(self.transition_period)
     }
@@ -115,7 +112,6 @@ impl KillWindow {
     }
 
     /// Whether kills are frequent.
-    #[must_use]
     pub fn pressure(&self) -> Pressure {
         self.kept.pressure()
     }

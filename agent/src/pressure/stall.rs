@@ -125,7 +125,6 @@ impl StallBoard {
     }
 
     /// The state of every stall.
-    #[must_use]
     pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {
         let all = self.states.iter();
         all.map(|(stall, state)| (*stall, state.kept.pressure()))
@@ -153,7 +152,6 @@ impl StallBoard {
     }
 
     /// When a stall was last exceeded, even if it cannot be read at present.
-    #[must_use]
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
             Some(state) if state.exceeded => Exceeded::Now,
@@ -166,7 +164,6 @@ impl StallBoard {
     }
 
     /// When to wake up to read a file; `None` if there is no stall.
-    #[must_use]
     pub fn wake_at(&self) -> Option<BootNanos> {
         let states = self.states.values();
         states.filter_map(|state| state.next.wakes_at()).min()

@@ -27,11 +27,11 @@ use crate::subjects::{
 };
 use crate::tasks::Tasks;
 
-mod disks;
+mod disk_files;
 mod nodefs;
 pub mod saved;
 
-pub use disks::list as list_disks;
+pub use disk_files::list as list_disks;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -264,7 +264,7 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Input::Disk(disks::answer(&self.root, query)),
+            Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
@@ -361,7 +361,6 @@ impl Responder {
 
 impl Answer {
     /// Whether the agent waits for it before its first report.
-    #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(
             self,
@@ -392,7 +391,7 @@ impl Answer {
             Question::Configuration => {
                 return Self::Configured(Err("the file system does not answer".to_owned()));
             }
-            Question::Disk(query) => Input::Disk(disks::timed_out(query)),
+            Question::Disk(query) => Input::Disk(disk_files::timed_out(query)),
         })
     }
 }

@@ -17,7 +17,6 @@ pub struct FrequentKills {
 
 impl FrequentKills {
     /// Without kills, and without a source.
-    #[must_use]
     pub const fn new(transition_period: Duration) -> Self {
         Self {
             window: KillWindow::new(transition_period),
@@ -62,13 +61,11 @@ impl FrequentKills {
     }
 
     /// When the threshold was last exceeded.
-    #[must_use]
     pub fn exceeded(&self) -> Exceeded {
         self.window.exceeded()
     }
 
     /// The next moment at which the condition may become False without an input.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.window.fall_at()
     }

@@ -228,10 +228,13 @@ impl Signals {
         let falls = self.evaluator.next_fall().is_some_and(|at| at <= now);
         let must = falls || count_tasks;
         let mut effects = Vec::new();
+        // Storage is sampled early if it is due before the next sample of memory.
+        let mut until = soon;
         if must || self.direct.due() <= soon {
+            until = soon.max(now.plus(self.direct.interval()));
             effects.push(sample(None));
         }
-        if must || self.storage.due().is_some_and(|due| due <= soon) {
+        if must || self.storage.due().is_some_and(|due| due <= until) {
             effects.extend(self.storage.request());
         }
         effects

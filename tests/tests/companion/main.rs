@@ -36,7 +36,7 @@ const WATCHED: &str = "/api/v1/pods";
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
-/// Of 16 GiB, of which 5 % are to be left.
+/// 5 % of 16 GiB.
 const SHORT: &str = "15700Mi";
 const PLENTY: &str = "4Gi";
 const MEMORY_TAINT: &str = "nodepulse.dev/memory-low";
