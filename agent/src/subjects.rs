@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -173,6 +173,8 @@ pub enum Query {
     Recall,
     /// The containers of this pod, later: [`IncidentInput::Containers`].
     Containers(Pod),
+    /// The links to the logs of the containers with these ids, later: [`IncidentInput::Links`].
+    ContainerLinks(BTreeSet<Box<str>>),
     /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
