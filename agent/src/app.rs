@@ -143,7 +143,7 @@ impl App {
         let input = self.queries.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         // Once, with everything that follows from the input.
-        let mut publish = None;
+        let mut publish = false;
         while let Some(effect) = effects.pop_front() {
             if let Some(answer) = self.execute(effect, &mut publish, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
@@ -151,21 +151,21 @@ impl App {
                 }
             }
         }
-        if let Some(at_once) = publish {
-            self.publish(at_once, now);
+        if publish {
+            self.publish(now);
         }
     }
 
-    /// Performs an effect, or adds it to what is to `publish` after all others. Returns the answer
+    /// Performs an effect; `publish` is set if that is to follow after all others. Returns the answer
     /// of a query, if it is available at once.
-    fn execute(&mut self, effect: Effect, publish: &mut Option<bool>, now: Now) -> Option<Input> {
+    fn execute(&mut self, effect: Effect, publish: &mut bool, now: Now) -> Option<Input> {
         match effect {
             Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => change.apply(&mut self.facts),
             Effect::Event(draft) => self.record(draft),
-            Effect::Publish { at_once } => *publish = Some(at_once || *publish == Some(true)),
+            Effect::Publish => *publish = true,
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
@@ -267,7 +267,7 @@ impl App {
             let types = is_true.map(|condition| condition.type_.clone()).collect();
             self.feed(Input::State(StateInput::TrueOnNode(types)), now);
         }
-        self.update_ledger(now);
+        self.publish(now);
         if let Some(reporting) = &mut self.reporting {
             reporting.apply_report(report, now.boot);
         }
@@ -293,19 +293,19 @@ impl App {
         }
     }
 
+    /// Sends the status now, with all changes.
     fn sync(&mut self, why: Why, now: Now) {
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.sync(why);
+            reporting.sync(why, now.boot);
         }
     }
 
-    /// Publishes changed facts; in node mode, `at_once` if a condition may have changed.
-    fn publish(&mut self, at_once: bool, now: Now) {
+    /// Publishes changed facts, at once if a condition became True.
+    fn publish(&mut self, now: Now) {
         self.update_ledger(now);
-        let at_once = at_once && self.config.mode == Mode::Node;
-        if let Some(reporting) = self.reporting.as_mut().filter(|_| at_once) {
-            reporting.edge(now.boot);
+        if let Some(reporting) = &mut self.reporting {
+            reporting.send_urgent(now.boot);
         }
     }
 
@@ -323,14 +323,11 @@ impl App {
         if reporting.publish(self.ledger.computed()) {
             log_failed(&self.ledger);
         }
-        // In node mode, only changes that the subjects report cause an extra request.
-        if update.conditions && self.config.mode == Mode::Companion {
-            reporting.edge(now.boot);
-        }
+        reporting.changed(&update, now.boot);
     }
 
     fn requested(&mut self, request: StateRequest, now: Now) {
-        self.update_ledger(now);
+        self.publish(now);
         let text = match request.page {
             StatePage::Metrics => self.metrics(now),
             StatePage::Status => convert::status_value(&self.ledger.status(now)).to_string(),

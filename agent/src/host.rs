@@ -11,6 +11,7 @@
 pub mod addresses;
 pub mod block;
 pub mod cgroup;
+pub mod container_logs;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;
@@ -65,6 +66,15 @@ pub enum HostError {
         limit: u64,
     },
 
+    /// The directory has more entries than any node has.
+    #[error("{} has more than {limit} entries; check what creates them", path.display())]
+    TooManyEntries {
+        /// The directory.
+        path: PathBuf,
+        /// The maximum number.
+        limit: usize,
+    },
+
     /// The file does not have the expected content.
     #[error(
         "found no {want} in {}; check what is mounted there, or report the kernel release",
@@ -106,6 +116,7 @@ impl HostError {
                         .any(|&errno| is_errno(source, errno))
             }
             Self::TooLarge { .. }
+            | Self::TooManyEntries { .. }
             | Self::Malformed { .. }
             | Self::NoMemoryController { .. }
             | Self::Interfaces { .. } => false,

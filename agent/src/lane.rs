@@ -26,18 +26,21 @@ pub enum Purpose {
     Disks,
     /// Reads `/etc/resolv.conf` and `/etc/hosts`.
     Names,
+    /// Reads the names of the links to container logs.
+    ContainerLogs,
     /// Reads and writes the state file, and the cgroups' counters that are kept there.
     State,
 }
 
 impl Purpose {
     /// All purposes, hence the maximum number of threads.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Configuration,
         Self::Credentials,
         Self::Nodefs,
         Self::Disks,
         Self::Names,
+        Self::ContainerLogs,
         Self::State,
     ];
 
@@ -49,6 +52,7 @@ impl Purpose {
             Self::Nodefs => "nodefs",
             Self::Disks => "disks",
             Self::Names => "names",
+            Self::ContainerLogs => "container_logs",
             Self::State => "state",
         }
     }

@@ -21,7 +21,6 @@ use crate::reading::{Machine, Network, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
-pub mod budget;
 pub mod capacity;
 pub mod ledger;
 pub mod nodepulse_condition;
@@ -29,6 +28,7 @@ pub mod report;
 pub mod setters;
 pub mod stamp;
 pub mod transition;
+pub mod urgent;
 
 #[cfg(test)]
 mod fixture;

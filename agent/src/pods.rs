@@ -11,6 +11,7 @@ mod change;
 mod containers;
 mod index;
 mod last_names;
+mod links;
 mod names;
 mod recent_pods;
 
@@ -18,6 +19,7 @@ pub use change::PodChange;
 pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};
+pub use links::{LinkSearch, LinkedContainer};
 pub use recent_pods::RecentPods;
 
 use names::CgroupNames;

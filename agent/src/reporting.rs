@@ -21,7 +21,7 @@ use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Draft, KillOutcomes};
-use crate::node_status::ledger::Computed;
+use crate::node_status::ledger::{Computed, Update};
 use crate::node_status::{Condition, StoredNode};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
@@ -36,7 +36,7 @@ mod writer;
 
 use renewals::Renewals;
 use start::log_event;
-use syncs::Syncs;
+use syncs::{EndedSync, Syncs};
 
 /// A period is stretched by up to this share, so that nodes that started together drift apart: the
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
@@ -50,7 +50,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 pub enum Why {
     /// It is time to compute it again.
     Tick,
-    /// A condition changed.
+    /// A condition became True.
     Edge,
 }
 
@@ -163,7 +163,7 @@ impl Reporting {
         let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
-            syncs: Syncs::new(syncs, now),
+            syncs: Syncs::new(syncs),
             renewals: Renewals::new(config, leases, now),
             reports,
             events,
@@ -187,7 +187,7 @@ impl Reporting {
     /// The next moment at which a request is due.
     pub fn due(&self) -> BootNanos {
         let (syncs, renewals) = (&self.syncs, &self.renewals);
-        let due = [syncs.due(), syncs.edge_due(), renewals.due()];
+        let due = [syncs.due(), syncs.urgent_due(), renewals.due()];
         due.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
@@ -199,7 +199,7 @@ impl Reporting {
     /// Requests what is due except the regular sync.
     pub fn on_time(&mut self, now: BootNanos) {
         self.renewals.on_time(now);
-        self.syncs.on_time(now);
+        self.syncs.send_urgent(now);
     }
 
     /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
@@ -207,14 +207,23 @@ impl Reporting {
         self.syncs.caused_by(resource, stamp);
     }
 
-    /// A condition changed: sync as soon as the budget allows.
-    pub fn edge(&mut self, now: BootNanos) {
-        self.syncs.edge(now);
+    /// Conditions changed. Those that became True are urgent; the rest is sent with the next regular
+    /// sync, one update period from now at the latest.
+    pub fn changed(&mut self, update: &Update, now: BootNanos) {
+        if update.conditions {
+            let regular = self.next(now, self.update_frequency, self.renewals.due());
+            self.syncs.changed(update, regular);
+        }
     }
 
-    /// Requests a sync: the status is sent if it is due or differs.
-    pub fn sync(&mut self, why: Why) {
-        self.syncs.request(why);
+    /// Sends the status now if a condition that became True may cause that.
+    pub fn send_urgent(&mut self, now: BootNanos) {
+        self.syncs.send_urgent(now);
+    }
+
+    /// Sends the status if it is due or differs.
+    pub fn sync(&mut self, why: Why, now: BootNanos) {
+        self.syncs.request(why, now);
     }
 
     /// Whether a status sync is under way, or waits for one that is.
@@ -261,10 +270,15 @@ impl Reporting {
                 stamps,
                 outcome,
                 next,
-                node: _,
+                node,
             } => {
                 let due = self.next_sync(next, now);
-                self.syncs.ended(SyncRequest { why, stamps }, outcome, due);
+                let ended = EndedSync {
+                    request: SyncRequest { why, stamps },
+                    outcome,
+                    node: &node,
+                };
+                self.syncs.ended(ended, due, now);
             }
             Report::Tainted(tainted) => self.tainted(tainted),
             Report::Lease(outcome) => self.leased(outcome, now),
@@ -303,7 +317,7 @@ impl Reporting {
         let recovered = self.renewals.outcome(outcome);
         if recovered && self.syncs.is_failing() {
             // The server is available again: the status is sent first.
-            self.sync(Why::Tick);
+            self.sync(Why::Tick, now);
         }
         let due = self.next(now, self.renewals.interval(), self.syncs.due());
         self.renewals.ended(due);

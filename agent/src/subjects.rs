@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -126,13 +126,8 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
-    /// Compute the status from the facts. `at_once`: a condition of node mode may have changed, so
-    /// the status is written without waiting for the next period. In companion mode, a changed
-    /// condition is always written at once.
-    Publish {
-        /// See above.
-        at_once: bool,
-    },
+    /// Compute the status from the facts, now. A condition that became True is written at once.
+    Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
     Caused {
         /// Which resource.
@@ -178,6 +173,8 @@ pub enum Query {
     Recall,
     /// The containers of this pod, later: [`IncidentInput::Containers`].
     Containers(Pod),
+    /// The links to the logs of the containers with these ids, later: [`IncidentInput::Links`].
+    ContainerLinks(BTreeSet<Box<str>>),
     /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].

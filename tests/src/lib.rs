@@ -22,6 +22,7 @@ pub mod api_server;
 pub mod cost;
 pub mod days;
 pub mod demo;
+pub mod flapping;
 pub mod fuzzing;
 pub mod host_root;
 pub mod hostile;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -115,6 +116,54 @@ impl Cluster {
     /// Starts the agent of this program, and waits until the Node has a status.
     pub async fn agent(&self, program: &Path) -> Process {
         self.agent_of(program, "auto").await
+    }
+
+    /// The kubelet has made the links for the logs of the containers, and has not reported their ids to
+    /// the API server yet. Returns a root with the links, and with `/proc` and `/sys` of this machine.
+    #[must_use]
+    pub fn with_links_only(&self) -> PathBuf {
+        let root = self.dir.path().join("root");
+        let links = root.join("var/log/containers");
+        fs::create_dir_all(&links).expect("a directory for the links");
+        for dir in ["proc", "sys"] {
+            symlink(Path::new("/").join(dir), root.join(dir)).expect("a link to this machine's");
+        }
+        for n in 0..self.pods.len() {
+            let name = format!("cart-{n}");
+            for (container, called) in ["web", "proxy"].into_iter().enumerate() {
+                let id = format!("{n:032x}{container:032x}");
+                let link = links.join(format!("{name}_shop_{called}-{id}.log"));
+                symlink(format!("/var/log/pods/shop_{name}/0.log"), link).expect("a link");
+            }
+            let pod = Pod::new("shop", &name, &uid(n));
+            pod.new_container("web")
+                .new_container("proxy")
+                .put(&self.api);
+        }
+        root
+    }
+
+    /// Starts the agent of this program with the files below `root`, and waits until the Node has a
+    /// status.
+    pub async fn agent_at(&self, program: &Path, root: &Path) -> Process {
+        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
+        let config = self.dir.path().join("config.yaml");
+        let text = format!(
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n",
+            root.display()
+        );
+        fs::write(&config, text).expect("a configuration");
+        let paths = [kubeconfig, self.dir.path().join("state"), config];
+        let [kubeconfig, state, config] = paths.map(|path| path.display().to_string());
+        let paths = [
+            ["--kubeconfig", &kubeconfig],
+            ["--state-directory", &state],
+            ["--config", &config],
+        ];
+        let agent = self.agent_with(program, paths.as_flattened());
+        agent.wait_for_line("OOM kill source selected", SOON).await;
+        View::of(&self.api, "worker-1").settled(SOON).await;
+        agent
     }
 
     /// The same with kernel facts of this tier. One agent after the other has the same state directory.

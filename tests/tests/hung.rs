@@ -56,7 +56,14 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
         }
         false
     };
-    let others = ["configuration", "credentials", "disks", "names", "state"];
+    let others = [
+        "configuration",
+        "credentials",
+        "disks",
+        "names",
+        "container_logs",
+        "state",
+    ];
     for purpose in others {
         assert!(responds(purpose).await, "{purpose}");
     }

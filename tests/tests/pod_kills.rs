@@ -90,6 +90,49 @@ async fn a_thousand_kills_are_accounted_for() {
     assert_all_reported(&cluster, agent, &kills).await;
 }
 
+/// Each of the Events of `killed` names the container, and none is on the Node.
+async fn assert_named(cluster: &Cluster, killed: &[Killed], field_path: Option<&str>) {
+    for (pid, pod) in killed {
+        let (pod, _) = &cluster.pods[*pod];
+        let naming = format!("Killed process {pid} (provoke) of uid 0 in container web: ");
+        let event = cluster.api.wait_for(SOON * 6, &naming, |api| {
+            let mut events = pod.events(api).into_iter();
+            events.find(|event| {
+                let message = event["message"].as_str();
+                message.is_some_and(|message| message.starts_with(&naming))
+            })
+        });
+        let event = event.await;
+        assert_eq!(event["involvedObject"]["fieldPath"].as_str(), field_path);
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_names() {
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let cluster = Cluster::with("named", 20, provoke).await;
+    let root = cluster.with_links_only();
+    let agent = cluster.agent_at(&program(), &root).await;
+    let (killed, _) = cluster.kill_one_by_one(20).await;
+    assert_named(&cluster, &killed, Some("spec.containers{web}")).await;
+    stop(agent).await;
+
+    // The containers of these pods were never read.
+    let agent = cluster.agent_at(&program(), &root).await;
+    cluster.api.stop().await;
+    let (killed, _) = cluster.kill(20).await;
+    for (pid, _) in &killed {
+        agent.wait_for_line(&format!("victim={pid} "), SOON).await;
+    }
+    cluster.api.restart().await;
+    assert_named(&cluster, &killed, None).await;
+    stop(agent).await;
+}
+
 /// The agent is paused, killed, and stopped, each while processes are killed: with the source of kills
 /// in `tier`.
 async fn storm_stop_restart(tier: &str, kills: usize) {

@@ -7,12 +7,21 @@ use serde_json::Value;
 use super::{ApiError, Client, Endpoint};
 use crate::pods::{Container, ContainerList, Containers};
 
-/// The status lists of a pod's containers.
-const LISTS: [(ContainerList, &str); 3] = [
-    (ContainerList::Containers, "/status/containerStatuses"),
-    (ContainerList::Init, "/status/initContainerStatuses"),
+/// The lists of a pod's containers: in the specification, and in the status.
+const LISTS: [(ContainerList, &str, &str); 3] = [
+    (
+        ContainerList::Containers,
+        "/spec/containers",
+        "/status/containerStatuses",
+    ),
+    (
+        ContainerList::Init,
+        "/spec/initContainers",
+        "/status/initContainerStatuses",
+    ),
     (
         ContainerList::Ephemeral,
+        "/spec/ephemeralContainers",
         "/status/ephemeralContainerStatuses",
     ),
 ];
@@ -32,11 +41,14 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Contai
 
 pub(super) fn containers(pod: &Value) -> Containers {
     let mut found = Containers::default();
-    for (list, status) in LISTS {
+    for (list, specification, status) in LISTS {
         let container = |entry: &Value| {
             let name = entry.pointer("/name").and_then(Value::as_str)?;
-            Container::new(list, name)
+            Container::new(Some(list), name)
         };
+        for container in entries(pod, specification).filter_map(container) {
+            found.specify(container);
+        }
         for state in entries(pod, status) {
             let Some(container) = container(state) else {
                 continue;
@@ -70,6 +82,10 @@ mod tests {
     #[test]
     fn ids_of_every_list_and_of_the_previous_run_lead_to_the_name() {
         let pod = json!({
+            "spec": {
+                "containers": [{ "name": "\u{1b}" }],
+                "initContainers": [{ "name": "late" }],
+            },
             "status": {
                 "containerStatuses": [
                     {
@@ -87,7 +103,7 @@ mod tests {
             },
         });
         let containers = containers(&pod);
-        let path = |id| containers.find(id).map(Container::field_path);
+        let path = |id| containers.find(id).and_then(Container::field_path);
         let rows = [
             ("aa", Some("spec.containers{web}")),
             ("bb", Some("spec.containers{web}")),
@@ -100,7 +116,11 @@ mod tests {
         for (id, expected) in rows {
             assert_eq!(path(id).as_deref(), expected, "{id:?}");
         }
+        let named = |name| containers.named(name).and_then(Container::field_path);
+        assert_eq!(named("late").as_deref(), Some("spec.initContainers{late}"));
+        assert_eq!(named("web"), None, "not in the specification");
         for nonsense in [
+            json!({ "spec": { "containers": [7, {}, { "name": 7 }] } }),
             json!({ "status": { "containerStatuses": "x" } }),
             json!(null),
         ] {

@@ -10,6 +10,7 @@ use super::App;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
 use crate::queries::read_config::ReadConfig;
+use crate::reporting::Why;
 use crate::subjects::{Input, Settings};
 use crate::telemetry::Telemetry;
 
@@ -136,6 +137,8 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
         node_events: app.config.node_events(),
     };
     app.feed(Input::Configured(Box::new(settings)), now);
+    // A condition that was turned off is removed without waiting for the next regular computation.
+    app.sync(Why::Tick, now);
     changes
 }
 

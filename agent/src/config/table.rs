@@ -285,7 +285,7 @@ keys! {
         .default("true", KUBELET).kubelet().flag("BOOL");
     node_status_update_frequency: Option<Duration> = PERIOD
         .key("nodeStatusUpdateFrequency", "Interval at which the node status is computed")
-        .details("Node mode sends it if it changed.")
+        .details("A changed status is then sent; a condition that becomes True is sent at once.")
         .default("10s", KUBELET).kubelet().flag("DURATION");
     node_status_report_frequency: Option<Duration> = PERIOD
         .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")

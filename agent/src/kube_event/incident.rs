@@ -188,7 +188,7 @@ impl ContainerLabel {
 
     fn field_path(&self) -> Option<Box<str>> {
         match self {
-            Self::Name(container) => Some(container.field_path().into()),
+            Self::Name(container) => container.field_path().map(Into::into),
             Self::Id(_) => None,
         }
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn an_event_on_a_pod_names_the_container_as_far_as_it_is_known() {
         let id = "0123456789abcdef".to_owned();
-        let named = Container::new(ContainerList::Containers, "web").unwrap();
+        let named = |list| Some(ContainerLabel::Name(Container::new(list, "web").unwrap()));
         //  container, its part of the message, fieldPath
         let rows = [
             (None, "", None),
@@ -247,10 +247,11 @@ mod tests {
                 None,
             ),
             (
-                Some(ContainerLabel::Name(named)),
+                named(Some(ContainerList::Containers)),
                 " in container web",
                 Some("spec.containers{web}"),
             ),
+            (named(None), " in container web", None),
         ];
         let pod = Pod::new("shop", "web-0", "aa", None).unwrap();
         for (container, whereabouts, field_path) in rows {

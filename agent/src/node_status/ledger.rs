@@ -14,11 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::setters::{self, SetterError, Setters};
-use super::{Condition, Facts, NodeStatus, StoredNode};
+use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
 use crate::units::quantity::Quantity;
 
 type Capacity = BTreeMap<String, Quantity>;
+
+/// How often a condition became True since the start, by type, and how it was the last time.
+pub type Began = BTreeMap<String, (u64, Condition)>;
 
 /// A computed status. Its conditions have no times before it is compared with a stored Node.
 #[derive(Debug, Clone)]
@@ -29,6 +32,7 @@ pub struct Computed {
     others: Capacity,
     status: NodeStatus,
     failed: Vec<(&'static str, SetterError)>,
+    began: Arc<Began>,
 }
 
 impl Computed {
@@ -40,6 +44,7 @@ impl Computed {
             facts,
             status,
             failed,
+            began: Arc::default(),
         }
     }
 
@@ -59,6 +64,12 @@ impl Computed {
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
+
+    /// How often each condition became True, this status included.
+    #[must_use]
+    pub fn began(&self) -> &Arc<Began> {
+        &self.began
+    }
 }
 
 /// Stored capacity of keys that `status` does not have.
@@ -75,6 +86,10 @@ pub struct Update {
     pub conditions: bool,
     /// Types of the conditions whose status is another one.
     pub transitions: Vec<String>,
+    /// Types of the conditions that became True, new ones included.
+    pub began: Vec<String>,
+    /// Types of the conditions that are not True any more, or were removed.
+    pub ended: Vec<String>,
 }
 
 /// The only place that computes a status.
@@ -111,7 +126,9 @@ impl Ledger {
         let changed = self.computed.facts != *facts;
         if changed {
             let (setters, stored) = (self.computed.setters, &self.since.capacity);
-            self.computed = Arc::new(Computed::new(setters, facts.clone(), stored));
+            let began = Arc::clone(&self.computed.began);
+            let computed = Computed::new(setters, facts.clone(), stored);
+            self.computed = Arc::new(Computed { began, ..computed });
         }
         let found = std::mem::take(&mut self.found);
         if changed || found {
@@ -130,11 +147,18 @@ impl Ledger {
         let mut update = Update {
             conditions: !before.iter().map(text).eq(self.conditions.iter().map(text)),
             transitions: Vec::new(),
+            began: true_only_in(&self.conditions, &before),
+            ended: true_only_in(&before, &self.conditions),
         };
         for condition in &self.conditions {
             let before = before.iter().find(|before| before.type_ == condition.type_);
             if before.is_some_and(|before| before.status != condition.status) {
                 update.transitions.push(condition.type_.clone());
+            }
+            if update.began.contains(&condition.type_) {
+                let began = Arc::make_mut(&mut Arc::make_mut(&mut self.computed).began);
+                let times = began.get(&condition.type_).map_or(0, |(times, _)| *times);
+                began.insert(condition.type_.clone(), (times + 1, condition.clone()));
             }
         }
         update
@@ -179,13 +203,23 @@ impl Ledger {
     }
 }
 
+/// Types of the conditions that are True in `some` and not in `others`.
+fn true_only_in(some: &[Condition], others: &[Condition]) -> Vec<String> {
+    let is_true = |c: &&Condition| c.status == Status::True;
+    let not_in_others = |c: &&Condition| {
+        let mut others = others.iter().filter(is_true);
+        !others.any(|other| other.type_ == c.type_)
+    };
+    let only = some.iter().filter(is_true).filter(not_in_others);
+    only.map(|c| c.type_.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::Status;
     use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::SETTERS;
     use crate::pressure::Pressure;
@@ -220,18 +254,26 @@ mod tests {
         assert_eq!(ledger.update(&facts(), later(10)), Update::default());
         assert!(Arc::ptr_eq(&computed, &ledger.computed()));
 
-        let expected = Update {
+        let memory = || vec!["MemoryPressure".to_owned()];
+        let began = Update {
             conditions: true,
-            transitions: vec!["MemoryPressure".to_owned()],
+            transitions: memory(),
+            began: memory(),
+            ended: Vec::new(),
         };
-        assert_eq!(ledger.update(&short_of_memory(), later(20)), expected);
+        assert_eq!(ledger.update(&short_of_memory(), later(20)), began);
 
         let mut longer = short_of_memory();
         let last_exceeded = BootNanos(2);
         let pressure = Pressure::UnderPressure { last_exceeded };
         longer.pressures.insert(Resource::Memory, pressure);
         assert_eq!(ledger.update(&longer, later(30)), Update::default());
-        assert_eq!(ledger.update(&facts(), later(40)), expected);
+        let ended = Update {
+            began: Vec::new(),
+            ended: memory(),
+            ..began
+        };
+        assert_eq!(ledger.update(&facts(), later(40)), ended);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Which changes of the status are recorded as Events.
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 
+use super::ledger::Began;
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
@@ -134,6 +137,26 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
     });
     let conditions = status.conditions.iter().filter_map(|c| edge(stored, c));
     rebooted.into_iter().chain(conditions).collect()
+}
+
+/// Conditions that became True and ended since the last status was sent, so that no patch has them: both
+/// changes, and when the first was. `sent`: how often each had become True by then.
+#[must_use]
+pub fn unsent(
+    began: &Began,
+    sent: &Began,
+    stored: &StoredNode,
+    status: &NodeStatus,
+) -> Vec<(Edge, SystemTime, Edge)> {
+    let is_true = |c: &&Condition| c.status == Status::True;
+    let unsent = |(type_, (times, first)): (&String, &(u64, Condition))| {
+        let known = sent.get(type_).map_or(0, |(times, _)| *times);
+        let last = status.conditions.iter().find(|c| c.type_ == *type_)?;
+        let has = is_true(&last) || stored.condition(type_).is_some_and(|c| is_true(&c));
+        let ended = *times > known && !has;
+        ended.then(|| (edge_to(first), first.last_transition_time, edge_to(last)))
+    };
+    began.iter().filter_map(unsent).collect()
 }
 
 fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
@@ -396,6 +419,45 @@ mod tests {
         for (before, after, expected) in rows {
             let edge = schedulable_edge(before, after);
             assert_eq!(edge.as_ref().map(Edge::reason), expected);
+        }
+    }
+
+    #[test]
+    fn a_condition_that_became_true_and_ended_without_a_patch_is_found_once() {
+        use Status::{False, True, Unknown};
+
+        let condition = |status, reason| stored("PIDsLow", status, reason, "m");
+        let times = |times| -> Began {
+            let began = condition(True, "LowPIDs");
+            [("PIDsLow".to_owned(), (times, began))].into()
+        };
+        //  on the Node, times in the last status, now, found
+        let rows = [
+            (False, 1, False, true, "it ended before its turn"),
+            (Unknown, 1, Unknown, true, "unknown before and after"),
+            (False, 2, False, false, "it was found before"),
+            (True, 1, False, false, "the Node had it all the time"),
+            (False, 1, True, false, "it is sent now"),
+        ];
+        for (before, sent, now, is_found, why) in rows {
+            let node = StoredNode {
+                conditions: vec![condition(before, "r")],
+                ..StoredNode::default()
+            };
+            let status = NodeStatus {
+                conditions: vec![condition(now, "Ended")],
+                ..NodeStatus::default()
+            };
+            let found = unsent(&times(2), &times(sent), &node, &status);
+            let found: Vec<_> = found
+                .iter()
+                .map(|(began, _, ended)| (began.reason(), ended.reason()))
+                .collect();
+            let expected: Vec<_> = is_found
+                .then_some(("LowPIDs", "Ended"))
+                .into_iter()
+                .collect();
+            assert_eq!(found, expected, "{why}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The containers of one pod, by the ids in their cgroups' names.
+//! The containers of one pod, by name and by the ids in their cgroups' names.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,16 @@ use super::is_valid;
 const LONGEST_NAME: usize = 63;
 /// Longest id of a container runtime.
 const LONGEST_ID: usize = 128;
-/// Maximum number of ids per pod: each container has at most two, the current and the previous one.
+/// Maximum number of ids, and of containers, per pod: each container has at most two ids, the current
+/// and the previous one.
 const MAX_IDS: usize = 256;
 
-/// One container of a pod's specification.
+/// One container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// The list that contains it.
-    pub list: ContainerList,
-    /// Its name in that list.
+    /// The list of the pod's specification that contains it, if known.
+    pub list: Option<ContainerList>,
+    /// Its name, of which a pod has one in all lists together.
     pub name: Box<str>,
 }
 
@@ -33,7 +34,7 @@ pub enum ContainerList {
 
 impl Container {
     /// `None` if the name is invalid.
-    pub fn new(list: ContainerList, name: &str) -> Option<Self> {
+    pub fn new(list: Option<ContainerList>, name: &str) -> Option<Self> {
         is_valid(name, LONGEST_NAME).then(|| Self {
             list,
             name: name.into(),
@@ -41,13 +42,13 @@ impl Container {
     }
 
     /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.
-    pub fn field_path(&self) -> String {
-        let list = match self.list {
+    pub fn field_path(&self) -> Option<String> {
+        let list = match self.list? {
             ContainerList::Containers => "containers",
             ContainerList::Init => "initContainers",
             ContainerList::Ephemeral => "ephemeralContainers",
         };
-        format!("spec.{list}{{{}}}", self.name)
+        Some(format!("spec.{list}{{{}}}", self.name))
     }
 }
 
@@ -55,6 +56,7 @@ impl Container {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Containers {
     by_id: Vec<(Box<str>, Container)>,
+    specified: Vec<Container>,
 }
 
 impl Containers {
@@ -63,6 +65,20 @@ impl Containers {
         if self.by_id.len() < MAX_IDS && is_valid(id, LONGEST_ID) {
             self.by_id.push((id.into(), container));
         }
+    }
+
+    /// The specification has this container.
+    pub fn specify(&mut self, container: Container) {
+        if self.specified.len() < MAX_IDS {
+            self.specified.push(container);
+        }
+    }
+
+    /// The container with this name in the specification.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Container> {
+        let mut specified = self.specified.iter();
+        specified.find(|container| *container.name == *name)
     }
 
     /// The container with this id. An unknown id belongs to none of the known containers, even if
@@ -78,7 +94,7 @@ mod tests {
     use super::*;
 
     fn container(name: &str) -> Container {
-        Container::new(ContainerList::Containers, name).unwrap()
+        Container::new(Some(ContainerList::Containers), name).unwrap()
     }
 
     #[test]
@@ -92,15 +108,31 @@ mod tests {
     }
 
     #[test]
+    fn a_container_is_found_by_its_name_in_the_specification() {
+        let mut containers = Containers::default();
+        containers.specify(container("web"));
+        containers.add("aa", container("proxy"));
+        assert_eq!(containers.named("web"), Some(&container("web")));
+        assert_eq!(containers.named("proxy"), None, "only by its id");
+    }
+
+    #[test]
     fn every_list_has_its_field_path() {
         let rows = [
-            (ContainerList::Containers, "spec.containers{web}"),
-            (ContainerList::Init, "spec.initContainers{web}"),
-            (ContainerList::Ephemeral, "spec.ephemeralContainers{web}"),
+            (
+                Some(ContainerList::Containers),
+                Some("spec.containers{web}"),
+            ),
+            (Some(ContainerList::Init), Some("spec.initContainers{web}")),
+            (
+                Some(ContainerList::Ephemeral),
+                Some("spec.ephemeralContainers{web}"),
+            ),
+            (None, None),
         ];
         for (list, expected) in rows {
             let container = Container::new(list, "web").unwrap();
-            assert_eq!(container.field_path(), expected);
+            assert_eq!(container.field_path().as_deref(), expected);
         }
     }
 
@@ -108,7 +140,7 @@ mod tests {
     fn an_invalid_name_or_id_is_not_stored() {
         for name in ["", "we b", "a\n", "x}", &"a".repeat(64)] {
             assert_eq!(
-                Container::new(ContainerList::Containers, name),
+                Container::new(Some(ContainerList::Containers), name),
                 None,
                 "{name:?}"
             );
@@ -117,7 +149,9 @@ mod tests {
         containers.add("a\u{1b}", container("web"));
         for n in 0..2 * MAX_IDS {
             containers.add(&n.to_string(), container("web"));
+            containers.specify(container(&format!("web-{n}")));
         }
         assert_eq!(containers.by_id.len(), MAX_IDS);
+        assert_eq!(containers.specified.len(), MAX_IDS);
     }
 }

@@ -188,9 +188,28 @@ impl PodIndex {
             .is_some_and(|known| known.removed.is_none())
     }
 
+    /// Whether the pod with this uid exists, or was removed lately.
+    #[must_use]
+    pub fn is_known(&self, uid: &str) -> bool {
+        self.pods.contains_key(uid)
+    }
+
     /// The container of pod `uid` with this id in its cgroup's name, if it was requested before.
     pub fn container(&self, uid: &str, id: &str) -> Option<&Container> {
         self.pods.get(uid)?.containers.as_ref()?.find(id)
+    }
+
+    /// Whether the containers of pod `uid` were requested before.
+    #[must_use]
+    pub fn has_containers(&self, uid: &str) -> bool {
+        let known = self.pods.get(uid);
+        known.is_some_and(|known| known.containers.is_some())
+    }
+
+    /// The container of pod `uid` with this name, if its containers were requested before.
+    #[must_use]
+    pub fn named(&self, uid: &str, name: &str) -> Option<&Container> {
+        self.pods.get(uid)?.containers.as_ref()?.named(name)
     }
 
     /// Stores the current containers of a pod.
@@ -274,15 +293,19 @@ mod tests {
     #[test]
     fn containers_belong_to_a_known_pod() {
         let mut index = PodIndex::default();
-        let web = Container::new(super::super::ContainerList::Containers, "web").unwrap();
+        let web = Container::new(None, "web").unwrap();
         let mut containers = Containers::default();
         containers.add("c1", web.clone());
+        containers.specify(web.clone());
         index.set_containers("unknown", containers.clone());
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), None);
+        assert!(!index.has_containers(&pod(1).uid));
         index.set_containers(&pod(1).uid, containers);
         index.put(pod(1));
         assert_eq!(index.container(&pod(1).uid, "c1"), Some(&web));
+        assert_eq!(index.named(&pod(1).uid, "web"), Some(&web));
+        assert!(index.has_containers(&pod(1).uid));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];
 /// Longest UID that the API server assigns: a UUID.
 const UID_LENGTH: usize = 36;
 const HASH_LENGTH: usize = 32;
-const CONTAINER_ID_LENGTH: usize = 64;
+pub(super) const CONTAINER_ID_LENGTH: usize = 64;
 
 /// The form of names on a node: systemd's names repeat the names of all slices above, cgroupfs
 /// names do not.

@@ -1,7 +1,7 @@
 //! Calls that can wait for a disk or a server, with a time limit: a hung disk must stop neither
 //! lease renewals nor the report of that disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,15 +13,17 @@ use super::read_config::ReadConfig;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostRoot, volumes};
+use crate::host::{HostRoot, container_logs, volumes};
 use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
-use crate::pods::{self, classify};
+use crate::pods::{self, LinkSearch, classify};
 use crate::state::State;
+use crate::subjects::incidents::LinksRead;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
-    DiskQuery, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput, StorageSample,
+    DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput,
+    StorageSample,
 };
 use crate::tasks::Tasks;
 
@@ -55,6 +57,8 @@ pub enum Question {
     },
     /// A query of the subject `disks`.
     Disk(DiskQuery),
+    /// Find the links to the logs of the containers with these ids.
+    ContainerLinks(BTreeSet<Box<str>>),
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
@@ -82,6 +86,7 @@ pub struct Blocking {
     nodefs: mpsc::Sender<Question>,
     /// Separate, so that a hung file system does not delay queries of disks.
     disks: mpsc::Sender<Question>,
+    container_logs: mpsc::Sender<Question>,
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Question>,
     /// Has a separate lane.
@@ -126,6 +131,7 @@ impl Blocking {
             configuration: lane(Purpose::Configuration),
             nodefs: lane(Purpose::Nodefs),
             disks: lane(Purpose::Disks),
+            container_logs: lane(Purpose::ContainerLogs),
             state: lane(Purpose::State),
             names: Names::system(),
             answer,
@@ -141,6 +147,7 @@ impl Blocking {
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
             Question::Disk(_) => &self.disks,
+            Question::ContainerLinks(_) => &self.container_logs,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
@@ -257,6 +264,9 @@ impl Responder {
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
             Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
+            Question::ContainerLinks(ids) => {
+                Input::Incident(IncidentInput::Links(self.links(&ids)))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -294,6 +304,20 @@ impl Responder {
                     .ok()
             }
             Some(AttachDetach::Node) | None => None,
+        }
+    }
+
+    fn links(&self, ids: &BTreeSet<Box<str>>) -> LinksRead {
+        let mut search = LinkSearch::new(ids);
+        match container_logs::each_name(&self.root, |name| search.add(name)) {
+            Ok(()) => LinksRead::Found(search.found()),
+            Err(err) => {
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "links to container logs not read"
+                );
+                LinksRead::Unavailable
+            }
         }
     }
 
@@ -356,6 +380,9 @@ impl Answer {
                 Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
             }
             Question::Resolve { .. } => return Self::Resolved(Vec::new()),
+            Question::ContainerLinks(_) => {
+                Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: Previous::Unknown,
@@ -387,6 +414,7 @@ mod tests {
             configuration: lane(),
             nodefs: lane(),
             disks: lane(),
+            container_logs: lane(),
             state: lane(),
             names: Names::system(),
             answer,

@@ -1,6 +1,7 @@
 //! Starts the tasks that talk to the API server. Each sends one request at a time and reports its result.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -75,6 +76,7 @@ pub(super) fn start(
         events: sink.clone(),
         schedule: Schedule::new(config.status_report_frequency),
         unrecorded: Vec::new(),
+        sent: Arc::default(),
     };
     match config.mode {
         Mode::Companion => {

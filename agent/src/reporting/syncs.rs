@@ -10,7 +10,9 @@ use super::{SyncRequest, Why};
 use crate::api::ApiError;
 use crate::api::status::Sent;
 use crate::clock::{BootNanos, Stamp};
-use crate::node_status::budget::{Admission, EdgeBudget};
+use crate::node_status::ledger::Update;
+use crate::node_status::urgent::UrgentPatches;
+use crate::node_status::{Condition, Status};
 use crate::reading::Resource;
 
 /// Whether a sync is under way. The first registers or finds the Node too.
@@ -35,7 +37,7 @@ enum SyncState {
     Syncing,
     /// One is under way, and another was requested since it started.
     SyncingAgain {
-        /// What requested it. Of several, an edge counts.
+        /// What requested it. Of several, an urgent change counts.
         why: Why,
     },
 }
@@ -79,12 +81,23 @@ impl SyncState {
     }
 }
 
+/// A sync that has ended.
+pub(super) struct EndedSync<'a> {
+    pub(super) request: SyncRequest,
+    /// `None`: nothing had changed.
+    pub(super) outcome: Result<Option<Sent>, ApiError>,
+    /// The conditions of the Node as last seen.
+    pub(super) node: &'a [Condition],
+}
+
 /// Requests syncs of the status, one at a time.
 pub(super) struct Syncs {
     state: SyncState,
-    /// An edge that waits for the budget.
-    edge_due: Option<BootNanos>,
-    budget: EdgeBudget,
+    /// Conditions that became True and were not sent yet.
+    urgent: UrgentPatches,
+    /// A change that is not urgent is sent by then. A regular sync can be later: in companion mode
+    /// nothing is computed for minutes while nothing changes.
+    change_due: Option<BootNanos>,
     /// The causes of changes that were not reported yet.
     stamps: BTreeMap<Resource, Stamp>,
     /// The warning about an outage was logged.
@@ -93,11 +106,11 @@ pub(super) struct Syncs {
 }
 
 impl Syncs {
-    pub(super) const fn new(requests: mpsc::Sender<SyncRequest>, now: BootNanos) -> Self {
+    pub(super) const fn new(requests: mpsc::Sender<SyncRequest>) -> Self {
         Self {
             state: SyncState::NotStarted,
-            edge_due: None,
-            budget: EdgeBudget::new(now),
+            urgent: UrgentPatches::new(),
+            change_due: None,
             stamps: BTreeMap::new(),
             failing: false,
             requests,
@@ -105,20 +118,26 @@ impl Syncs {
     }
 
     /// When the next regular sync is due.
-    pub(super) const fn due(&self) -> Option<BootNanos> {
-        self.state.due()
+    pub(super) fn due(&self) -> Option<BootNanos> {
+        let due = self.state.due()?;
+        Some(self.change_due.map_or(due, |change| change.min(due)))
     }
 
-    /// When the edge that waits is due.
-    pub(super) const fn edge_due(&self) -> Option<BootNanos> {
-        self.edge_due
+    /// When the next urgent sync is due.
+    pub(super) fn urgent_due(&self) -> Option<BootNanos> {
+        match self.state {
+            // It is requested already.
+            SyncState::SyncingAgain { why: Why::Edge } => None,
+            _ => self.urgent.due(),
+        }
     }
 
-    /// Requests a sync for the edge that waits, if it is due.
-    pub(super) fn on_time(&mut self, now: BootNanos) {
-        if self.edge_due.is_some_and(|due| due <= now) {
-            self.edge_due = None;
-            self.edge(now);
+    /// Requests an urgent sync, if one is due.
+    pub(super) fn send_urgent(&mut self, now: BootNanos) {
+        match self.urgent_due() {
+            Some(due) if due <= now => self.request(Why::Edge, now),
+            Some(due) => debug!(wait_ms = due.since(now).as_millis(), "a True waits"),
+            None => {}
         }
     }
 
@@ -126,22 +145,21 @@ impl Syncs {
         self.stamps.entry(resource).or_insert(stamp);
     }
 
-    /// A condition changed: requests a sync as soon as the budget allows.
-    pub(super) fn edge(&mut self, now: BootNanos) {
-        if self.edge_due.is_some() {
-            return; // It goes with the one that waits.
+    /// Conditions changed. What is not urgent is sent at `regular` at the latest.
+    pub(super) fn changed(&mut self, update: &Update, regular: BootNanos) {
+        for type_ in &update.ended {
+            self.urgent.settled(type_);
         }
-        match self.budget.admit(now) {
-            Admission::Now => self.request(Why::Edge),
-            Admission::At(moment) => {
-                debug!(wait_ms = moment.since(now).as_millis(), "an edge waits");
-                self.edge_due = Some(moment);
-            }
+        for type_ in &update.began {
+            self.urgent.began(type_);
+        }
+        if update.conditions {
+            self.change_due.get_or_insert(regular);
         }
     }
 
-    pub(super) fn request(&mut self, why: Why) {
-        self.step(SyncInput::Request(why));
+    pub(super) fn request(&mut self, why: Why, now: BootNanos) {
+        self.step(SyncInput::Request(why), now);
     }
 
     /// Whether one is under way.
@@ -158,20 +176,21 @@ impl Syncs {
     }
 
     /// One has ended; the next regular one is due at `due`.
-    pub(super) fn ended(
-        &mut self,
-        request: SyncRequest,
-        outcome: Result<Option<Sent>, ApiError>,
-        due: BootNanos,
-    ) {
-        let SyncRequest { why, stamps } = request;
-        match outcome {
+    pub(super) fn ended(&mut self, ended: EndedSync<'_>, due: BootNanos, now: BootNanos) {
+        let SyncRequest { why, stamps } = ended.request;
+        match ended.outcome {
             Ok(sent) => {
                 if std::mem::take(&mut self.failing) {
                     info!("node status can be sent again");
                 }
+                let is_true = |c: &&Condition| c.status == Status::True;
+                for condition in ended.node.iter().filter(is_true) {
+                    self.urgent.settled(&condition.type_);
+                }
                 if let Some(sent) = sent {
                     log_sync(why, &sent, &stamps);
+                } else if why == Why::Edge {
+                    self.urgent.nothing_sent();
                 }
             }
             Err(err) => {
@@ -185,15 +204,17 @@ impl Syncs {
                 self.stamps.extend(stamps);
             }
         }
-        self.step(SyncInput::Ended { due });
+        self.step(SyncInput::Ended { due }, now);
     }
 
-    fn step(&mut self, input: SyncInput) {
+    fn step(&mut self, input: SyncInput, now: BootNanos) {
         let (state, request) = self.state.step(input);
         self.state = state;
         let Some(why) = request else {
             return;
         };
+        self.urgent.sent(why == Why::Edge, now);
+        self.change_due = None;
         let stamps = std::mem::take(&mut self.stamps);
         if self.requests.try_send(SyncRequest { why, stamps }).is_err() {
             debug!("the status writer has ended");
@@ -239,7 +260,7 @@ mod tests {
                 Request(Edge),
                 again(Edge),
                 None,
-                "an edge counts",
+                "an urgent change counts",
             ),
             (
                 again(Edge),
@@ -260,43 +281,113 @@ mod tests {
         assert_eq!(due, [None, Some(DUE), None, None], "only while it waits");
     }
 
+    const SECOND: u64 = 1_000_000_000;
+
+    fn began(type_: &str) -> Update {
+        Update {
+            conditions: true,
+            began: vec![type_.to_owned()],
+            ..Update::default()
+        }
+    }
+
+    fn ended(type_: &str) -> Update {
+        Update {
+            conditions: true,
+            ended: vec![type_.to_owned()],
+            ..Update::default()
+        }
+    }
+
+    /// A sync that had nothing to send.
+    fn unchanged(request: SyncRequest) -> EndedSync<'static> {
+        EndedSync {
+            request,
+            outcome: Ok(None),
+            node: &[],
+        }
+    }
+
     #[test]
     fn a_request_has_the_oldest_causes_that_were_not_reported() {
         let (send, mut requests) = mpsc::channel(1);
-        let mut syncs = Syncs::new(send, BootNanos(0));
+        let mut syncs = Syncs::new(send);
         let stamp = |kernel| Stamp {
             kernel: BootNanos(kernel),
             read: BootNanos(kernel),
         };
         syncs.caused_by(Resource::Memory, stamp(1));
         syncs.caused_by(Resource::Memory, stamp(2));
-        syncs.edge(BootNanos(3));
+        syncs.changed(&began("a"), DUE);
+        syncs.send_urgent(BootNanos(3));
         let first = requests.try_recv().unwrap();
         assert_eq!(first.stamps, [(Resource::Memory, stamp(1))].into());
 
         syncs.caused_by(Resource::Memory, stamp(4));
         let why = "an outage".to_owned();
-        syncs.ended(first, Err(ApiError::InCluster { why }), DUE);
+        let failed = EndedSync {
+            outcome: Err(ApiError::InCluster { why }),
+            ..unchanged(first)
+        };
+        syncs.ended(failed, DUE, BootNanos(5));
         assert!(requests.try_recv().is_err(), "none was requested meanwhile");
-        syncs.request(Why::Tick);
+        syncs.request(Why::Tick, BootNanos(6));
         let second = requests.try_recv().unwrap();
         assert_eq!(second.stamps, [(Resource::Memory, stamp(1))].into());
     }
 
     #[test]
-    fn an_edge_beyond_the_budget_waits_and_later_ones_go_with_it() {
+    fn only_a_condition_that_becomes_true_is_urgent_and_the_rest_is_sent_by_the_regular_sync() {
         let (send, mut requests) = mpsc::channel(1);
-        let mut syncs = Syncs::new(send, BootNanos(0));
-        let second = 1_000_000_000;
-        syncs.edge(BootNanos(0));
-        syncs.ended(requests.try_recv().unwrap(), Ok(None), DUE);
-        syncs.edge(BootNanos(1));
-        syncs.edge(BootNanos(2));
-        assert_eq!(syncs.edge_due(), Some(BootNanos(second)));
-        syncs.on_time(BootNanos(second - 1));
-        assert!(requests.try_recv().is_err(), "a nanosecond short");
-        syncs.on_time(BootNanos(second));
-        assert_eq!(requests.try_recv().unwrap().why, Why::Edge);
-        assert_eq!((syncs.edge_due(), syncs.due()), (None, None));
+        let mut syncs = Syncs::new(send);
+        syncs.request(Why::Tick, BootNanos(0));
+        let far = BootNanos(300 * SECOND);
+        syncs.ended(unchanged(requests.try_recv().unwrap()), far, BootNanos(0));
+
+        let (first, later) = (BootNanos(10 * SECOND), BootNanos(12 * SECOND));
+        syncs.changed(&ended("a"), first);
+        syncs.changed(&ended("b"), later);
+        assert_eq!((syncs.due(), syncs.urgent_due()), (Some(first), None));
+        syncs.send_urgent(BootNanos(SECOND));
+        assert!(requests.try_recv().is_err(), "not urgent");
+
+        syncs.changed(&began("a"), later);
+        syncs.send_urgent(BootNanos(SECOND));
+        let request = requests.try_recv().unwrap();
+        assert_eq!(request.why, Why::Edge);
+        syncs.ended(unchanged(request), far, BootNanos(SECOND));
+        assert_eq!(syncs.due(), Some(far), "everything was sent with it");
+    }
+
+    #[test]
+    fn a_true_that_waits_for_a_sync_is_requested_once_and_not_if_the_node_has_it() {
+        let (send, mut requests) = mpsc::channel(1);
+        let mut syncs = Syncs::new(send);
+        syncs.request(Why::Tick, BootNanos(0));
+        let first = requests.try_recv().unwrap();
+        syncs.changed(&began("a"), DUE);
+        assert_eq!(syncs.urgent_due(), Some(BootNanos(0)));
+        syncs.send_urgent(BootNanos(1));
+        assert_eq!(syncs.urgent_due(), None, "requested");
+        syncs.ended(unchanged(first), DUE, BootNanos(2));
+        let second = requests.try_recv().unwrap();
+        assert_eq!(second.why, Why::Edge);
+
+        syncs.changed(&began("b"), DUE);
+        assert_eq!(syncs.urgent_due(), Some(BootNanos(SECOND + 2)));
+        let condition = Condition {
+            type_: "b".to_owned(),
+            status: Status::True,
+            reason: String::new(),
+            message: String::new(),
+            last_heartbeat_time: std::time::SystemTime::UNIX_EPOCH,
+            last_transition_time: std::time::SystemTime::UNIX_EPOCH,
+        };
+        let found = EndedSync {
+            node: &[condition],
+            ..unchanged(second)
+        };
+        syncs.ended(found, DUE, BootNanos(3));
+        assert_eq!(syncs.urgent_due(), None, "the Node has it");
     }
 }

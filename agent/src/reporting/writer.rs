@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
@@ -15,9 +16,9 @@ use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
 use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
-use crate::node_status::ledger::Computed;
+use crate::node_status::ledger::{Began, Computed};
 use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::transition::{Edge, edges};
+use crate::node_status::transition::{Edge, edges, unsent};
 use crate::reading::Resource;
 
 /// What every task needs to send requests, and to report their results to the loop.
@@ -42,6 +43,9 @@ pub(super) struct Writer {
     /// Transitions of the syncs that failed since the last success: one of their patches may have been
     /// applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are dropped.
     pub(super) unrecorded: Vec<Edge>,
+    /// How often each condition had become True in the last status that was sent or compared. A change that
+    /// failed to reach the API server is not recorded.
+    pub(super) sent: Arc<Began>,
 }
 
 /// More than there are conditions.
@@ -67,10 +71,12 @@ impl Writer {
         let computed = Arc::clone(&self.computed.borrow_and_update());
         let mut why = report::SendReason::Heartbeat;
         let (mut transitions, mut conditions) = (Vec::new(), Vec::new());
-        let unrecorded = &self.unrecorded;
+        let (unrecorded, sent) = (&self.unrecorded, &self.sent);
+        let mut missed = Vec::new();
         let outcome = self.status.sync(&self.link.client, |stored| {
             let now = clock.now();
             let status = computed.at(stored, now);
+            missed = unsent(computed.began(), sent, stored, &status);
             // Those of all tries: one whose answer was lost may have been applied, and then the next
             // one finds no difference.
             let applied = unrecorded.iter().filter(|edge| stored.reflects(edge));
@@ -90,12 +96,17 @@ impl Writer {
             (status, decision)
         });
         let outcome = match outcome.await {
-            Ok(outcome) => Ok(self.synced(outcome, why)),
+            Ok(outcome) => {
+                transitions.retain(|edge| missed.iter().all(|(_, _, ended)| edge != ended));
+                self.record_unsent(missed);
+                Ok(self.synced(outcome, why))
+            }
             Err(err) => {
                 self.keep(std::mem::take(&mut transitions));
                 Err(err)
             }
         };
+        self.sent = Arc::clone(computed.began());
         Synced {
             outcome,
             transitions,
@@ -127,6 +138,16 @@ impl Writer {
         self.unrecorded.extend(transitions);
         let over = self.unrecorded.len().saturating_sub(MAX_UNRECORDED);
         self.unrecorded.drain(..over);
+    }
+
+    /// Records conditions that became True and ended without a patch, so that they are not lost.
+    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>) {
+        let now = self.link.clock.now();
+        let uncaused = BTreeMap::new();
+        for (began, at, ended) in missed {
+            self.record(vec![began], Now { wall: at, ..now }, &uncaused);
+            self.record(vec![ended], now, &uncaused);
+        }
     }
 
     /// Records transitions as Events, each with the time of its cause.

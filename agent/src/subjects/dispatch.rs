@@ -88,7 +88,7 @@ impl Subjects {
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
         };
-        let publishes = |effect: &Effect| matches!(effect, Effect::Publish { .. });
+        let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {
             // Saved before it is published, so that a restart cannot lose it.
             if let Some(save) = self.saved.check(&self.times(), now.boot) {
@@ -156,7 +156,7 @@ impl Subjects {
                 for (type_, at) in self.saved.recall(&previous) {
                     effects.extend(self.restore(&type_, at, now));
                 }
-                let (facts, _) = self.signals.publish();
+                let facts = self.signals.publish();
                 effects.extend(facts);
                 let previous = previous.for_counters();
                 let recalled = KillCounterInput::Recalled { previous, counted };
@@ -168,7 +168,7 @@ impl Subjects {
                 for type_ in self.saved.adopt(types) {
                     effects.extend(self.seed(&type_, now));
                 }
-                let (facts, _) = self.signals.publish();
+                let facts = self.signals.publish();
                 effects.extend(facts);
                 effects.extend(self.saved.check(&self.times(), now.boot));
                 effects

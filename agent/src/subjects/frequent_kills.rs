@@ -70,7 +70,7 @@ impl FrequentKills {
         self.window.fall_at()
     }
 
-    /// A kill extends the condition; only a change of its status is published at once.
+    /// A kill extends the condition; only a change of its status is published.
     fn publish(&mut self) -> Vec<Effect> {
         let (from, to) = (self.published, self.window.pressure());
         if from == to {
@@ -80,7 +80,7 @@ impl FrequentKills {
         let mut effects = vec![Effect::Fact(FactChange::FrequentKills(to))];
         if std::mem::discriminant(&from) != std::mem::discriminant(&to) {
             effects.push(Effect::Log(Decision::FrequencyOfKills { from, to }));
-            effects.push(Effect::Publish { at_once: false });
+            effects.push(Effect::Publish);
         }
         effects
     }

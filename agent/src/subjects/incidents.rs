@@ -1,8 +1,10 @@
 //! Incidents on their way to Kubernetes Events: in which pod they were, and what its container is
 //! called.
 //!
-//! What is known is reported at once. A pod that the watch has not reported yet is waited for, and so
-//! is the name of a container that was not asked for before; neither for long.
+//! What is known is reported at once: from the watch on pods, and from the link that the kubelet made
+//! for the container's log. A pod that neither has is waited for, and so is the name of a container;
+//! neither for long. The API server is asked once for each pod, to learn its lists of containers, and
+//! again if the node does not have a name.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,16 +14,20 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, ReportedKills};
-use crate::pods::{Containers, Pod, PodChange, PodIndex, PodRef};
+use crate::pods::{Containers, Pod, PodChange, PodId, PodIndex, PodRef};
 
+mod links;
 #[cfg(test)]
 mod tests;
+
+pub use links::LinksRead;
+use links::{LinkWait, Links};
 
 /// Time limit for a pod that the watch has not reported yet: a kubelet may start it first, and the
 /// mirror of a static pod is created after it.
 const UNKNOWN_POD: Duration = Duration::from_secs(2);
-/// Time limit for the name of a container. A healthy API server answers in one or two milliseconds;
-/// a slow one must not delay the Event.
+/// Time limit for the name of a container. A healthy API server answers in one or two milliseconds,
+/// and a kubelet makes the link of a new container in about ten; slow ones must not delay the Event.
 const UNKNOWN_NAME: Duration = Duration::from_millis(250);
 /// Minimum interval between two reads of one pod, whose containers can change within seconds.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -52,6 +58,8 @@ pub enum IncidentInput {
         /// What was read.
         read: ContainersRead,
     },
+    /// To [`Query::ContainerLinks`].
+    Links(LinksRead),
     /// Time has passed, or more may be known.
     Due,
     /// The agent stops: everything is reported with what is known.
@@ -75,6 +83,7 @@ struct Waiting {
     incident: Incident,
     pod: PodRef,
     wait: WaitFor,
+    link: LinkWait,
 }
 
 /// What an incident waits for, and until when.
@@ -82,9 +91,9 @@ struct Waiting {
 /// ```text
 ///           pod unknown                      container's name unknown
 /// happened ─────────────► Pod ───── known ─────────────────────────────► Name
-///    │                      │ deadline, or pods cannot be watched            │ known, or deadline
-///    │                      ▼                                                ▼
-///    │                  the Node                                          the Pod
+///    │                    │ │ deadline, or pods cannot be watched            │ known, or deadline
+///    │         its link ──┘ ▼                                                ▼
+///    │         is found: the Pod, else the Node                           the Pod
 ///    └── both known: the Pod
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +137,9 @@ pub struct Incidents {
     index: PodIndex,
     watch: WatchPermission,
     waiting: VecDeque<Waiting>,
+    links: Links,
+    /// Kills that were reported before the watch reported their pod, by its uid.
+    uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
     reads: BTreeMap<Box<str>, LastRead>,
     /// The missing permission to read pods was logged.
@@ -146,6 +158,8 @@ impl Incidents {
             index: PodIndex::default(),
             watch: WatchPermission::Permitted,
             waiting: VecDeque::new(),
+            links: Links::default(),
+            uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             warned: false,
             unwanted: ReportedKills::default(),
@@ -161,6 +175,7 @@ impl Incidents {
             IncidentInput::Happened(incidents) => self.happened(incidents, now.boot),
             IncidentInput::PodChanged(change) => self.pod_changed(change),
             IncidentInput::Containers { uid, read } => self.containers_read(&uid, read, now.boot),
+            IncidentInput::Links(read) => self.links_read(&read, now.boot),
             IncidentInput::Due => self.release(now.boot),
             IncidentInput::Stopping => {
                 for waiting in std::mem::take(&mut self.waiting) {
@@ -168,12 +183,15 @@ impl Incidents {
                 }
             }
         }
+        self.read_links(now.boot);
         std::mem::take(&mut self.effects)
     }
 
     /// The next deadline of an incident that waits.
     pub fn due(&self) -> Option<BootNanos> {
-        self.waiting.iter().map(Waiting::until).min()
+        let link = |waiting: &Waiting| self.links.due(waiting.link);
+        let due = |waiting| link(waiting).map_or(waiting.until(), |at| at.min(waiting.until()));
+        self.waiting.iter().map(due).min()
     }
 
     fn happened(&mut self, incidents: Vec<Incident>, now: BootNanos) {
@@ -208,6 +226,7 @@ impl Incidents {
         self.report_or_wait(
             Waiting {
                 incident,
+                link: self.links.wait(pod.container.as_deref(), now),
                 pod,
                 wait: WaitFor::Pod { until },
             },
@@ -221,9 +240,11 @@ impl Incidents {
     }
 
     fn report_or_wait(&mut self, mut waiting: Waiting, now: BootNanos) {
-        match self.target(&mut waiting, now) {
-            Some(target) => self.report_to(&waiting.incident, target),
-            None => self.waiting.push_back(waiting),
+        let target = self.target(&waiting.pod);
+        if self.may_improve(&target, &mut waiting, now) {
+            self.waiting.push_back(waiting);
+        } else {
+            self.report_to(&waiting.incident, target);
         }
     }
 
@@ -234,29 +255,102 @@ impl Incidents {
         }
     }
 
-    /// The object of the Event; `None`: it may be known soon.
-    fn target(&mut self, waiting: &mut Waiting, now: BootNanos) -> Option<Target> {
-        let Some(pod) = self.index.find(&waiting.pod.pod).cloned() else {
-            let over = self.watch == WatchPermission::Refused || waiting.until() <= now;
-            return over.then_some(Target::Node);
-        };
-        let Some(id) = &waiting.pod.container else {
-            return Some(Target::Pod(pod, None));
-        };
+    /// The object of the Event, by what is known.
+    fn target(&self, pod: &PodRef) -> Target {
+        let id = pod.container.as_deref();
+        if let Some(known) = self.index.find(&pod.pod) {
+            let label = id.map(|id| self.label(known, id));
+            return Target::Pod(known.clone(), label);
+        }
+        let link = id.and_then(|id| self.links.get(id));
+        let by_link = link.and_then(|link| {
+            let label = link.container().map(ContainerLabel::Name);
+            Some(Target::Pod(link.in_pod(&pod.pod)?, label))
+        });
+        by_link.unwrap_or(Target::Node)
+    }
+
+    /// How a container of a known pod is called.
+    fn label(&self, pod: &Pod, id: &str) -> ContainerLabel {
         if let Some(container) = self.index.container(&pod.uid, id) {
-            let name = ContainerLabel::Name(container.clone());
-            return Some(Target::Pod(pod, Some(name)));
+            return ContainerLabel::Name(container.clone());
         }
-        let by_id = ContainerLabel::Id(id.clone());
-        if !self.is_being_read(&pod, now) {
-            return Some(Target::Pod(pod, Some(by_id)));
+        let link = self.links.get(id).filter(|link| link.is_in(pod));
+        let container = link.and_then(|link| {
+            let specified = self.index.named(&pod.uid, &link.container);
+            specified.cloned().or_else(|| link.container())
+        });
+        container.map_or_else(|| ContainerLabel::Id(id.to_owned()), ContainerLabel::Name)
+    }
+
+    /// Whether more than `target` may be known soon.
+    fn may_improve(&mut self, target: &Target, waiting: &mut Waiting, now: BootNanos) -> bool {
+        waiting.link = waiting.link.at(now);
+        match target {
+            Target::Node => {
+                if self.watch == WatchPermission::Refused {
+                    let until = waiting.link_until().unwrap_or(now);
+                    waiting.wait = WaitFor::Pod { until };
+                }
+                now < waiting.until()
+            }
+            Target::Pod(pod, Some(label)) if !is_complete(label) => {
+                let until = match waiting.wait {
+                    WaitFor::Name { until } => until,
+                    WaitFor::Pod { .. } => now.plus(UNKNOWN_NAME),
+                };
+                waiting.wait = WaitFor::Name { until };
+                now < until && self.name_may_come(pod, label, waiting.link, now)
+            }
+            Target::Pod(..) => false,
         }
-        let until = match waiting.wait {
-            WaitFor::Name { until } => until,
-            WaitFor::Pod { .. } => now.plus(UNKNOWN_NAME),
+    }
+
+    /// Whether an answer is to come that names the container. The API server is asked at once if the
+    /// pod's lists of containers are not known, and otherwise only if the node does not have the name.
+    fn name_may_come(
+        &mut self,
+        pod: &Pod,
+        label: &ContainerLabel,
+        link: LinkWait,
+        now: BootNanos,
+    ) -> bool {
+        let is_unread = matches!(link, LinkWait::Unread { .. });
+        let by_link = match label {
+            ContainerLabel::Name(_) => false,
+            ContainerLabel::Id(_) => match link {
+                LinkWait::Unread { .. } => true,
+                // The link of a new container may be late.
+                LinkWait::Missing { .. } => self.index.exists(&pod.uid),
+                LinkWait::Settled => false,
+            },
         };
-        waiting.wait = WaitFor::Name { until };
-        (until <= now).then_some(Target::Pod(pod, Some(by_id)))
+        let enough = is_unread && self.index.has_containers(&pod.uid);
+        (!enough && self.is_being_read(pod, now)) || by_link
+    }
+
+    /// Reads the names of links for all that wait for them.
+    fn read_links(&mut self, now: BootNanos) {
+        let waiting = self.waiting.iter();
+        let waiting =
+            waiting.filter_map(|waiting| Some((waiting.pod.container.as_deref()?, waiting.link)));
+        let query = self.links.ask(waiting, now);
+        self.effects.extend(query.map(Effect::Query));
+    }
+
+    fn links_read(&mut self, read: &LinksRead, now: BootNanos) {
+        let asked = self.links.read(read);
+        for waiting in &mut self.waiting {
+            if let Some(id) = waiting
+                .pod
+                .container
+                .as_deref()
+                .filter(|id| asked.contains(*id))
+            {
+                waiting.link = self.links.answered(waiting.link, id, read, now);
+            }
+        }
+        self.release(now);
     }
 
     /// Whether the names of the pod's containers are being read. Queries them unless they were read
@@ -314,9 +408,12 @@ impl Incidents {
                 self.index.relist();
                 Vec::new()
             }
-            PodChange::Present(pod) => self.index.put(pod).into_iter().collect(),
+            PodChange::Present(pod) => self.pod_present(pod).into_iter().collect(),
             PodChange::Removed(uid) => self.index.remove(&uid).cloned().into_iter().collect(),
-            PodChange::Listed => self.index.listed(),
+            PodChange::Listed => {
+                self.uncounted.clear();
+                self.index.listed()
+            }
             PodChange::Refused => {
                 self.watch = WatchPermission::Refused;
                 Vec::new()
@@ -331,14 +428,16 @@ impl Incidents {
         }
     }
 
+    /// Returns the pod that it replaces.
+    fn pod_present(&mut self, pod: Pod) -> Option<Pod> {
+        if let Some(kills) = self.uncounted.remove(&pod.uid) {
+            self.count_in_metric(&pod, kills);
+        }
+        self.index.put(pod)
+    }
+
     fn report_as_known(&mut self, waiting: &Waiting) {
-        let target = match self.index.find(&waiting.pod.pod) {
-            Some(pod) => {
-                let id = waiting.pod.container.clone().map(ContainerLabel::Id);
-                Target::Pod(pod.clone(), id)
-            }
-            None => Target::Node,
-        };
+        let target = self.target(&waiting.pod);
         self.report_to(&waiting.incident, target);
     }
 
@@ -363,12 +462,18 @@ impl Incidents {
     fn count_kills(&mut self, incident: &Incident, pod: &Pod) {
         let kills = incident.new_kills();
         if self.index.exists(&pod.uid) {
-            self.effects.push(Effect::Log(Decision::PodKilled {
-                namespace: pod.namespace.clone(),
-                name: pod.name.clone(),
-                kills,
-            }));
+            self.count_in_metric(pod, kills);
+        } else if !self.index.is_known(&pod.uid) && self.uncounted.len() < MAX_WAITING {
+            *self.uncounted.entry(pod.uid.clone()).or_default() += kills;
         }
+    }
+
+    fn count_in_metric(&mut self, pod: &Pod, kills: u64) {
+        self.effects.push(Effect::Log(Decision::PodKilled {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            kills,
+        }));
     }
 }
 
@@ -379,4 +484,17 @@ impl Waiting {
             WaitFor::Pod { until } | WaitFor::Name { until } => until,
         }
     }
+
+    /// Until when only the link of its container is waited for, if it can name the pod.
+    fn link_until(&self) -> Option<BootNanos> {
+        match self.pod.pod {
+            PodId::Uid(_) => Some(self.link.since()?.plus(UNKNOWN_NAME)),
+            PodId::ConfigHash(_) => None,
+        }
+    }
+}
+
+/// Whether nothing more can be known about the container.
+fn is_complete(label: &ContainerLabel) -> bool {
+    matches!(label, ContainerLabel::Name(container) if container.list.is_some())
 }

@@ -285,56 +285,50 @@ impl Signals {
         } = sample;
         let samples = self.storage.existing(samples);
         let changes = self.evaluator.evaluate(&samples, now);
-        let first = self
-            .storage
+        self.storage
             .sampled(&samples, capacity.is_some(), &self.evaluator, now);
         let mut effects = vec![
             Effect::Fact(FactChange::Storage { capacity, volumes }),
             Effect::Log(Decision::Sampled(samples)),
         ];
         effects.extend(self.changed(&changes, None));
-        if first {
-            // A node is not ready until its storage is known.
-            effects.push(Effect::Publish { at_once: true });
-        }
         effects.push(pass_on(Input::Disk(DiskInput::StorageSampled)));
         effects
     }
 
-    /// Logs changes and publishes them; `cause` is the kernel record behind them.
+    /// Logs changes and publishes them; `cause` is the kernel record behind them. It is reported only
+    /// if pressure began, because the end of pressure is written with the next regular status.
     fn changed(
         &mut self,
         changes: &[PressureChange],
         cause: Option<(Resource, Stamp)>,
     ) -> Vec<Effect> {
-        let (mut effects, lost) = self.publish();
+        let mut effects = self.publish();
         for change in changes {
             effects.push(Effect::Log(Decision::PressureChanged(*change)));
-            let of = cause.filter(|(resource, _)| *resource == change.resource);
+            let began = matches!(change.to, Pressure::UnderPressure { .. });
+            let of = cause.filter(|(resource, _)| began && *resource == change.resource);
             effects.extend(of.map(|(resource, stamp)| Effect::Caused { resource, stamp }));
         }
-        effects.push(Effect::Publish {
-            at_once: lost || !changes.is_empty(),
-        });
+        effects.push(Effect::Publish);
         effects
     }
 
-    /// The state of every resource, and whether a source was lost or is available again.
-    pub(super) fn publish(&mut self) -> (Vec<Effect>, bool) {
+    /// The state of every resource.
+    pub(super) fn publish(&mut self) -> Vec<Effect> {
         let lost = self.evaluator.lost();
         let mut effects = vec![Effect::Fact(FactChange::Pressures {
             pressures: self.evaluator.pressures(),
             causes: self.evaluator.causes(),
             lost: lost.clone(),
         })];
-        let changed = self.lost != lost;
-        if changed {
+        if self.lost != lost {
             effects.push(Effect::Log(Decision::SourcesLost {
                 before: std::mem::replace(&mut self.lost, lost.clone()),
                 now: lost,
             }));
         }
-        (effects, changed)
+        effects
     }
 
     /// The thresholds on pids, or the capacity, may have changed.

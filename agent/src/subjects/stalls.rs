@@ -90,8 +90,8 @@ impl StallWatch {
             StallInput::Sampled { stall, sample } => {
                 let change = self.board.apply_sample(stall, sample, now.boot);
                 let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
-                let publish = Effect::Publish { at_once: false };
-                changed.into_iter().chain([self.fact(), publish]).collect()
+                let published = [self.fact(), Effect::Publish];
+                changed.into_iter().chain(published).collect()
             }
             StallInput::Tick { soon } => {
                 let due = self.board.due(soon);

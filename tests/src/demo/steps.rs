@@ -28,7 +28,7 @@ pub const FREE_CONTAINER: &str = concat!(
 pub const POD_LIMIT: u64 = 32 << 20;
 /// Limit of the pods cgroup, set for the second step.
 const PODS_LIMIT: u64 = 48 << 20;
-/// Least distance between two edges that both go out at once, and a little more.
+/// Minimum interval between two patches that are sent at once, and a little more.
 const EDGE_SPACING: Duration = Duration::from_millis(1200);
 /// More than either.
 const MORE: u64 = 256 << 20;
@@ -266,8 +266,8 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
 }
 
 impl DemoStage<'_> {
-    /// Lets the last edge be old enough that the next one is sent at once, and gives the time: the
-    /// agent sends at most one a second.
+    /// Waits until the next condition that becomes True is sent at once, and returns the time: the
+    /// agent sends at most one such patch in a second.
     async fn begin(&self) -> Result<Duration> {
         tokio::time::sleep(EDGE_SPACING).await;
         Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())

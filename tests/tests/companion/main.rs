@@ -14,6 +14,8 @@ mod restarts;
 mod sources;
 /// Taints.
 mod taints;
+/// Which patches are sent at once.
+mod urgent;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,8 @@ use nodepulse_tests::view::{EVENTS, LEASES, View};
 use serde_json::{Value, json};
 
 const AT_ONCE: Duration = Duration::from_millis(5);
+/// The longest time to the next regular computation, with which changes are sent that are not urgent.
+const REGULAR: Duration = Duration::from_millis(10_405);
 const TRANSITION: Duration = Duration::from_mins(5);
 const NODE: &str = "/api/v1/nodes/worker-1";
 const WATCHED: &str = "/api/v1/pods";

@@ -8,7 +8,7 @@ use nodepulse::record::ScopeSource;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, pass};
 
-use crate::{AT_ONCE, CONTAINER, LOST, PLENTY, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
+use crate::{CONTAINER, LOST, PLENTY, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
 
 #[tokio::test(start_paused = true)]
 async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
@@ -89,12 +89,12 @@ async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
     let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     counted(&sim.host);
-    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + REGULAR)
         .await;
     sim.host.remove(COUNTERS);
     view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     sim.host.pods_oom(0, 15);
-    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
+    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + REGULAR)
         .await;
 }
 
@@ -123,7 +123,7 @@ async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothin
             continue;
         }
         // Also of those that the log did not record.
-        view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
+        view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + REGULAR)
             .await;
     }
 }

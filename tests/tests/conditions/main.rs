@@ -8,6 +8,8 @@ mod edges;
 mod restarts;
 /// What cannot be read.
 mod sources;
+/// Which patches are sent at once.
+mod urgent;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,6 +25,8 @@ use nodepulse_tests::view::View;
 
 /// What a request takes in memory.
 const AT_ONCE: Duration = Duration::from_millis(5);
+/// The longest time to the next regular computation, with which changes are sent that are not urgent.
+const REGULAR: Duration = Duration::from_millis(10_405);
 const TRANSITION: Duration = Duration::from_mins(5);
 /// A capacity of 10,000 pids; the threshold is 500.
 const FEW: u64 = 200;

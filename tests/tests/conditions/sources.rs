@@ -91,11 +91,11 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
 
         broken(&sim.host);
         let lost = sim.api.now();
-        let longest = SAMPLE_INTERVAL + LOST + SAMPLE_INTERVAL;
+        let longest = SAMPLE_INTERVAL + LOST + REGULAR;
         let (condition, at) = view.becomes(type_, "Unknown", longest).await;
         let took = at - lost;
         assert!(
-            (LOST..=LOST + SAMPLE_INTERVAL + AT_ONCE).contains(&took),
+            (LOST..=LOST + SAMPLE_INTERVAL + REGULAR).contains(&took),
             "{took:?}: {message}"
         );
         assert_eq!(condition["reason"], "SourceUnavailable");

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, ServiceAcc
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use nodepulse::config::{Config, Mode, Overrides};
+use nodepulse::host::container_logs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -94,6 +95,25 @@ fn no_container_has_more_privileges_than_it_needs() {
     }
 }
 
+/// A compromised agent must not read more of the node than it needs.
+#[test]
+fn only_the_needed_directories_of_the_node_are_mounted() {
+    let daemon_set = one("DaemonSet", "nodepulse");
+    let volumes = daemon_set["spec"]["template"]["spec"]["volumes"].as_array();
+    let paths = volumes
+        .unwrap()
+        .iter()
+        .map(|volume| &volume["hostPath"]["path"]);
+    let paths: Vec<_> = paths.filter_map(Value::as_str).collect();
+    let expected = [
+        "/run/nodepulse",
+        "/sys/fs/cgroup",
+        "/var/lib/kubelet/plugins/nodepulse.dev",
+        "/var/log/containers",
+    ];
+    assert_eq!(paths, expected);
+}
+
 /// The permissions that conditions, taints and Events need.
 #[test]
 fn no_role_grants_more_than_it_must() {
@@ -162,5 +182,7 @@ fn the_agent_accepts_the_shipped_configuration() {
         let images = images.unwrap_or(Path::new("/var/lib/containerd"));
         assert!(mounted(images), "imagefs");
         assert!(mounted(&config.state_directory), "what is remembered");
+        let links = config.host_root.join(container_logs::DIRECTORY);
+        assert!(mounted(&links), "names of containers");
     }
 }

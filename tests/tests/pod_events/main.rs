@@ -6,6 +6,8 @@ mod containers;
 mod deleted;
 /// Which object an Event is about.
 mod kills;
+/// Names from links to container logs.
+mod links;
 /// The watch on pods.
 mod watch;
 

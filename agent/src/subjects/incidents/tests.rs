@@ -12,6 +12,8 @@ use crate::units::Pid;
 
 use IncidentInput as In;
 
+mod links;
+
 fn at(ms: u64) -> Now {
     Now {
         boot: BootNanos(ms * 1_000_000),
@@ -93,7 +95,7 @@ fn named(uid: &str, id: &str) -> In {
     let mut containers = Containers::default();
     containers.add(
         id,
-        Container::new(ContainerList::Containers, "web").unwrap(),
+        Container::new(Some(ContainerList::Containers), "web").unwrap(),
     );
     In::Containers {
         uid: uid.into(),
@@ -131,6 +133,18 @@ fn short(effects: &[Effect]) -> Vec<String> {
     effects.iter().map(text).collect()
 }
 
+/// What follows on a node without links to container logs.
+fn without_links(incidents: &mut Incidents, input: In, now: Now) -> Vec<Effect> {
+    let mut effects = incidents.on(input, now);
+    let is_query = |effect: &Effect| matches!(effect, Effect::Query(Query::ContainerLinks(_)));
+    if let Some(query) = effects.iter().position(is_query) {
+        effects.remove(query);
+        let unavailable = In::Links(LinksRead::Unavailable);
+        effects.extend(without_links(incidents, unavailable, now));
+    }
+    effects
+}
+
 /// ms, input, what follows, when something is due in ms.
 type Step = (u64, In, &'static [&'static str], Option<u64>);
 
@@ -139,7 +153,7 @@ fn play(node_events: NodeEvents, steps: Vec<Step>) {
     incidents.on(In::ReportingStarted, at(0));
     for (ms, input, expected, due) in steps {
         let name = format!("{input:?} at {ms} ms");
-        let effects = incidents.on(input, at(ms));
+        let effects = without_links(&mut incidents, input, at(ms));
         assert_eq!(short(&effects), expected, "{name}");
         assert_eq!(incidents.due(), due.map(|ms| at(ms).boot), "{name}");
     }
@@ -225,13 +239,14 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
     for n in 0..=MAX_READS {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
-        let effects = incidents.on(happened(kill(&uid, Some("c"))), at(0));
+        let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
         reads += usize::from(matches!(effects.first(), Some(Effect::Query(_))));
     }
     assert_eq!(reads, MAX_READS);
     incidents.on(unnamed("0", ContainersRead::Failed), at(1));
-    let effects = incidents.on(happened(kill("20", Some("c"))), at(1));
-    assert_eq!(short(&effects), ["read pod-20"], "there is room again");
+    let effects = without_links(&mut incidents, happened(kill("20", Some("c"))), at(1));
+    let expected = ["read pod-20", "1 in pod-0", "on pod-0 -"];
+    assert_eq!(short(&effects), expected, "there is room again");
 }
 
 #[test]
@@ -304,7 +319,7 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
     for n in 0..MAX_REMEMBERED {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
-        let effects = incidents.on(happened(kill(&uid, Some("c"))), at(0));
+        let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
         assert!(
             matches!(effects[..], [Effect::Query(_)]),
             "{n}: {effects:?}"
@@ -314,7 +329,8 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
     }
     incidents.on(present("new"), at(0));
     let happens = |incidents: &mut Incidents, ms| {
-        short(&incidents.on(happened(kill("new", Some("c"))), at(ms)))
+        let killed = happened(kill("new", Some("c")));
+        short(&without_links(incidents, killed, at(ms)))
     };
     let unread = ["1 in pod-new", "on pod-new -"];
     assert_eq!(happens(&mut incidents, 999), unread);

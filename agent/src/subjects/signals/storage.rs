@@ -116,23 +116,21 @@ impl Storage {
         samples
     }
 
-    /// A sample was taken, with or without the size of nodefs. Returns whether the size is known for
-    /// the first time. Until then storage is sampled often after the start.
+    /// A sample was taken, with or without the size of nodefs. Until that size is known, storage is
+    /// sampled often after the start.
     pub(super) fn sampled(
         &mut self,
         samples: &[Sample],
         sized: bool,
         evaluator: &Evaluator,
         now: BootNanos,
-    ) -> bool {
+    ) {
         self.sampling = Sampling::Idle;
         self.deadlines.next(samples, evaluator, now);
-        let first = sized && !self.known;
         self.known |= sized;
         if !self.known && now < self.settled_at {
             self.deadlines.hint(now.plus(deadline::SHORTEST));
         }
-        first
     }
 }
 

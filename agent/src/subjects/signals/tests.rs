@@ -99,8 +99,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
         }
         Effect::Log(Decision::SourcesLost { now, .. }) => Some(format!("lost {}", now.len())),
         Effect::Caused { resource, .. } => Some(format!("caused {}", resource.as_str())),
-        Effect::Publish { at_once: true } => Some("publish at once".to_owned()),
-        Effect::Publish { at_once: false } => Some("publish".to_owned()),
+        Effect::Publish => Some("publish".to_owned()),
         _ => None,
     };
     effects.iter().filter_map(text).collect()
@@ -135,7 +134,7 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
                 "levels",
                 "memory False NotExceeded",
                 "pids False NotExceeded",
-                "publish at once",
+                "publish",
             ],
             "the first sample, with the capacity",
         ),
@@ -143,7 +142,7 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
         (
             3,
             taken(GI / 2, 900, None),
-            &["memory True ThresholdMet", "publish at once"],
+            &["memory True ThresholdMet", "publish"],
             "memory is short",
         ),
         (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
@@ -156,7 +155,7 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
                 "name pods",
                 "pids True ThresholdMet",
                 "caused pids",
-                "publish at once",
+                "publish",
             ],
             "another capacity and another cgroup, and a record is the cause",
         ),
@@ -168,7 +167,7 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
                 "levels",
                 "memory False NotExceeded",
                 "pids False NotExceeded",
-                "publish at once",
+                "publish",
             ],
             "the transition periods are over",
         ),
@@ -198,7 +197,7 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
                 "levels",
                 "memory False NotExceeded",
                 "pids False NotExceeded",
-                "publish at once",
+                "publish",
             ],
             "first sample",
         ),
@@ -215,11 +214,7 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
         (
             4,
             storage(None),
-            &[
-                "capacity false",
-                "disk False NotExceeded",
-                "publish at once",
-            ],
+            &["capacity false", "disk False NotExceeded", "publish"],
             "the file system does not answer",
         ),
         (
@@ -232,32 +227,31 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
 }
 
 #[test]
-fn the_first_capacity_is_published_at_once_and_until_then_storage_is_sampled_often() {
+fn until_the_first_capacity_storage_is_sampled_often() {
     let mut signals = signals();
     let mut on = |seconds, input| {
         let now = Now {
             boot: at(seconds),
             wall: SystemTime::UNIX_EPOCH,
         };
-        let effects = signals.on(input, now);
-        let at_once = short(&effects).contains(&"publish at once".to_owned());
-        (at_once, signals.storage.due())
+        signals.on(input, now);
+        signals.storage.due()
     };
     let soon = |seconds| Some(at(seconds).plus(Duration::from_millis(250)));
     let later = |seconds: u64| Some(at(seconds + 10));
     let known = Some(Bytes::from_bytes(1));
-    //  at s, capacity, published at once, next sample
+    //  at s, capacity, next sample
     let rows = [
-        (1, None, true, soon(1), "the first sample"),
-        (2, None, false, soon(2), "not ready yet"),
-        (121, None, false, later(121), "the start is over"),
-        (130, known, true, later(130), "the first capacity"),
-        (140, known, false, later(140), "no other one"),
-        (150, None, false, later(150), "it stays known"),
+        (1, None, soon(1), "the first sample"),
+        (2, None, soon(2), "not ready yet"),
+        (121, None, later(121), "the start is over"),
+        (130, known, later(130), "the first capacity"),
+        (140, known, later(140), "no other one"),
+        (150, None, later(150), "it stays known"),
     ];
-    for (seconds, capacity, at_once, due, name) in rows {
+    for (seconds, capacity, due, name) in rows {
         on(seconds, SignalInput::StorageRequested);
-        assert_eq!(on(seconds, storage(capacity)), (at_once, due), "{name}");
+        assert_eq!(on(seconds, storage(capacity)), due, "{name}");
     }
 }
 
@@ -375,17 +369,13 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         (
             1,
             disks(&[], None),
-            &[
-                "diskIO False NotExceeded",
-                "caused diskIO",
-                "publish at once",
-            ],
+            &["diskIO False NotExceeded", "publish"],
             "all are healthy",
         ),
         (
             2,
             disks(&["vda"], None),
-            &["diskIO True SlowDisk", "caused diskIO", "publish at once"],
+            &["diskIO True SlowDisk", "caused diskIO", "publish"],
             "one is slow",
         ),
         (3, disks(&["vda", "vdb"], None), &["publish"], "another one"),
@@ -394,21 +384,15 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
             disks(&[], Some(Unwatched { others: None })),
             &[
                 "diskIO Unknown DiskNotMonitored",
-                "caused diskIO",
                 "diskIO False NotExceeded",
-                "caused diskIO",
-                "publish at once",
+                "publish",
             ],
             "it is not watched any more",
         ),
         (
             5,
             forced,
-            &[
-                "memory True GlobalOOMKill",
-                "caused memory",
-                "publish at once",
-            ],
+            &["memory True GlobalOOMKill", "caused memory", "publish"],
             "a kill",
         ),
     ]);

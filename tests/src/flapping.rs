@@ -1,0 +1,118 @@
+//! Conditions that begin and end again and again, and when the API server has each of them.
+
+use std::time::Duration;
+
+use nodepulse::clock::BootNanos;
+use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::record::{Record, Side};
+use serde_json::Value;
+
+use crate::api_server::ApiServer;
+use crate::host_root::MadeUpHost;
+use crate::node::{Running, pass};
+use crate::view::View;
+
+/// The name of the Node.
+const NODE: &str = "worker-1";
+/// How often each threshold is crossed.
+pub const CROSSINGS: u32 = 20;
+/// Between two crossings of one threshold.
+const PERIOD: Duration = Duration::from_secs(20);
+/// How long each threshold is exceeded.
+const LASTS: Duration = Duration::from_secs(3);
+/// More than any sample or regular computation takes.
+const REST: Duration = Duration::from_secs(30);
+
+/// What exceeds its threshold. Each is reported by the kernel, so that alone it has no latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exceeds {
+    /// Tasks.
+    Pids,
+    /// Memory, of 16 GiB.
+    Memory,
+    /// The latency of the disk 8:0.
+    Disk,
+}
+
+impl Exceeds {
+    async fn set(self, over: bool, host: &MadeUpHost, node: &Running) {
+        let side = if over { Side::Over } else { Side::Under };
+        let kernel = node.kernel();
+        match self {
+            Self::Pids => {
+                let tasks = if over { 9_600 } else { 200 };
+                host.pid_max(10_000).tasks(u64::from(tasks));
+                kernel.pid_crossing(side, tasks).await;
+            }
+            Self::Memory => {
+                host.mem_working_set(if over { "16000Mi" } else { "4Gi" });
+                let stall = Stall::new(StallOf::Node, StallKind::Memory);
+                let at = BootNanos(0);
+                kernel.send_record(Record::Stall { at, stall }).await;
+            }
+            Self::Disk => kernel.disk_state((8, 0), side).await,
+        }
+    }
+}
+
+/// A resource whose threshold is crossed every [`PERIOD`].
+#[derive(Debug, Clone, Copy)]
+pub struct Flapping {
+    /// Which one.
+    pub exceeds: Exceeds,
+    /// The type of its condition.
+    pub type_: &'static str,
+    /// When it is first crossed.
+    pub phase: Duration,
+}
+
+/// Crosses all thresholds [`CROSSINGS`] times. For each condition, how late the API server had each
+/// True; `None` if it did not have it while it lasted.
+pub async fn cross(
+    all: &[Flapping],
+    api: &ApiServer,
+    host: &MadeUpHost,
+    node: &Running,
+) -> Vec<Vec<Option<Duration>>> {
+    let began = api.now();
+    let crossings = |of: &Flapping| {
+        let first = of.phase;
+        (0..CROSSINGS).map(move |n| first + PERIOD * n)
+    };
+    let mut changes: Vec<(Duration, Exceeds, bool)> = Vec::new();
+    for of in all {
+        for at in crossings(of) {
+            changes.push((at, of.exceeds, true));
+            changes.push((at + LASTS, of.exceeds, false));
+        }
+    }
+    changes.sort_unstable();
+    for (at, exceeds, over) in changes {
+        pass((began + at).saturating_sub(api.now())).await;
+        exceeds.set(over, host, node).await;
+    }
+    pass(REST).await;
+    let late = |of: &Flapping| {
+        let at = trues(View::of(api, NODE), of.type_);
+        let late = |crossed: Duration| {
+            let written = at
+                .iter()
+                .find(|at| (crossed..crossed + LASTS).contains(*at));
+            written.map(|at| *at - crossed)
+        };
+        crossings(of).map(|at| late(began + at)).collect()
+    };
+    all.iter().map(late).collect()
+}
+
+/// When patches set this condition to True.
+fn trues(view: View<'_>, type_: &str) -> Vec<Duration> {
+    let sets = |body: &Value| {
+        let conditions = body["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|c| c["type"] == type_ && c["status"] == "True")
+    };
+    let patches = view.patches().into_iter();
+    let patches = patches.filter(|patch| patch.body.as_ref().is_some_and(sets));
+    patches.map(|patch| patch.at).collect()
+}

@@ -1,0 +1,227 @@
+//! Which patches are sent at once.
+
+use std::collections::BTreeMap;
+
+use nodepulse::clock::BootNanos;
+use nodepulse::node_status::urgent::UrgentPatches;
+use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
+use nodepulse_tests::node::pass;
+use nodepulse_tests::view::gaps;
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A node whose conditions end a second after their cause, and how late each True was.
+async fn flap(phases: &[(Exceeds, &'static str, u64)]) -> Vec<Vec<Option<Duration>>> {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| {
+        let node = node.hard("memory.available<1Gi,pid.available<5%");
+        node.config(|overrides| {
+            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
+        })
+    })
+    .await;
+    pass(Duration::from_secs(33)).await;
+    let flapping = |&(exceeds, type_, phase)| Flapping {
+        exceeds,
+        type_,
+        phase: Duration::from_millis(phase),
+    };
+    let all: Vec<_> = phases.iter().map(flapping).collect();
+    flapping::cross(&all, &sim.api, &sim.host, &sim.node).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn among_flapping_conditions_each_true_is_as_quick_as_alone_and_every_one_is_seen() {
+    use Exceeds::{Disk, Memory, Pids};
+
+    let rows = [
+        [0, 0, 0],
+        [0, 300, 600],
+        [0, 700, 1_400],
+        [3_100, 3_050, 3_000],
+        [11_930, 4_410, 17_220],
+        [5_310, 12_870, 13_090],
+    ];
+    for [pids, memory, disk] in rows {
+        let all = [
+            (Pids, "PIDPressure", pids),
+            (Memory, "MemoryPressure", memory),
+            (Disk, "DiskIOPressure", disk),
+        ];
+        let together = flap(&all).await;
+        for (one, together) in all.iter().zip(together) {
+            let alone = latencies(&flap(&[*one]).await.remove(0));
+            let together = latencies(&together);
+            assert_eq!(alone.len(), CROSSINGS as usize, "{one:?}: alone");
+            assert_eq!(together.len(), CROSSINGS as usize, "{one:?}: {together:?}");
+            let (median, largest) = (alone[alone.len() / 2], alone[alone.len() - 1]);
+            assert!(largest <= AT_ONCE, "{one:?}: {alone:?}");
+            // Another condition can have been patched less than a second before.
+            let spaced = largest + SECOND;
+            assert!(
+                together.iter().all(|late| *late <= spaced),
+                "{one:?}: {together:?}"
+            );
+            let near = |phase: u64| phase.abs_diff(one.2) < 1_000;
+            if all.iter().filter(|other| near(other.2)).count() == 1 {
+                assert_eq!(
+                    together[together.len() / 2],
+                    median,
+                    "{one:?}: {together:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Those of every True that was seen, in order of their size.
+fn latencies(late: &[Option<Duration>]) -> Vec<Duration> {
+    let mut all: Vec<_> = late.iter().flatten().copied().collect();
+    all.sort_unstable();
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_other() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| {
+        node.config(|overrides| {
+            overrides.eviction_pressure_transition_period = Some("300ms".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_mins(2)).await;
+    let before = view.patches().len();
+    let began = sim.api.now();
+    // Over for less than half of each 0.7 s, for a minute and a half.
+    for n in 0..128 {
+        sim.crowd().await;
+        if n == 0 {
+            pass(AT_ONCE).await;
+            assert_eq!(view.status("PIDPressure"), "True", "at once");
+        }
+        pass(Duration::from_millis(50)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+        if n == 66 {
+            let slow = sim.api.now();
+            sim.node.kernel().disk_state((8, 0), Side::Over).await;
+            let (_, at) = view.becomes("DiskIOPressure", "True", SOON).await;
+            assert!(at - slow <= SECOND, "{:?}", at - slow);
+        }
+        pass(Duration::from_millis(650)).await;
+    }
+    let ended = sim.api.now();
+    pass(Duration::from_secs(20)).await;
+
+    let patches = view.patches().split_off(before);
+    // One urgent and one regular patch in ten seconds, and two about the disk.
+    let seconds = (ended - began).as_secs() as usize;
+    assert!(patches.len() <= seconds / 10 * 2 + 4, "{}", patches.len());
+    assert_eq!(view.status("PIDPressure"), "False", "the truth at the end");
+    let close = gaps(&patches).into_iter().filter(|gap| *gap < SECOND);
+    assert!(close.count() <= seconds / 10, "only of regular patches");
+}
+
+/// The first time a condition is patched at once. The second time it would have to wait until ten seconds
+/// after the first, and ends before.
+#[tokio::test(start_paused = true)]
+async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| {
+        node.config(|overrides| {
+            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let cross = async || {
+        sim.crowd().await;
+        pass(Duration::from_millis(100)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+    };
+    let before = view.patches().len();
+    cross().await;
+    pass(SECOND * 2).await;
+    assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
+    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    pass(AT_ONCE).await;
+    assert_eq!(view.status("PIDPressure"), "False", "carried");
+    cross().await;
+    pass(SECOND * 4).await;
+    assert_eq!(view.patches().len() - before, 2, "it had to wait");
+    assert_eq!(view.event_counts()["NodeHasInsufficientPID"], 1);
+    pass(REGULAR).await;
+    let counts = view.event_counts();
+    assert_eq!(counts["NodeHasInsufficientPID"], 2, "{counts:?}");
+    // That of the new Node, and those of both ends.
+    assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
+}
+
+/// What happens to one of four conditions, after this many milliseconds.
+fn changes() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
+    proptest::collection::vec((0..4_000_u64, 0..4_usize, any::<bool>()), 1..200)
+}
+
+proptest! {
+    #[test]
+    fn one_urgent_patch_in_a_second_one_of_a_condition_in_ten_and_no_other_wait(
+        changes in changes(),
+        regular in 0..10_000_u64,
+    ) {
+        let types = ["a", "b", "c", "d"];
+        let mut urgent = UrgentPatches::new();
+        let mut waiting: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut caused: BTreeMap<&str, u64> = BTreeMap::new();
+        let (mut now, mut last, mut regular) = (10_000_u64, None::<u64>, 10_000 + regular);
+        for (pause, type_, begins) in changes {
+            let until = now + pause;
+            // Everything that is due before the next change.
+            loop {
+                let due = urgent.due().map(|due| now.max(due.0 / 1_000_000));
+                let next = due.map_or(regular, |due| due.min(regular));
+                if until < next {
+                    break;
+                }
+                now = next;
+                let is_urgent = due == Some(next);
+                urgent.sent(is_urgent, BootNanos(now * 1_000_000));
+                prop_assert_eq!(urgent.due(), None, "everything is sent");
+                if is_urgent {
+                    prop_assert!(last.is_none_or(|last| last + 1_000 <= now), "a second");
+                    let by: Vec<_> = waiting.keys().copied().filter(|type_| {
+                        caused.get(type_).is_none_or(|at| at + 10_000 <= now)
+                    }).collect();
+                    prop_assert!(!by.is_empty(), "no condition may cause a patch at {now}");
+                    for type_ in by {
+                        prop_assert!(now <= waiting[type_].max(last.map_or(0, |at| at + 1_000))
+                            .max(caused.get(type_).map_or(0, |at| at + 10_000)), "{type_} is late");
+                        caused.insert(type_, now);
+                    }
+                    last = Some(now);
+                } else {
+                    regular = now + 10_000;
+                }
+                waiting.clear();
+            }
+            now = until;
+            let type_ = types[type_];
+            if begins {
+                urgent.began(type_);
+                waiting.entry(type_).or_insert(now);
+            } else {
+                urgent.settled(type_);
+                waiting.remove(type_);
+            }
+        }
+    }
+}
