@@ -109,6 +109,7 @@ fn only_the_needed_directories_of_the_node_are_mounted() {
         "/run/nodepulse",
         "/sys/fs/cgroup",
         "/var/lib/kubelet/plugins/nodepulse.dev",
+        "/var/lib/containerd/nodepulse.dev",
         "/var/log/containers",
     ];
     assert_eq!(paths, expected);
