@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
+use crate::pressure::stall::StallThresholds;
 
 mod allocation;
 mod checks;
@@ -94,8 +95,8 @@ pub struct DiskIo {
 pub struct PsiConfig {
     /// Whether PSI is used.
     pub enabled: bool,
-    /// Percentage of time.
-    pub threshold: f32,
+    /// `memory` and `io`.
+    pub thresholds: StallThresholds,
 }
 
 /// The checked configuration. It cannot represent invalid values.

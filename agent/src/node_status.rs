@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Machine, Network, Resource, Signal, Stall};
@@ -336,8 +337,8 @@ pub struct CompanionFacts {
     pub kills: Pressure,
     /// Path of the pods cgroup.
     pub pods_cgroup: String,
-    /// `psi.threshold`, in percent.
-    pub stall_threshold: f32,
+    /// `psi.memory` and `psi.io`.
+    pub stall_thresholds: StallThresholds,
 }
 
 /// Whether containers can run here.

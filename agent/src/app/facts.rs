@@ -38,7 +38,7 @@ pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
         companion: CompanionFacts {
             checks: config.conditions.clone(),
             pods_cgroup: signals.pods_cgroup().to_owned(),
-            stall_threshold: config.psi.threshold,
+            stall_thresholds: config.psi.thresholds,
             ..CompanionFacts::default()
         },
     }

@@ -165,7 +165,7 @@ fn setup(
             },
         },
         stalls: StallSetup {
-            threshold: config.psi.threshold,
+            thresholds: config.psi.thresholds,
             transition_period: config.policy.transition_period,
             watched: watched.collect(),
         },

@@ -88,7 +88,7 @@ fields! {
     node_labels: [node_labels],
     attach_detach: [enable_controller_attach_detach],
     provider_id: [provider_id],
-    psi: [psi_enabled, psi_threshold],
+    psi: [psi_enabled, psi_memory, psi_io],
     event_queue: [events_queue],
     tier: [kernel_tier],
     probes: [kernel_probes],

@@ -16,6 +16,7 @@ use super::table::key;
 use super::{Config, DiskIo, PerPodMetrics, PsiConfig, RuntimePolicy};
 use super::{allocation, checks, companion, eviction, labels};
 use crate::node_status::{AttachDetach, Taint};
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
 
@@ -71,7 +72,10 @@ impl Loader<'_> {
             disk_io: self.disk_io()?,
             psi: PsiConfig {
                 enabled: keys.value(&key::psi_enabled)?,
-                threshold: keys.value(&key::psi_threshold)?,
+                thresholds: StallThresholds {
+                    memory: keys.value(&key::psi_memory)?,
+                    io: keys.value(&key::psi_io)?,
+                },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
             kubelet_version: self.kubelet_version()?,

@@ -77,6 +77,12 @@ const GO_DURATION: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|m
 const DURATION: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, duration::parse);
 const POSITIVE: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, checks::positive);
 const PERIOD: Type<Option<Duration>> = Type::text(STRING, "duration", GO_DURATION, checks::period);
+const PERCENT: Type<f32> = Type::text(
+    STRING,
+    "percentage",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$",
+    checks::percent,
+);
 const THRESHOLD: Type<String> = Type::text(
     NUMBER,
     "quantity or percentage",
@@ -361,8 +367,13 @@ keys! {
     psi_enabled: bool = BOOLEAN
         .key("psi.enabled", "Use pressure stall information")
         .default("true", "a trigger that does not fire costs nothing");
-    psi_threshold: f32 = Type::text(STRING, "percentage", r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$", checks::percent)
-        .key("psi.threshold", "Share of the time for which tasks wait")
+    psi_memory: f32 = PERCENT
+        .key("psi.memory", "Share of the time for which tasks wait for memory during a stall")
+        .details("It must be reached over 10 s and over a minute (PSI `some`).")
+        .default("15%", "reclaim within the limits of busy pods stays below it");
+    psi_io: f32 = PERCENT
+        .key("psi.io", "Share of the time for which tasks wait for I/O during a stall")
+        .details("As `psi.memory`.")
         .default("40%", "KEP-5394's");
     oom_node_events: bool = BOOLEAN
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")

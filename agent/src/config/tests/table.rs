@@ -257,20 +257,20 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["diskIO.rotational.slow", r#""100""#],
     ),
     (
-        "psi: {threshold: 0%}",
-        &["psi.threshold", r#""0%""#, "above 0%", "threshold: 40%"],
+        "psi: {memory: 0%}",
+        &["psi.memory", r#""0%""#, "above 0%", "memory: 15%"],
     ),
     (
-        "psi: {threshold: 40}",
-        &["psi.threshold", r#""40""#, "percentage"],
+        "psi: {io: 40}",
+        &["psi.io", r#""40""#, "percentage", "io: 40%"],
     ),
-    ("psi: {threshold: 101%}", &["psi.threshold", "up to 100%"]),
-    ("psi: {threshold: nan%}", &["psi.threshold", "percentage"]),
+    ("psi: {io: 101%}", &["psi.io", "up to 100%"]),
+    ("psi: {memory: nan%}", &["psi.memory", "percentage"]),
     (
         "psi: {enabled: perhaps}",
         &["psi.enabled", r#""perhaps""#, "neither true nor false"],
     ),
-    ("psi: {treshold: 40%}", &[r#""treshold""#, "threshold"]),
+    ("psi: {memry: 15%}", &[r#""memry""#, "memory"]),
     (
         "diskIO: {window: 0s}",
         &["diskIO.window", "greater than zero", "window: 1s"],

@@ -189,7 +189,7 @@ fn stall(
         StallKind::Memory => "memory",
         StallKind::Io => "I/O",
     };
-    let percent = facts.stall_threshold;
+    let percent = facts.stall_thresholds.of(stall.kind);
     let known = context.facts.stalls.get(&stall);
     let outcome = match known.copied().unwrap_or_default() {
         Pressure::UnderPressure { .. } => Outcome::problem(

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::config::DiskIo;
 use crate::kube_event::NodeEvents;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::{Policy, Pressure, SlowDisks};
 use crate::subjects::kill_counters::{CountedKills, Counting};
 use crate::subjects::{
@@ -56,7 +57,10 @@ fn subjects() -> Subjects {
             trigger: IoTrigger::Missing,
         },
         stalls: StallSetup {
-            threshold: 40.0,
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             transition_period,
             watched: Vec::new(),
         },

@@ -10,7 +10,7 @@ use crate::config::{DiskIo, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pressure::disks::{DiskSample, Health};
 use crate::pressure::sample::Sample;
-use crate::pressure::stall::StallSample;
+use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Policy, SlowDisks};
 use crate::reading::{Disk, Signal, Stall, StallKind, StallOf};
@@ -74,7 +74,10 @@ fn setup() -> Setup {
             trigger: IoTrigger::Set,
         },
         stalls: StallSetup {
-            threshold: 40.0,
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             transition_period: Duration::from_mins(5),
             watched: vec![(NODE_IO, true)],
         },
