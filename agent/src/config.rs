@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Taint};
 use crate::pressure::Policy;
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 
 mod allocation;
@@ -154,6 +155,8 @@ pub struct Config {
     /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
     /// Node.
     pub oom_node_events: bool,
+    /// `oom.frequent`: from when on OOM kills are frequent.
+    pub frequent_oom: FrequentOom,
     /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
@@ -335,6 +336,8 @@ pub struct CompanionFacts {
     pub causes: BTreeMap<Resource, Cause>,
     /// Whether pods' processes are OOM-killed often; unknown without a source of kills.
     pub kills: Pressure,
+    /// From when on they are.
+    pub frequent_oom: FrequentOom,
     /// Path of the pods cgroup.
     pub pods_cgroup: String,
     /// `psi.memory` and `psi.io`.

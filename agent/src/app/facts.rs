@@ -38,6 +38,7 @@ pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
         companion: CompanionFacts {
             checks: config.conditions.clone(),
             pods_cgroup: signals.pods_cgroup().to_owned(),
+            frequent_oom: config.frequent_oom,
             stall_thresholds: config.psi.thresholds,
             ..CompanionFacts::default()
         },
@@ -52,6 +53,7 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.runtime = runtime(config.runtime);
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);
+    facts.companion.frequent_oom = config.frequent_oom;
 }
 
 const fn runtime(configured: RuntimePolicy) -> Runtime {

@@ -16,6 +16,7 @@ use super::table::key;
 use super::{Config, DiskIo, PerPodMetrics, PsiConfig, RuntimePolicy};
 use super::{allocation, checks, companion, eviction, labels};
 use crate::node_status::{AttachDetach, Taint};
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
@@ -78,6 +79,7 @@ impl Loader<'_> {
                 },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
+            frequent_oom: self.frequent_oom()?,
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: keys.value(&key::kernel_tier)?,
@@ -221,6 +223,23 @@ impl Loader<'_> {
             rotational_slow: keys.value(&key::disk_io_rotational_slow)?,
             devices,
             window: keys.value(&key::disk_io_window)?,
+        })
+    }
+
+    fn frequent_oom(&self) -> Result<FrequentOom, ConfigError> {
+        let keys = &self.0;
+        let incidents = keys.value(&key::oom_frequent_incidents)?;
+        let pods = keys.checked(&key::oom_frequent_pods, |pods| {
+            if pods <= incidents {
+                return Ok(pods);
+            }
+            let all = key::oom_frequent_incidents.spec.name;
+            Err(format!("is more than {all}, which is {incidents}"))
+        })?;
+        Ok(FrequentOom {
+            incidents,
+            pods,
+            window: keys.value(&key::oom_frequent_window)?,
         })
     }
 

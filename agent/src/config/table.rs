@@ -70,6 +70,10 @@ const QUEUE: Type<usize> = Type {
     scalar: integer("whole number from 1 to 10000", 1, checks::MAX_QUEUE),
     parse: checks::queue,
 };
+const FREQUENCY: Type<usize> = Type {
+    scalar: integer("whole number from 1 to 1000", 1, checks::MAX_FREQUENCY),
+    parse: checks::frequency,
+};
 const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
@@ -214,8 +218,11 @@ keys! {
     conditions: bool = BOOLEAN
         .map(CONDITIONS, "conditions", "Companion mode: which of nodepulse's conditions are written")
         .details("A condition that is turned off is removed from the Node.")
-        .preset(Preset::Derived("all `true`"))
-        .example("{DiskStallPressure: false}").live();
+        .preset(Preset::Derived(
+            "all `true`, but `FrequentOOMKills`, `DiskStallPressure`, `PodsMemoryStallPressure` and \
+             `PodsDiskStallPressure`",
+        ))
+        .example("{MemoryStallPressure: false, FrequentOOMKills: true}").live();
     taints: String = Key::new(
             Form::ConditionTaints, checks::any, "taints",
             "Companion mode: taints of the Node while a condition is True"
@@ -380,6 +387,17 @@ keys! {
         .default("true",
                  "set to false if another agent reports OOM kills, such as node-problem-detector")
         .example("false").live();
+    oom_frequent_incidents: usize = FREQUENCY
+        .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
+        .details("One decision of the kernel is one incident, however many processes die.")
+        .default("5", "more than one pod that restarts after each kill").live();
+    oom_frequent_pods: usize = FREQUENCY
+        .key("oom.frequent.pods", "Number of different pods in which these incidents must be")
+        .details("At most `oom.frequent.incidents`.")
+        .default("3", "the kills of one workload concern its owner, not the node").live();
+    oom_frequent_window: Duration = POSITIVE
+        .key("oom.frequent.window", "Time within which these incidents must be")
+        .default("10m", "two restarts of a pod in `CrashLoopBackOff`").live();
     events_queue: usize = QUEUE
         .key("events.queue", "Number of Events that may wait while the API server is unavailable")
         .details("Each takes up to 2 KiB.")

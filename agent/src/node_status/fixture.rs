@@ -12,6 +12,7 @@ use super::{
 };
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::{HugePages, InterfaceAddress, Machine, Network, Resource};
@@ -119,6 +120,11 @@ pub fn facts() -> Facts {
             checks: NodepulseCondition::ALL.into(),
             kills: Pressure::Normal,
             pods_cgroup: "/kubepods".to_owned(),
+            frequent_oom: FrequentOom {
+                incidents: 5,
+                pods: 3,
+                window: Duration::from_mins(10),
+            },
             stall_thresholds: StallThresholds {
                 memory: 15.0,
                 io: 40.0,

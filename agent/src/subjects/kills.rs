@@ -332,14 +332,6 @@ impl Kills {
                 stamp: finding.stamp,
             })));
         }
-        match finding.owner {
-            VictimOwner::Pod(_) => effects.push(pass_on(Input::KilledInPods {
-                kills: 1,
-                at: finding.stamp.kernel,
-            })),
-            // Names that only claim to be a pod's are no basis for a condition.
-            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
-        }
         effects.push(pass_on(Input::Signal(SignalInput::MemoryMayBeShort)));
         self.found.push(finding);
         effects

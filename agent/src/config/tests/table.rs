@@ -267,6 +267,14 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ("psi: {io: 101%}", &["psi.io", "up to 100%"]),
     ("psi: {memory: nan%}", &["psi.memory", "percentage"]),
     (
+        "oom: {frequent: {incidents: 0}}",
+        &["from 1 to 1000", "incidents: 5"],
+    ),
+    (
+        "oom: {frequent: {incidents: 2}}",
+        &["oom.frequent.pods", "which is 2"],
+    ),
+    (
         "psi: {enabled: perhaps}",
         &["psi.enabled", r#""perhaps""#, "neither true nor false"],
     ),
@@ -424,7 +432,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &[
             "conditions.MemoryLo",
             "the nearest is MemoryLow",
-            "conditions: {DiskStallPressure: false}",
+            "conditions: {MemoryStallPressure: false, FrequentOOMKills: true}",
         ],
     ),
     (
@@ -481,7 +489,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "conditions: {MemoryLow: false}\ntaints: {MemoryLow: NoSchedule}",
-        &["taints.MemoryLow", "disables"],
+        &["taints.MemoryLow", "is off"],
     ),
     (
         "events: {queue: 0}",

@@ -9,6 +9,7 @@ use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pressure::disks::{DiskSample, Health};
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
@@ -54,6 +55,11 @@ fn setup() -> Setup {
             boot_known: false,
         },
         node_events: NodeEvents::Companion,
+        frequent_oom: FrequentOom {
+            incidents: 5,
+            pods: 3,
+            window: Duration::from_mins(10),
+        },
         refused_forks: Announced::Yes,
     };
     Setup {
@@ -270,7 +276,7 @@ fn the_first_line_that_differs_is_named_with_both_texts() {
         (
             "another threshold",
             Box::new(|lines| {
-                lines[0] = lines[0].replace("\"threshold\":40.0", "\"threshold\":99.0");
+                lines[0] = lines[0].replace("\"io\":40.0", "\"io\":99.0");
             }),
             find("{\"Stall\":{\"Sampled\"") + 1,
         ),

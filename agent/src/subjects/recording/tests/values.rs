@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::*;
 
 /// Values of each type.
-const VALUES: u64 = 40_000;
+const VALUES: u64 = 80_000;
 
 /// Makes up the value of any type. Each enum takes turns with its variants.
 #[derive(Debug, Default)]
