@@ -195,10 +195,13 @@ mod tests {
         window
     }
 
+    /// Name, incidents, whether they are frequent.
+    type Row<'a> = (&'a str, &'a [(char, u64)], bool);
+
     #[test]
     fn five_incidents_in_three_pods_within_ten_minutes_are_frequent_in_any_order() {
         #[rustfmt::skip]
-        let rows: [(&str, &[(char, u64)], bool); 12] = [
+        let rows: [Row<'_>; 12] = [
             ("four", &[('a', 1400), ('b', 1401), ('c', 1402), ('d', 1403)], false),
             ("five", &[('a', 1400), ('b', 1401), ('c', 1402), ('a', 1403), ('a', 1404)], true),
             ("one pod", &[('a', 1400), ('a', 1401), ('a', 1402), ('a', 1403), ('a', 1404), ('a', 1405)], false),
