@@ -27,7 +27,6 @@ impl DropReason {
     pub const SLOTS: u32 = 4;
 
     /// The slot of this reason.
-    #[must_use]
     pub const fn slot(self) -> u32 {
         match self {
             Self::CritFull => 0,
@@ -38,7 +37,6 @@ impl DropReason {
     }
 
     /// For log fields and metric labels.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CritFull => "crit_full",

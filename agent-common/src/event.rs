@@ -28,7 +28,6 @@ pub enum EventKind {
 
 impl EventKind {
     /// The kind as a header contains it.
-    #[must_use]
     pub const fn raw(self) -> u16 {
         match self {
             Self::OomKill => 1,
@@ -39,7 +38,6 @@ impl EventKind {
     }
 
     /// The kind with the number `raw`; `None` for one of a newer object.
-    #[must_use]
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             1 => Some(Self::OomKill),

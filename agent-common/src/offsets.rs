@@ -111,7 +111,6 @@ impl KernelOffsets {
     pub const MISSING: u32 = u32::MAX;
 
     /// Nothing is known.
-    #[must_use]
     pub const fn unresolved() -> Self {
         const M: u32 = KernelOffsets::MISSING;
         Self {

@@ -6,13 +6,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::layout;
 
 /// A disk as the maps and records name it: the kernel's internal `dev_t`.
-#[must_use]
 pub const fn device_key(major: u32, minor: u32) -> u32 {
     major << MINOR_BITS | minor & MINOR_MASK
 }
 
 /// Major and minor number of a [`device_key`].
-#[must_use]
 pub const fn device_numbers(key: u32) -> (u32, u32) {
     (key >> MINOR_BITS, key & MINOR_MASK)
 }
@@ -101,7 +99,6 @@ layout!(DiskEntry, 352, slow_ns @ 0, window_start @ 16, state @ 56, histogram @ 
 
 impl DiskEntry {
     /// An entry that has seen nothing yet.
-    #[must_use]
     pub const fn new(slow_ns: u64, window_ns: u64) -> Self {
         Self {
             dev: 0,

@@ -31,7 +31,7 @@ pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(&ctx, "a victim is marked");
-    tell(task, &Choice::now(task), VIA_TASK);
+    record_kill(task, &Choice::now(task), VIA_TASK);
     0
 }
 
@@ -41,7 +41,7 @@ pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
 pub fn oom_fentry(ctx: FEntryContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
     if victim::is_marked(task) != Some(true) {
-        tell(task, &Choice::now(task), VIA_FENTRY);
+        record_kill(task, &Choice::now(task), VIA_FENTRY);
     }
     0
 }
@@ -93,7 +93,7 @@ pub fn oom_exit(ctx: RawTracePointContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
     // A thread can change its id by `exec` at the last moment: then this one was not killed.
     if victim::is_marked(task) != Some(false) {
-        tell(task, &choice, VIA_EXIT);
+        record_kill(task, &choice, VIA_EXIT);
     }
     0
 }
@@ -116,7 +116,7 @@ pub fn scope_leave(_ctx: FExitContext) -> i32 {
 
 /// Writes the record, also if some fields cannot be read: the kill must be reported.
 #[inline(always)]
-fn tell(task: Address, choice: &Choice, via: u8) {
+fn record_kill(task: Address, choice: &Choice, via: u8) {
     emit::crit(EventKind::OomKill, |record: &mut OomKill| {
         choice.put(record);
         record.via = via;

@@ -1,4 +1,4 @@
-//! An agent with one condition more: `SwapOn`, for those who want to know of nodes with swap.
+//! An agent with an additional condition: `SwapOn`, for users who must find nodes with swap.
 //!
 //! A setter in this file and a line in [`setters`] are all it takes. Try it on a machine without a kubelet:
 //! `cargo run --example custom_condition -- <kubeconfig> <node name>`.

@@ -92,10 +92,6 @@ impl Client {
     /// request, and is a quarter of the lease duration if the agent renews the Lease.
     ///
     /// Must be called in a runtime. Opens no connection yet.
-    ///
-    /// # Errors
-    ///
-    /// [`ApiError::Setup`] if the credentials in `config` cannot be used.
     pub fn new(
         config: kube::Config,
         connector: Connector,
@@ -122,10 +118,6 @@ impl Client {
 
     /// A client that logs its writes instead of sending them. Reads with `reader`, or without a
     /// cluster. Must be called in a runtime.
-    ///
-    /// # Errors
-    ///
-    /// None in practice.
     pub fn dry_run(
         reader: Option<Self>,
         deadline: Duration,
@@ -155,7 +147,6 @@ impl Client {
 
     /// Whether writes are not sent: see [`Client::dry_run`]. A dry run does not watch objects
     /// either, because their state would replace its simulated writes.
-    #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.0.dry_run.is_some()
     }
@@ -163,10 +154,6 @@ impl Client {
     /// A client over TCP and TLS, with credentials from `source`, which are read again when
     /// necessary. Opens no connection yet. Runs the program of the kubeconfig, if any, on this
     /// thread.
-    ///
-    /// # Errors
-    ///
-    /// Anything wrong with the credentials.
     pub async fn from_credentials(
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
@@ -183,31 +170,26 @@ impl Client {
     }
 
     /// A separate random sequence, for a task that sends periodic requests.
-    #[must_use]
     pub fn jitter(&self) -> Jitter {
         lock(&self.0.jitter).fork()
     }
 
     /// Whether the credentials come from a program, which is run again when they expire.
-    #[must_use]
     pub fn runs_a_plugin(&self) -> bool {
         self.access().plugin
     }
 
     /// The deadline of every request.
-    #[must_use]
     pub fn deadline(&self) -> Duration {
         self.0.deadline
     }
 
     /// The requests so far, by kind and result.
-    #[must_use]
     pub fn requests(&self) -> Vec<(tally::Request, u64)> {
         self.0.current.borrow().counts().tally.all()
     }
 
     /// The current connection, and each that replaces it.
-    #[must_use]
     pub fn generations(&self) -> watch::Receiver<Generation> {
         self.0.current.subscribe()
     }

@@ -24,7 +24,7 @@ use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::record::Received;
 use crate::reporting::{self, Report, Reporting, Why};
-use crate::serve::{Query, QueryKind};
+use crate::serve::{StatePage, StateRequest};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
     Effect, IncidentInput, Input, KillCounterInput, KillInput, StateInput, records,
@@ -103,8 +103,8 @@ impl App {
                     Wakeup::Tick
                 }
                 // Before kernel events: one scrape ends before the next can be requested.
-                query = self.telemetry.metering.next_query() => {
-                    Wakeup::Query(query.ok_or(AppError::EndedEarly("server"))?)
+                request = self.telemetry.metering.next_request() => {
+                    Wakeup::Request(request.ok_or(AppError::EndedEarly("server"))?)
                 }
                 () = reload::requested(self.service.reloading.as_mut()) => Wakeup::Reload,
                 message = self.service.power.message() => Wakeup::Power(message),
@@ -129,7 +129,7 @@ impl App {
                 }
                 Wakeup::Api(report) => self.reported(report, now),
                 Wakeup::Pods(update) => self.pods_updated(update, now),
-                Wakeup::Query(query) => self.queried(query, now),
+                Wakeup::Request(request) => self.requested(request, now),
                 Wakeup::Reload => self.reload(),
                 Wakeup::Power(message) => self.power(message, now),
                 Wakeup::Tick => self.tick(now),
@@ -142,12 +142,10 @@ impl App {
     fn feed(&mut self, input: Input, now: Now) {
         let input = self.queries.with_probe_states(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
+        // Once, with everything that follows from the input.
         let mut publish = None;
         while let Some(effect) = effects.pop_front() {
-            if let Effect::Publish { at_once } = effect {
-                // Once, with everything that follows from the input.
-                publish = Some(at_once || publish == Some(true));
-            } else if let Some(answer) = self.execute(effect, now) {
+            if let Some(answer) = self.execute(effect, &mut publish, now) {
                 for effect in self.subjects.on(answer, now).into_iter().rev() {
                     effects.push_front(effect);
                 }
@@ -158,16 +156,16 @@ impl App {
         }
     }
 
-    /// Performs an effect. Returns the answer of a query, if it is available at once.
-    fn execute(&mut self, effect: Effect, now: Now) -> Option<Input> {
+    /// Performs an effect, or adds it to what is to `publish` after all others. Returns the answer
+    /// of a query, if it is available at once.
+    fn execute(&mut self, effect: Effect, publish: &mut Option<bool>, now: Now) -> Option<Input> {
         match effect {
             Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => change.apply(&mut self.facts),
             Effect::Event(draft) => self.record(draft),
-            // See `feed`.
-            Effect::Publish { .. } => {}
+            Effect::Publish { at_once } => *publish = Some(at_once || *publish == Some(true)),
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
@@ -271,7 +269,7 @@ impl App {
         }
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.took(report, now.boot);
+            reporting.apply_report(report, now.boot);
         }
         // The machine may shut down once no status write is in progress.
         let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
@@ -331,14 +329,14 @@ impl App {
         }
     }
 
-    fn queried(&mut self, query: Query, now: Now) {
+    fn requested(&mut self, request: StateRequest, now: Now) {
         self.update_ledger(now);
-        let text = match query.subject {
-            QueryKind::Metrics => self.metrics(now),
-            QueryKind::Status => convert::status_value(&self.ledger.status(now)).to_string(),
-            QueryKind::Explain => self.explained(now),
+        let text = match request.page {
+            StatePage::Metrics => self.metrics(now),
+            StatePage::Status => convert::status_value(&self.ledger.status(now)).to_string(),
+            StatePage::Explain => self.explained(now),
         };
-        if query.answer.send(text).is_err() {
+        if request.answer.send(text).is_err() {
             debug!("the client closed the connection before the answer");
         }
     }
@@ -408,6 +406,7 @@ impl App {
 
     /// Applies a configuration that was read, or logs why it is refused.
     fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
+        self.telemetry.metering.record_config(read.is_ok(), now);
         let result = reload::logged(read).map_or("refused", |new| {
             let changes = reload::apply(self, *new, now);
             reload::log_changes(&changes)
@@ -451,17 +450,13 @@ impl Agent {
         result
     }
 
-    /// The first status that this agent would compute, from files only. Attaches, sends and saves
+    /// The first status that an agent would compute, from files only. Attaches, sends and saves
     /// nothing. Must be called in a runtime.
     ///
     /// Waits for the disk under the root directory for up to five seconds, and for as long again if
     /// the node's addresses are resolved with DNS.
-    pub async fn status(self) -> NodeStatus {
-        let clock = self.clock;
-        let Self {
-            config, setters, ..
-        } = self;
-        let agent = Self::new(config, clock).setters(setters).sites(Vec::new());
+    pub async fn status(config: Config, clock: Clock) -> NodeStatus {
+        let agent = Self::new(config, clock).sites(Vec::new());
         let mut inputs = KernelInputs::none(agent.kernel.support());
         let app = start::app(agent, Persistence::None, &mut inputs).await;
         app.ledger.status(clock.now())

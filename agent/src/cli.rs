@@ -84,7 +84,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The command line, for completions and manual pages.
-#[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -26,7 +26,6 @@ impl BootNanos {
     /// Time from `earlier` to `self`; zero if they are out of order.
     ///
     /// Records from different CPUs can be drained out of order by a few microseconds.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -52,7 +51,6 @@ pub struct Now {
 
 impl Now {
     /// The wall time of `boot`, by the current difference between the two clocks.
-    #[must_use]
     pub fn wall_at(self, boot: BootNanos) -> SystemTime {
         if boot <= self.boot {
             self.wall - self.boot.since(boot)
@@ -92,13 +90,11 @@ enum Backend {
 
 impl Clock {
     /// The kernel's clocks.
-    #[must_use]
     pub const fn kernel() -> Self {
         Self(Backend::Kernel)
     }
 
     /// The runtime's clock, which shows `at` now. Must be called in a runtime.
-    #[must_use]
     pub fn runtime(at: Now) -> Self {
         Self(Backend::Runtime {
             from: Instant::now(),
@@ -122,7 +118,6 @@ impl Clock {
     }
 
     /// The current time.
-    #[must_use]
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the place that may read the clock"
@@ -144,7 +139,6 @@ impl Clock {
     }
 
     /// Time on `CLOCK_MONOTONIC`, which service managers use: it excludes suspend.
-    #[must_use]
     pub fn monotonic(&self) -> Duration {
         match self.0 {
             Backend::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
@@ -153,11 +147,8 @@ impl Clock {
         }
     }
 
-    /// An alarm on this clock. Must be called in a runtime with I/O and time enabled.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel has no timer descriptor left for this process.
+    /// An alarm on this clock. Must be called in a runtime with I/O and time enabled. Fails if the
+    /// process has no file descriptor left.
     pub fn alarm(&self) -> io::Result<Alarm> {
         Ok(match self.0 {
             Backend::Kernel => {
@@ -196,10 +187,6 @@ enum Timer {
 impl Alarm {
     /// Returns at `moment`, or at once if it has passed. Dropping the future does not disarm the
     /// timer, but the next call sets it again.
-    ///
-    /// # Errors
-    ///
-    /// If the timer cannot be set, which no valid moment causes.
     pub async fn at(&mut self, moment: BootNanos) -> io::Result<()> {
         match &mut self.0 {
             // Without waiting for the runtime to poll descriptors, which is rare while other work

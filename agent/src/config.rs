@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kube_event::NodeEvents;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Allocation, AttachDetach, Taint};
+use crate::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use crate::pressure::Policy;
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
@@ -54,9 +55,6 @@ use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::{Format, RawConfig};
 
-/// nodepulse's domain, for API group, taints and labels.
-pub const DOMAIN: &str = domain!();
-
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
 
@@ -68,15 +66,6 @@ const DROP_INS: &str = "conf.d";
 
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
-
-/// Status of Ready without a container runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuntimePolicy {
-    /// False, because containers cannot run.
-    Missing,
-    /// True, as set by `allowReadyWithoutRuntime`.
-    NotNeeded,
-}
 
 /// `diskIO`: when a disk is slow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +149,7 @@ pub struct Config {
     /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.
-    pub runtime: RuntimePolicy,
+    pub runtime: Runtime,
     /// `kernel.tier`.
     pub tier: Tier,
     /// `kernel.probes`.
@@ -210,10 +199,6 @@ pub struct IgnoredKeys {
 
 impl Config {
     /// [`load`], returning only the checked configuration.
-    ///
-    /// # Errors
-    ///
-    /// As for [`load`].
     pub fn load(
         overrides: &Overrides,
         env: &dyn Fn(&str) -> Option<String>,
@@ -222,16 +207,22 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         load(overrides, env, read_file, hostname).map(|loaded| loaded.config)
     }
+
+    /// Whether and as which component the agent records Events on the Node.
+    pub fn node_events(&self) -> NodeEvents {
+        match self.mode {
+            _ if !self.oom_node_events => NodeEvents::Off,
+            Mode::Node => NodeEvents::Kubelet,
+            Mode::Companion => NodeEvents::Companion,
+        }
+    }
 }
 
 /// Merges the layers and checks the result.
 ///
 /// `env` reads the environment, `read_file` a file, and `hostname` is the default node name. Of the
-/// files in [`drop_in_directory`], those in `overrides` are read.
-///
-/// # Errors
-///
-/// The first fault. Callers exit with code 2 before any request.
+/// files in [`drop_in_directory`], those in `overrides` are read. Fails with the first fault.
+/// Callers exit with code 2 before any request.
 pub fn load(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
@@ -268,10 +259,6 @@ pub fn load(
 }
 
 /// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.
-///
-/// # Errors
-///
-/// If there is no such mode.
 pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     let overrides = Overrides {
         mode,
@@ -284,7 +271,6 @@ pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
 
 /// The directory of drop-in files (`*.yaml`), next to the configuration file. They are merged over
 /// it in the order of their names. `None` for standard input (`-`).
-#[must_use]
 pub fn drop_in_directory(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
@@ -294,7 +280,6 @@ pub fn drop_in_directory(
 }
 
 /// The path of the configuration file, which may not exist.
-#[must_use]
 pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     main_file(overrides, env).0
 }

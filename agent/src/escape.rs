@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 pub const ESCAPED_CHARS: usize = 256;
 
 /// At most [`ESCAPED_CHARS`] characters of untrusted text, in the form of [`escape_to`].
-#[must_use]
 pub fn escape(text: impl AsRef<[u8]>) -> String {
     escape_to(text, ESCAPED_CHARS)
 }
@@ -16,7 +15,6 @@ pub fn escape(text: impl AsRef<[u8]>) -> String {
 /// Control characters become `\n`, `\u{1b}` and so on, bytes that are not UTF-8 `\xff`, a
 /// backslash two; marks that turn the reading direction are escaped too. What would make it longer
 /// than `limit` characters is cut, and the cut is shown by `…`, which comes on top.
-#[must_use]
 pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     let mut out = String::new();
     let mut left = limit;

@@ -148,7 +148,6 @@ impl Journal {
     }
 
     /// Explains every condition of `status`.
-    #[must_use]
     pub fn explain(&self, status: &NodeStatus, current: CurrentState<'_>) -> Value {
         let conditions = status.conditions.iter();
         let conditions: Vec<Value> = conditions
@@ -330,7 +329,6 @@ fn describe(reason: &PressureReason) -> String {
 }
 
 /// An amount of `signal` for people: `63.9Mi`, or a number of inodes or pids.
-#[must_use]
 pub fn amount(signal: Signal, n: i64) -> String {
     if !signal.is_in_bytes() {
         return n.to_string();

@@ -43,10 +43,6 @@ impl<T: OneDescriptor> AsRawFd for Watched<T> {
 }
 
 /// Registers `inner` with the current runtime, which must have I/O enabled.
-///
-/// # Errors
-///
-/// If the descriptor cannot be polled, or the runtime has no room for it.
 pub fn watch<T: OneDescriptor>(inner: T, interest: Interest) -> io::Result<AsyncFd<Watched<T>>> {
     // SAFETY: `OneDescriptor` promises one open descriptor for the life of `inner`, which the
     // result owns; `Watched` hands out no way to exchange it that its callers use.

@@ -55,10 +55,6 @@ pub enum Links {
 }
 
 /// The whole file, of at most [`LIMIT`] bytes.
-///
-/// # Errors
-///
-/// See [`FileError`].
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
     read_into(path, LIMIT, Links::Followed, &mut bytes)?;
@@ -66,20 +62,12 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 }
 
 /// The same, as text.
-///
-/// # Errors
-///
-/// See [`FileError`].
 pub fn text(path: &Path) -> Result<String, FileError> {
     String::from_utf8(read(path)?).map_err(|_| FileError::NotText)
 }
 
 /// Fills `buf` with the whole file, of at most `limit` bytes. The old content of `buf` is lost,
 /// even on an error.
-///
-/// # Errors
-///
-/// See [`FileError`].
 pub fn read_into(
     path: &Path,
     limit: u64,
@@ -95,10 +83,6 @@ pub fn read_into(
 }
 
 /// Reads `from` to its end into `buf`, at most `limit` bytes.
-///
-/// # Errors
-///
-/// [`FileError::Io`] and [`FileError::TooLarge`].
 pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), FileError> {
     let len = from.take(limit.saturating_add(1)).read_to_end(buf)?;
     if u64::try_from(len).is_ok_and(|len| len <= limit) {

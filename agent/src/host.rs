@@ -95,7 +95,6 @@ pub enum HostError {
 impl HostError {
     /// Whether the file does not exist, or was removed during the read: a removed cgroup, or a
     /// feature that the kernel does not have.
-    #[must_use]
     pub fn is_absent(&self) -> bool {
         match self {
             // The file of a removed cgroup returns ENODEV.
@@ -113,7 +112,6 @@ impl HostError {
     }
 
     /// Whether the feature is compiled into the kernel, but disabled.
-    #[must_use]
     pub(crate) fn is_disabled(&self) -> bool {
         matches!(self, Self::Read { source, .. } if is_errno(source, Errno::EOPNOTSUPP))
     }
@@ -130,26 +128,22 @@ pub struct HostRoot(PathBuf);
 
 impl HostRoot {
     /// A root at `dir`.
-    #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self(dir.into())
     }
 
     /// The directory itself.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.0
     }
 
     /// The path of `rel`, such as `proc/meminfo`. A leading `/` is ignored.
-    #[must_use]
     pub fn path(&self, rel: impl AsRef<Path>) -> PathBuf {
         let rel = rel.as_ref();
         self.0.join(rel.strip_prefix("/").unwrap_or(rel))
     }
 
     /// A file that is read repeatedly.
-    #[must_use]
     pub fn file(&self, rel: impl AsRef<Path>) -> HostFile {
         HostFile::at(self.path(rel))
     }
@@ -180,13 +174,11 @@ pub struct HostFile(PathBuf);
 
 impl HostFile {
     /// The file at an absolute path.
-    #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
     /// The path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -6,7 +6,7 @@
 mod attach;
 pub mod btf;
 pub mod counters;
-pub mod disks;
+pub mod disk_maps;
 mod error;
 pub mod loader;
 #[cfg(feature = "ebpf-log")]

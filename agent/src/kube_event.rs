@@ -74,7 +74,7 @@ pub struct Draft {
     /// How many things the message describes: processes that were killed together. If a newer message
     /// replaces this one, the count includes them.
     pub of: u32,
-    /// How many observations it stands for: the first value of its `count`.
+    /// The number of observations: the first value of its `count`.
     pub times: u32,
     /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
     pub kills: ReportedKills,
@@ -86,7 +86,6 @@ pub struct Draft {
 
 impl Draft {
     /// The kubelet's Event on the Node about an announced or cancelled shutdown of the machine.
-    #[must_use]
     pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
         let message = match shutdown {
             Shutdown::Announced => "Shutdown manager detected shutdown event",

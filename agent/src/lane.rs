@@ -42,7 +42,6 @@ impl Purpose {
     ];
 
     /// As in metrics and messages.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -88,7 +87,6 @@ struct Late {
 
 impl Lane {
     /// A lane without a running call.
-    #[must_use]
     pub fn new(purpose: Purpose) -> Self {
         Self {
             purpose,
@@ -98,13 +96,11 @@ impl Lane {
     }
 
     /// The purpose of its calls.
-    #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
     /// Whether a call runs that has exceeded its limit.
-    #[must_use]
     pub fn is_blocked(&self) -> bool {
         let late = lock(&self.late);
         late.at.is_some_and(|at| at <= Instant::now())
@@ -113,10 +109,6 @@ impl Lane {
     /// Runs `call` on another thread and waits for it, both for at most `limit`. Waits for another
     /// call that is within its limit. Must be called in a runtime with one blocking thread per
     /// purpose.
-    ///
-    /// # Errors
-    ///
-    /// See [`NoAnswer`].
     pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -200,7 +192,6 @@ pub struct Lanes(Vec<Lane>);
 
 impl Lanes {
     /// Contains the lanes in `shared`, and new ones for the other purposes.
-    #[must_use]
     pub fn new(shared: &[Lane]) -> Self {
         let lane = |purpose| {
             let shared = shared.iter().find(|lane| lane.purpose() == purpose);
@@ -210,20 +201,17 @@ impl Lanes {
     }
 
     /// The lane of a purpose.
-    #[must_use]
     pub fn of(&self, purpose: Purpose) -> Lane {
         let known = self.0.iter().find(|lane| lane.purpose() == purpose);
         known.map_or_else(|| Lane::new(purpose), Lane::clone)
     }
 
     /// The lanes of all purposes.
-    #[must_use]
     pub fn all(&self) -> &[Lane] {
         &self.0
     }
 
     /// The purposes with a call that exceeded its limit and has not returned.
-    #[must_use]
     pub fn blocked(&self) -> Vec<&'static str> {
         let blocked = self.0.iter().filter(|lane| lane.is_blocked());
         blocked.map(|lane| lane.purpose().as_str()).collect()

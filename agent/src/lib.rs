@@ -18,12 +18,12 @@ macro_rules! domain {
 // Vocabulary of all rooms.
 pub mod clock;
 pub mod escape;
-pub mod fd;
-pub mod file;
-pub mod lane;
-pub mod names;
+mod fd;
+mod file;
+mod lane;
+mod names;
 pub mod reading;
-pub mod tasks;
+mod tasks;
 pub mod units;
 
 // Edges that observe.
@@ -48,12 +48,12 @@ pub mod subjects;
 
 pub mod node_status;
 
-pub mod kube_event;
+mod kube_event;
 
 // The edge that reports.
 pub mod api;
 
-pub mod reporting;
+mod reporting;
 
 // The edge that answers the queries of the subjects.
 mod queries;
@@ -62,7 +62,7 @@ mod queries;
 mod telemetry;
 
 // Edges that answer requests.
-pub mod explain;
+mod explain;
 
 pub mod metrics;
 
@@ -75,6 +75,6 @@ pub mod config;
 
 pub mod app;
 
-pub mod sandbox;
+mod sandbox;
 
 pub mod cli;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 mod declare;
-mod disks;
+mod disk_latency;
 mod families;
 mod labelled;
 
@@ -28,6 +28,10 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Prefix of nodepulse's metrics.
 const PREFIX: &str = "nodepulse";
 
+/// The label with the Node's name, on every series: an agent describes one Node, and its address
+/// (`instance`) does not name it.
+const NODE_LABEL: &str = "node";
+
 /// A counter of seconds.
 pub type Seconds = Counter<f64, AtomicU64>;
 
@@ -39,6 +43,7 @@ pub type Label = Cow<'static, str>;
 pub struct Metrics {
     registries: [Registry; 2],
     names: Vec<String>,
+    node_name: String,
     /// Metrics of the probes.
     pub kernel: KernelMetrics,
     /// Metrics of the node and its conditions.
@@ -50,13 +55,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates all metrics, at zero. `version` and `tier` are constant.
-    #[must_use]
-    pub fn new(version: &'static str, tier: &'static str) -> Self {
-        let mut to = Declarations::default();
+    /// Creates all metrics, at zero, of the Node `node_name`. `version` and `tier` are constant.
+    pub fn new(version: &'static str, tier: &'static str, node_name: &str) -> Self {
+        let mut to = Declarations::new(node_name);
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disks::NAME);
+        to.declare_external(disk_latency::NAME);
         let kernel = KernelMetrics::declare(&mut to);
         let node = NodeMetrics::declare(&mut to);
         let api = ApiMetrics::declare(&mut to);
@@ -64,6 +68,7 @@ impl Metrics {
         Self {
             registries: [to.nodepulse, to.process],
             names: to.names,
+            node_name: node_name.to_owned(),
             kernel,
             node,
             api,
@@ -72,19 +77,17 @@ impl Metrics {
     }
 
     /// The names of all metric families, as in `# TYPE` lines.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks`: name, and the
     /// number of requests in each histogram slot of a `DiskEntry`.
-    #[must_use]
     pub fn text(&self, disks: &[(&str, &[u64])]) -> String {
         let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);
         let written = encode_registry(&mut text, nodepulse)
-            .and_then(|()| disks::encode(&mut text, PREFIX, disks))
+            .and_then(|()| disk_latency::encode(&mut text, PREFIX, &self.node_name, disks))
             .and_then(|()| encode_registry(&mut text, process))
             .and_then(|()| encode_eof(&mut text));
         debug_assert!(written.is_ok(), "writing to a string cannot fail");

@@ -85,14 +85,12 @@ struct ResolverFiles {
 
 impl Names {
     /// The resolver of this process, configured as for the C library.
-    #[must_use]
     pub fn system() -> Self {
         static NAMES: OnceLock<Names> = OnceLock::new();
         NAMES.get_or_init(|| Self::with("/etc", 53)).clone()
     }
 
     /// Uses the files in `directory` and servers at `port`.
-    #[must_use]
     pub fn with(directory: impl Into<PathBuf>, port: u16) -> Self {
         Self {
             directory: directory.into(),
@@ -103,17 +101,12 @@ impl Names {
     }
 
     /// The thread on which the files are read.
-    #[must_use]
     pub fn lane(&self) -> Lane {
         self.lane.clone()
     }
 
     /// All addresses of `name`, each once: those in `/etc/hosts`, else those of the first server
     /// that knows it, IPv4 first. Takes at most [`FILES_LIMIT`] and [`LIMIT`].
-    ///
-    /// # Errors
-    ///
-    /// See [`NameError`].
     pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Ok(ip) = name.parse() {
             return Ok(vec![ip]);

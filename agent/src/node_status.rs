@@ -57,7 +57,6 @@ pub enum Status {
 
 impl Status {
     /// As the API spells it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -67,7 +66,6 @@ impl Status {
     }
 
     /// From the API's spelling; `None` for anything else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::True, Self::False, Self::Unknown]
             .into_iter()
@@ -209,7 +207,6 @@ pub struct StoredNode {
 
 impl StoredNode {
     /// The stored condition of this type.
-    #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
@@ -243,7 +240,6 @@ impl Registration {
     /// With the kubelet's five default labels, which `labels` override.
     ///
     /// `name` must be valid for the API server. An empty `provider_id` means none.
-    #[must_use]
     pub fn new(
         name: String,
         labels: BTreeMap<String, String>,
@@ -355,7 +351,6 @@ pub enum Runtime {
 
 impl Runtime {
     /// The taint of a new Node that keeps pods off a Ready node that cannot run them.
-    #[must_use]
     pub fn taint(self) -> Option<Taint> {
         match self {
             Self::Missing => None,

@@ -28,11 +28,7 @@ impl Notify {
     /// Connects to the socket at `address`, an absolute path or `@` and an abstract name. Connects
     /// at once, because the sandbox forbids connections to abstract names of other processes.
     ///
-    /// `watchdog` is half of the manager's timeout.
-    ///
-    /// # Errors
-    ///
-    /// If the address is invalid, or if no process listens there.
+    /// `watchdog` is half of the manager's timeout. Fails if no process listens there.
     pub fn connect(address: &str, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = self::address(address)?;
         let socket = UnixDatagram::unbound()?;
@@ -74,7 +70,6 @@ impl Notify {
     }
 
     /// Interval of [`Notify::alive`]; `None`: never.
-    #[must_use]
     pub const fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
@@ -87,11 +82,7 @@ impl Notify {
 }
 
 /// The address in `NOTIFY_SOCKET`. A relative path is rejected, as by `sd_notify(3)`: the manager
-/// does not know the working directory.
-///
-/// # Errors
-///
-/// If it has neither form or is too long; with a valid example.
+/// does not know the working directory. An error contains a valid example.
 pub fn address(text: &str) -> io::Result<SocketAddr> {
     let address = match text.strip_prefix('@') {
         Some("") => None,
@@ -110,12 +101,8 @@ pub fn address(text: &str) -> io::Result<SocketAddr> {
 }
 
 /// Interval of watchdog messages: half of `WATCHDOG_USEC`, if it applies to this process, and at
-/// most an hour.
-///
-/// # Errors
-///
-/// What is wrong with the variables, and a valid example. A period of up to a second would wake an
-/// idle node more often than all other work together.
+/// most an hour. Refuses a period of up to a second, which would wake an idle node more often than
+/// all other work together.
 pub fn watchdog(
     usec: Option<&str>,
     pid: Option<&str>,

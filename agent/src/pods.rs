@@ -55,7 +55,6 @@ pub enum PodId {
 
 impl PodId {
     /// As in the name of the cgroup, with `-` instead of systemd's `_`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Uid(id) | Self::ConfigHash(id) => id,
@@ -74,7 +73,6 @@ pub struct PodRef {
 
 impl PodRef {
     /// `None`: no pod's.
-    #[must_use]
     pub fn of(place: CgroupKind) -> Option<Self> {
         match place {
             CgroupKind::Pod { pod } => Some(Self {
@@ -90,7 +88,6 @@ impl PodRef {
 /// What the cgroup at `path` contains. `pods` is the path of the pods cgroup: `/kubepods` with the
 /// cgroupfs driver, `/kubepods.slice` with systemd's, either possibly below other cgroups. Both
 /// begin with `/`.
-#[must_use]
 pub fn classify(path: &str, pods: &str) -> CgroupKind {
     let Some(below) = path.strip_prefix(pods) else {
         return CgroupKind::Other;

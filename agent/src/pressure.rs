@@ -60,7 +60,6 @@ pub struct Policy {
 
 impl Policy {
     /// The first threshold on a signal, in the order of evaluation: the hard one, if there is one.
-    #[must_use]
     pub fn threshold(&self, signal: Signal) -> Option<ThresholdValue> {
         self.thresholds
             .iter()

@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::clock::{BootNanos, Now, Stamp};
+use crate::clock::{Now, Stamp};
 use crate::host::HostRoot;
 use crate::pressure::Policy;
 use crate::pressure::oom::RemainingMemory;
@@ -49,46 +49,34 @@ pub struct Queries {
 
 impl Queries {
     /// The root of the host's files.
-    #[must_use]
     pub fn root(&self) -> &HostRoot {
         self.signals.root()
     }
 
     /// Answers at once unless the query can wait for a disk or a server.
     pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Option<Input> {
-        let question = match query {
-            Query::Disk(query) => Question::Disk(query),
-            Query::Storage => Question::Storage,
-            Query::KillCounters => Question::Kills,
-            Query::Recall => Question::Recall,
+        let cgroups = &mut self.cgroups;
+        Some(match query {
+            Query::Disk(query) => return self.ask(Question::Disk(query)),
+            Query::Storage => return self.ask(Question::Storage),
+            Query::KillCounters => return self.ask(Question::Kills),
+            Query::Recall => return self.ask(Question::Recall),
             Query::Containers(pod) => {
                 self.pods.read_containers(pod);
                 return None;
             }
-            Query::Signals(stamp) => return Some(self.sample(stamp)),
+            Query::Signals(stamp) => self.sample(stamp),
             Query::Stall(stall) => {
                 let sample = self.pressure_files.sample(stall);
-                return Some(Input::Stall(StallInput::Sampled { stall, sample }));
+                Input::Stall(StallInput::Sampled { stall, sample })
             }
-            Query::RemainingMemory => {
-                let left = RemainingMemory {
-                    memory: self.signals.memory(),
-                    threshold: policy.threshold(Signal::MemoryAvailable),
-                };
-                return Some(Input::Kill(KillInput::RemainingMemory(left)));
-            }
-            query => return self.query_cgroups(query, now.boot),
-        };
-        self.blocking.ask(question);
-        None
-    }
-
-    fn query_cgroups(&mut self, query: Query, now: BootNanos) -> Option<Input> {
-        let cgroups = &mut self.cgroups;
-        Some(match query {
+            Query::RemainingMemory => Input::Kill(KillInput::RemainingMemory(RemainingMemory {
+                memory: self.signals.memory(),
+                threshold: policy.threshold(Signal::MemoryAvailable),
+            })),
             Query::AllCgroups => Input::Kill(cgroups.read_all()),
             Query::PodCgroups => Input::Kill(cgroups.pod_cgroups()),
-            Query::CgroupPaths(ids) => Input::Kill(cgroups.paths_of(&ids, now)),
+            Query::CgroupPaths(ids) => Input::Kill(cgroups.paths_of(&ids, now.boot)),
             Query::LimitHits(cgroup) => Input::Kill(cgroups.limit_hits(&cgroup)),
             Query::LiveLimitHits => Input::Kill(cgroups.live_limit_hits()),
             Query::PodsKillCounter => {
@@ -97,15 +85,12 @@ impl Queries {
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
             Query::PodTasks => Input::PodPid(cgroups.pod_tasks()),
-            Query::Disk(_)
-            | Query::Storage
-            | Query::KillCounters
-            | Query::Recall
-            | Query::Containers(_)
-            | Query::Signals(_)
-            | Query::Stall(_)
-            | Query::RemainingMemory => return None,
         })
+    }
+
+    fn ask(&mut self, question: Question) -> Option<Input> {
+        self.blocking.ask(question);
+        None
     }
 
     fn sample(&mut self, stamp: Option<Stamp>) -> Input {
@@ -121,7 +106,6 @@ impl Queries {
 
     /// Adds the probe's state of each disk, read when the answer is used because it may have
     /// changed since the query.
-    #[must_use]
     pub fn with_probe_states(&self, mut input: Input) -> Input {
         match &mut input {
             Input::Disk(DiskInput::Sampled(disks)) => {

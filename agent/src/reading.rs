@@ -48,7 +48,6 @@ impl Signal {
     ];
 
     /// The kubelet's name, as in `evictionHard`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MemoryAvailable => "memory.available",
@@ -63,7 +62,6 @@ impl Signal {
     }
 
     /// Whether it is derived from another signal, and cannot be configured.
-    #[must_use]
     pub const fn is_derived(self) -> bool {
         matches!(
             self,
@@ -72,7 +70,6 @@ impl Signal {
     }
 
     /// Whether its unit is bytes.
-    #[must_use]
     pub const fn is_in_bytes(self) -> bool {
         match self {
             Self::MemoryAvailable
@@ -87,7 +84,6 @@ impl Signal {
     }
 
     /// The resource whose condition depends on this signal.
-    #[must_use]
     pub const fn resource(self) -> Resource {
         match self {
             Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Resource::Memory,
@@ -128,7 +124,6 @@ impl Resource {
     ];
 
     /// For log fields and metric labels.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -159,7 +154,6 @@ impl Stall {
     ];
 
     /// Stalls of `of` on `kind`.
-    #[must_use]
     pub const fn new(of: StallOf, kind: StallKind) -> Self {
         Self { of, kind }
     }
@@ -176,7 +170,6 @@ pub enum StallOf {
 
 impl StallOf {
     /// For log fields and metric labels.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -196,7 +189,6 @@ pub enum StallKind {
 
 impl StallKind {
     /// The file's name under `/proc/pressure`, and the part before `.pressure` in a cgroup.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -258,7 +250,6 @@ impl Disk {
 
     /// Whether a disk is left out of the list for its name alone: drivers that pass requests on to
     /// other disks or to memory, and removable media.
-    #[must_use]
     pub fn is_excluded(name: &str) -> bool {
         const KINDS: [&str; 9] = [
             "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use crate::api::backoff::Jitter;
-use crate::api::holder::Holder;
+use crate::api::holder::LeaseHolder;
 use crate::api::lease::Cycle;
 use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
@@ -42,10 +42,10 @@ use syncs::Syncs;
 /// kubelet's `nodeStatusUpdateFrequency` and lease jitter.
 const JITTER: f64 = 0.04;
 
-/// Queued Events get so long on the way out.
+/// Time limit for the queued Events when the agent stops.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-/// Why a status sync is asked for.
+/// Why a status sync is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
     /// It is time to compute it again.
@@ -54,32 +54,31 @@ pub enum Why {
     Edge,
 }
 
-/// When the status is next synced, if nothing changes.
+/// When the next sync is due if nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// As often as a status is computed.
     Short,
     /// As often as an unchanged status is sent.
     Long,
-    /// Then.
+    /// At this moment.
     Until(BootNanos),
 }
 
-/// A status sync to do. One at a time: the loop knows whether the writer is busy, so the channel of
-/// one place is never full.
+/// A request for a status sync. There is one at a time, so the channel of one place is never full.
 #[derive(Debug)]
 struct SyncRequest {
-    /// What asked for it.
+    /// Why it is requested.
     why: Why,
-    /// What the conditions that changed since the last request were caused by.
+    /// The causes of the conditions that changed since the last request.
     stamps: BTreeMap<Resource, Stamp>,
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Report {
     /// Another agent renews the Node's Lease. Nothing was written.
-    OtherHolder(Holder),
+    OtherHolder(LeaseHolder),
     /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
         /// As stored.
@@ -87,11 +86,11 @@ pub enum Report {
         /// Sent when the facts that follow from it are set.
         acknowledged: oneshot::Sender<()>,
     },
-    /// A status sync is over.
+    /// A status sync has ended.
     Synced {
-        /// What asked for it.
+        /// Why it was requested.
         why: Why,
-        /// What its conditions were caused by.
+        /// The causes of its conditions.
         stamps: BTreeMap<Resource, Stamp>,
         /// `None`: nothing had changed.
         outcome: Result<Option<Sent>, ApiError>,
@@ -100,9 +99,9 @@ pub enum Report {
         /// When the next one is due.
         next: Wait,
     },
-    /// Our taints were changed, could not be, or can be again.
+    /// nodepulse's taints were changed, could not be changed, or can be changed again.
     Tainted(TaintOutcome),
-    /// A lease cycle is over.
+    /// A lease cycle has ended.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
     Event(Delivered),
@@ -114,8 +113,8 @@ struct Channels {
     computed: watch::Receiver<Arc<Computed>>,
     /// See [`SyncRequest`].
     syncs: mpsc::Receiver<SyncRequest>,
-    /// Renew, with the Node's UID where it is known. One at a time, as with syncs. Companion mode
-    /// asks for none.
+    /// Requests to renew, with the Node's UID if it is known. One at a time, as with syncs; none in
+    /// companion mode.
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     reports: mpsc::Sender<Report>,
@@ -136,7 +135,7 @@ pub struct Reporting {
     taints_failing: bool,
 }
 
-/// The end of time, for what is not due.
+/// The deadline of what is not due.
 const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
@@ -177,7 +176,6 @@ impl Reporting {
     }
 
     /// The status to send from now on. `false` if it is the same computation as before.
-    #[must_use]
     pub fn publish(&self, computed: Arc<Computed>) -> bool {
         self.computed.send_if_modified(|known| {
             let is_new = !Arc::ptr_eq(known, &computed);
@@ -187,7 +185,6 @@ impl Reporting {
     }
 
     /// The next moment at which a request is due.
-    #[must_use]
     pub fn due(&self) -> BootNanos {
         let (syncs, renewals) = (&self.syncs, &self.renewals);
         let due = [syncs.due(), syncs.edge_due(), renewals.due()];
@@ -195,12 +192,11 @@ impl Reporting {
     }
 
     /// Whether the regular sync is due, or so nearly that it shares this wake-up.
-    #[must_use]
     pub fn status_due(&self, now: BootNanos) -> bool {
         self.syncs.due().is_some_and(|due| due <= now)
     }
 
-    /// Does what else is due.
+    /// Requests what is due except the regular sync.
     pub fn on_time(&mut self, now: BootNanos) {
         self.renewals.on_time(now);
         self.syncs.on_time(now);
@@ -216,13 +212,12 @@ impl Reporting {
         self.syncs.edge(now);
     }
 
-    /// Has the status computed and, if it is due or differs, sent.
+    /// Requests a sync: the status is sent if it is due or differs.
     pub fn sync(&mut self, why: Why) {
         self.syncs.request(why);
     }
 
     /// Whether a status sync is under way, or waits for one that is.
-    #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.syncs.is_under_way()
     }
@@ -233,25 +228,22 @@ impl Reporting {
     }
 
     /// What became of kills since the last call.
-    #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.events.kill_outcomes()
     }
 
-    /// The same, for when this is gone.
-    #[must_use]
+    /// Records Events, also after this value is dropped.
     pub fn sink(&self) -> EventSink {
         self.events.clone()
     }
 
     /// What became of the Events recorded so far.
-    #[must_use]
     pub fn events(&self) -> EventCounts {
         self.events.counts()
     }
 
-    /// Takes note of what a request came to.
-    pub fn took(&mut self, report: Report, now: BootNanos) {
+    /// Applies the result of a request.
+    pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::Registered {
                 stored,
@@ -310,7 +302,7 @@ impl Reporting {
     fn leased(&mut self, outcome: Result<Cycle, ApiError>, now: BootNanos) {
         let recovered = self.renewals.outcome(outcome);
         if recovered && self.syncs.is_failing() {
-            // The server is back: the status goes before everything else that waits.
+            // The server is available again: the status is sent first.
             self.sync(Why::Tick);
         }
         let due = self.next(now, self.renewals.interval(), self.syncs.due());
@@ -318,7 +310,7 @@ impl Reporting {
     }
 
     /// The moment for periodic work: one period from now, stretched at random, or together with
-    /// the `other` work where that falls within the stretch.
+    /// the `other` work if that is due within the stretch.
     fn next(&mut self, now: BootNanos, period: Duration, other: Option<BootNanos>) -> BootNanos {
         let (first, last) = (now.plus(period), now.plus(period * 26 / 25));
         if let Some(other) = other.filter(|other| (first..=last).contains(other)) {
@@ -327,7 +319,7 @@ impl Reporting {
         now.plus(self.jitter.stretch(period, JITTER))
     }
 
-    /// Gives queued Events a moment, and leaves everything else as it is.
+    /// Waits for queued Events up to [`LAST_EVENTS`]; leaves the status and the Lease unchanged.
     pub async fn finish(self, tasks: &mut Tasks) {
         let Self {
             events,
@@ -359,7 +351,7 @@ impl Reporting {
     }
 }
 
-/// The next report; never, without an API server.
+/// The next report; pending forever without an API server.
 pub async fn next(reporting: Option<&mut Reporting>) -> Report {
     let report = match reporting {
         Some(reporting) => reporting.reports.recv().await,

@@ -78,7 +78,6 @@ pub fn enter(profile: &Profile, map_lookup: impl Fn() -> bool) -> SandboxReport 
 
 impl SandboxReport {
     /// The privileges that were not dropped; `None` if the sandbox is complete.
-    #[must_use]
     pub fn gaps(&self) -> Option<String> {
         let permitted = self.permitted.iter().map(|what| format!("can {what}"));
         let all: Vec<String> = self.faults.iter().cloned().chain(permitted).collect();

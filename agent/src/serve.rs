@@ -116,9 +116,9 @@ pub enum Readiness {
     NotReady(&'static str),
 }
 
-/// A query to the loop.
+/// A page with the state of the agent, which only the loop can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueryKind {
+pub enum StatePage {
     /// The metrics, as text.
     Metrics,
     /// The desired node status, as JSON.
@@ -127,11 +127,11 @@ pub enum QueryKind {
     Explain,
 }
 
-/// A pending query.
+/// A request for a [`StatePage`], which waits for its answer.
 #[derive(Debug)]
-pub struct Query {
-    /// The kind of query.
-    pub subject: QueryKind,
+pub struct StateRequest {
+    /// The requested page.
+    pub page: StatePage,
     /// Receives the answer.
     pub answer: oneshot::Sender<String>,
 }
@@ -150,24 +150,24 @@ pub struct Server {
 struct PageResponder {
     readiness: watch::Receiver<Readiness>,
     lanes: Arc<[Lane]>,
-    /// Queries to the loop; capacity 1. `one` is the permit to send.
-    queries: mpsc::Sender<Query>,
+    /// Requests to the loop; capacity 1. `one` is the permit to send.
+    requests: mpsc::Sender<StateRequest>,
     one: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Serves `sites`. Returns the receiver of queries. Must be called in a runtime.
+    /// Serves `sites`. Returns the receiver of requests. Must be called in a runtime.
     #[must_use]
     pub fn start(
         sites: Vec<Site>,
         readiness: watch::Receiver<Readiness>,
         lanes: Arc<[Lane]>,
-    ) -> (Self, mpsc::Receiver<Query>) {
-        let (queries, receiver) = mpsc::channel(1);
+    ) -> (Self, mpsc::Receiver<StateRequest>) {
+        let (requests, receiver) = mpsc::channel(1);
         let responder = PageResponder {
             readiness,
             lanes,
-            queries,
+            requests,
             one: Arc::new(Semaphore::new(1)),
         };
         let mut server = Self {
@@ -228,11 +228,14 @@ impl PageResponder {
     }
 
     /// The answer of the loop; `None` after [`ANSWER_LIMIT`].
-    async fn ask(&self, subject: QueryKind) -> Option<String> {
+    async fn ask(&self, page: StatePage) -> Option<String> {
         let ask = async {
             let _one = self.one.acquire().await.ok()?;
             let (answer, answered) = oneshot::channel();
-            self.queries.send(Query { subject, answer }).await.ok()?;
+            self.requests
+                .send(StateRequest { page, answer })
+                .await
+                .ok()?;
             answered.await.ok()
         };
         tokio::time::timeout(ANSWER_LIMIT, ask).await.ok().flatten()

@@ -73,11 +73,8 @@ pub enum StateError {
 }
 
 impl State {
-    /// Reads the file of `directory`. `None`: there is none, as after every boot.
-    ///
-    /// # Errors
-    ///
-    /// See [`StateError`]. The file stays as it is until the next [`State::save`].
+    /// Reads the file of `directory`. `None`: there is none, as after every boot. After an error,
+    /// the file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
         if !claim::is_trusted(&directory.join(NAME)) {
             return Err(StateError::Foreign);
@@ -98,10 +95,6 @@ impl State {
 
     /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
     /// is missing. A reader sees either the old file or the new one.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Io`].
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         claim::make(directory)?;
         let new = directory.join(NEW);
@@ -120,13 +113,11 @@ impl State {
     }
 
     /// Parses `text`; `None` if it is not exactly in the written form.
-    #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         parse(text)
     }
 
     /// The content of the file.
-    #[must_use]
     pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
         let probes = self.probes.iter().map(|(probe, state)| {

@@ -25,7 +25,6 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// Nothing is recorded yet.
-    #[must_use]
     pub fn new(metering: Metering) -> Self {
         Self {
             metering,

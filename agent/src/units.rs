@@ -14,33 +14,23 @@ pub struct Bytes(u64);
 
 impl Bytes {
     /// From a source that counts bytes, such as `memory.current`.
-    #[must_use]
     pub const fn from_bytes(n: u64) -> Self {
         Self(n)
     }
 
     /// From a source that counts KiB, such as `/proc/meminfo`, whose "kB" means 1024 bytes.
-    #[must_use]
     pub const fn from_kib(n: u64) -> Self {
         Self(n.saturating_mul(1024))
     }
 
     /// From a record of the kernel that counts pages of `page_size` bytes.
-    #[must_use]
     pub const fn from_pages(pages: u64, page_size: u64) -> Self {
         Self(pages.saturating_mul(page_size))
     }
 
     /// The number of bytes.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
-    }
-
-    /// `self - other`, or zero if `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
     }
 }
 

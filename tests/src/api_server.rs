@@ -106,7 +106,6 @@ impl ApiServer {
     /// Listens nowhere: [`ApiServer::dial`] is the only way in, and time is tokio's.
     ///
     /// Must be called on a tokio runtime. Wall time begins at 2026-01-01T00:00:00Z.
-    #[must_use]
     pub fn in_memory() -> Self {
         let clock = ServerClock::Runtime {
             start: Instant::now(),
@@ -118,7 +117,6 @@ impl ApiServer {
     }
 
     /// `https://127.0.0.1:<port>`; `http://in-memory` without a listener.
-    #[must_use]
     pub fn url(&self) -> String {
         match &self.listening {
             Some(listening) => format!("https://{}", listening.address),
@@ -127,13 +125,11 @@ impl ApiServer {
     }
 
     /// A connection in memory, as an administrator. HTTP/2 with prior knowledge, or HTTP/1.1.
-    #[must_use]
     pub fn dial(&self) -> DuplexStream {
         self.dial_as(Identity::admin())
     }
 
     /// A connection in memory, as this identity.
-    #[must_use]
     pub fn dial_as(&self, identity: Identity) -> DuplexStream {
         // As much as a loopback socket takes before the writer has to wait.
         const BUFFER: usize = 64 * 1024;
@@ -162,7 +158,7 @@ impl ApiServer {
         }
     }
 
-    /// Stops to listen and ends all connections. What is stored stays.
+    /// Stops listening and closes all connections. The stored objects stay.
     pub async fn stop(&self) {
         self.refuse().await;
         self.inner.set_connections(Mode::Cut);
@@ -197,7 +193,7 @@ impl ApiServer {
         self.inner.freeze_all();
     }
 
-    /// What was frozen goes on.
+    /// Frozen connections continue.
     pub fn thaw(&self) {
         self.inner.state().freezing = Freezing::No;
         self.inner.set_connections(Mode::Open);
@@ -216,7 +212,6 @@ impl ApiServer {
     }
 
     /// The fault plan.
-    #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
@@ -227,14 +222,13 @@ impl ApiServer {
         self.inner.touch();
     }
 
-    /// Sends a bookmark on every watch that wants them, ahead of time.
+    /// Sends a bookmark on every watch that requested them, before its time.
     pub fn send_bookmarks(&self) {
         self.inner.state().bookmarks += 1;
         self.inner.touch();
     }
 
     /// The object at a path such as `/api/v1/nodes/worker-1`.
-    #[must_use]
     pub fn object(&self, path: &str) -> Option<Value> {
         let Target {
             resource,
@@ -273,7 +267,6 @@ impl ApiServer {
     }
 
     /// The objects below a path such as `/api/v1/namespaces/default/events`, by name.
-    #[must_use]
     pub fn list(&self, path: &str) -> Vec<Value> {
         let Target {
             resource,
@@ -294,13 +287,11 @@ impl ApiServer {
     }
 
     /// Every request so far, in the order in which they were read.
-    #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.inner.state().requests.clone()
     }
 
-    /// Those of the requests so far that `wanted` is true for.
-    #[must_use]
+    /// The requests so far for which `wanted` is true.
     pub fn requests_where(&self, wanted: impl Fn(&Recorded) -> bool) -> Vec<Recorded> {
         let state = self.inner.state();
         let all = state.requests.iter();
@@ -334,10 +325,6 @@ impl ApiServer {
 
     /// Waits until `predicate` returns a value. It is called at once, and then after each
     /// request, answer, write, and change of connections.
-    ///
-    /// # Panics
-    ///
-    /// If `deadline` has passed, with `what` was waited for and the last requests.
     pub async fn wait_for<T>(
         &self,
         deadline: Duration,

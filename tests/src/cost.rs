@@ -72,10 +72,6 @@ pub struct Paired {
 }
 
 /// Measures everything. `dir` contains a file that is read; it must be on a disk.
-///
-/// # Errors
-///
-/// If programs cannot be loaded, or there is no such disk.
 pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
     let mut testing = Testing::load()?;
     let disk = disk_of(dir).ok_or_else(|| {

@@ -36,11 +36,11 @@ const PATIENCE: Duration = Duration::from_mins(3);
 pub enum Day<'a> {
     /// It answers at once.
     Good,
-    /// Every answer is so late.
+    /// The delay of every answer.
     Late(Duration),
-    /// So many of a hundred requests fail, each in one of many ways, drawn from the seed.
+    /// The percentage of requests that fail, each in one of many ways selected by the seed.
     Faulty {
-        /// Of a hundred.
+        /// In percent.
         percent: u64,
         /// Another seed is another day.
         seed: u64,
@@ -58,7 +58,7 @@ pub enum Day<'a> {
     },
 }
 
-/// So many faulty days a story must come through.
+/// The number of faulty days on which a scenario must succeed.
 const FAULTY_DAYS: u64 = 10;
 
 /// Renewals of a lease are all alike: on a separate day, this many fail.
@@ -192,7 +192,6 @@ pub struct Draws(AtomicU64);
 
 impl Draws {
     /// The sequence of this seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
@@ -203,10 +202,6 @@ impl Draws {
     }
 
     /// One of `count` indices.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
     pub fn index(&self, count: usize) -> usize {
         let count = u64::try_from(count).expect("a count that fits");
         usize::try_from(self.below(count)).expect("below the count")
@@ -260,13 +255,11 @@ impl Stage {
     }
 
     /// The node as the server has it.
-    #[must_use]
     pub fn view(&self) -> View<'_> {
         View::of(&self.api, NAME)
     }
 
     /// What the server has, without what no two runs share.
-    #[must_use]
     pub fn end(&self) -> End {
         let view = self.view();
         let (mut node, mut lease) = (
@@ -293,7 +286,7 @@ const RENEWED: Duration = Duration::from_secs(11);
 
 const EVENTS_EVERYWHERE: &str = "/api/v1/events";
 
-/// What the server has of a node in the end.
+/// The objects of a node at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
     /// The Node, without times and what the server gives out.
@@ -340,10 +333,6 @@ fn what_about(event: &Value) -> String {
 /// Plays the scenario once on each day, every time from the start, and compares how it ends. It gets
 /// the stage as soon as the agent runs, and the time that a report may take on that day; for
 /// everything else it must wait with deadlines that a bad day can keep.
-///
-/// # Panics
-///
-/// If a bad day ends otherwise than the good one, or if a day was not bad.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,
     story: impl Fn(Arc<Stage>, Duration) -> Played,
@@ -407,7 +396,7 @@ fn failed(request: &Recorded) -> bool {
     request.status.is_none_or(|code| code == 429 || code >= 500)
 }
 
-/// Takes away what differs from run to run, wherever it stands.
+/// Removes everything that differs from run to run.
 fn strip(value: &mut Value) {
     const PASSING: [&str; 7] = [
         "creationTimestamp",

@@ -100,10 +100,7 @@ impl DemoMachine {
 }
 
 /// Runs the whole demo. `on_step` is called with each step when it is done.
-///
-/// # Errors
-///
-/// If the agent cannot be started or registers no Node. A step that fails is in the report.
+/// A step that fails is in the report.
 pub async fn run(options: Options, mut on_step: impl FnMut(&DemoStep)) -> Result<DemoReport> {
     let machine = DemoMachine::detect();
     let api = Cluster::open(options.kubeconfig.as_deref()).await?;

@@ -25,7 +25,7 @@ pub enum Cgroups {
 /// The name of the pods cgroup, as the kubelet's cgroupfs driver gives it.
 pub const PODS: &str = "kubepods";
 
-/// The whole node; gone with this value.
+/// The files of the node, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct MadeUpHost {
     dir: TempDir,
@@ -34,17 +34,11 @@ pub struct MadeUpHost {
 
 impl MadeUpHost {
     /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
-    #[must_use]
     pub fn calm() -> Self {
         Self::with(Cgroups::V2)
     }
 
     /// The same with another layout of cgroups.
-    ///
-    /// # Panics
-    ///
-    /// Without a temporary directory that can be written to, as every method here.
-    #[must_use]
     pub fn with(cgroups: Cgroups) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("made-up-host-")
@@ -69,14 +63,12 @@ impl MadeUpHost {
         host
     }
 
-    /// Where it is.
-    #[must_use]
+    /// The path of the root.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// What the agent takes for `/`.
-    #[must_use]
     pub fn root(&self) -> HostRoot {
         HostRoot::new(self.path())
     }
@@ -87,10 +79,6 @@ impl MadeUpHost {
     }
 
     /// One line of `/proc/meminfo`, such as `SwapTotal`, in KiB; the others stay as they are.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel that it was captured from printed no such line.
     pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
         const FILE: &str = "proc/meminfo";
         let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");
@@ -162,7 +150,7 @@ impl MadeUpHost {
         .write(&format!("{dir}/{PODS}/pids.max"), max + "\n")
     }
 
-    /// How often the pods cgroup hit its own limit, and how many tasks were killed for it.
+    /// How often the pods cgroup hit its limit, and the number of tasks killed because of it.
     pub fn pods_oom(&self, limit_hits: u64, kills: u64) -> &Self {
         self.oom(PODS, limit_hits, kills)
     }
@@ -236,10 +224,6 @@ impl MadeUpHost {
     }
 
     /// A file system is mounted there, by the mount table; nothing is really mounted.
-    ///
-    /// # Panics
-    ///
-    /// Without a mount table.
     pub fn mount(&self, point: &str) -> &Self {
         const FILE: &str = "proc/self/mountinfo";
         let table = fs::read_to_string(self.path().join(FILE)).expect("a mount table");

@@ -63,7 +63,6 @@ impl Spells {
     }
 
     /// Whether `moment` is in a spell, or within `margin` of one.
-    #[must_use]
     pub fn covers(&self, moment: Duration, margin: Duration) -> bool {
         let mut all = self.0.iter();
         all.any(|(began, ended)| *began <= moment + margin && moment <= *ended + margin)
@@ -85,7 +84,6 @@ impl Spells {
     }
 
     /// Renewals of the Lease that came late although the server answered, in words.
-    #[must_use]
     pub fn late(&self, renewals: &[Recorded], end: Duration) -> Vec<String> {
         let good = renewals.iter().filter(|put| put.status == Some(200));
         let good: Vec<Duration> = good.map(|put| put.at).collect();
@@ -105,7 +103,6 @@ impl Spells {
 }
 
 /// The most requests within any `window`.
-#[must_use]
 pub fn busiest(requests: &[Recorded], window: Duration) -> usize {
     let at: Vec<Duration> = requests.iter().map(|request| request.at).collect();
     let mut first = 0;

@@ -33,7 +33,6 @@ where
 }
 
 /// A whole request without a body.
-#[must_use]
 pub fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: node\r\n\r\n")
 }

@@ -17,11 +17,6 @@ pub struct HungDirectory {
 
 impl HungDirectory {
     /// Hides what is in `path`, which must exist.
-    ///
-    /// # Panics
-    ///
-    /// If this user may not mount, or the kernel has no FUSE.
-    #[must_use]
     pub fn over(path: &Path) -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         let server = device.expect("/dev/fuse, as root, with the module fuse");

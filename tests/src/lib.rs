@@ -13,6 +13,11 @@
 //!
 //! Tests check what the server contains and received ([`view::View`]), and wait with a deadline.
 
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "a helper of tests panics if it fails"
+)]
+
 pub mod api_server;
 pub mod cost;
 pub mod days;

@@ -42,7 +42,7 @@ impl Loaded {
         }
     }
 
-    /// The first event for which `pick` gives something, within [`SOON`]. Panics without one.
+    /// The first event for which `pick` returns a value, within [`SOON`]. Panics without one.
     pub async fn next<T>(&mut self, what: &str, mut pick: impl FnMut(&Record) -> Option<T>) -> T {
         let mut seen = Vec::new();
         let search = async {

@@ -61,14 +61,6 @@ impl Started {
 }
 
 /// The log names the victim, its cgroup and the limit, and nothing from before the start.
-///
-/// # Errors
-///
-/// If no cgroup can be made, or no victim started.
-///
-/// # Panics
-///
-/// If the report is different.
 pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;
@@ -110,14 +102,6 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
 }
 
 /// The counters give the number, and the pod; kills from before the start are not reported.
-///
-/// # Errors
-///
-/// As [`by_the_log`].
-///
-/// # Panics
-///
-/// If the report is different.
 pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 const IMAGES: u32 = 50;
 
 /// A Node as its kubelet has registered it.
-#[must_use]
 pub fn node(name: &str) -> Value {
     let images = (0..IMAGES).map(|n| {
         let digest = format!("registry.example/team/image-{n}@sha256:{n:064x}");
@@ -51,7 +50,6 @@ pub fn node(name: &str) -> Value {
 }
 
 /// Pod number `number` of a Node: it runs, with two containers.
-#[must_use]
 pub fn pod(node: &str, number: u32) -> Value {
     let application = format!("app-{}", number % 20);
     let name = format!(
@@ -98,7 +96,6 @@ pub fn pod(node: &str, number: u32) -> Value {
 }
 
 /// The Lease of `worker-1` that `manager` renewed at `time`, as a server stores it.
-#[must_use]
 pub fn lease(manager: &str, time: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",

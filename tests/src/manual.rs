@@ -14,14 +14,6 @@ mod reference;
 mod schema;
 
 /// Every file, by its path in the repository at `root`. Some are generated only in part.
-///
-/// # Errors
-///
-/// If the other part of a file cannot be read or has no place for the generated one.
-///
-/// # Panics
-///
-/// If a generator fails to write to memory.
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     let mut command = nodepulse::cli::command();
     let mut files = vec![

@@ -26,7 +26,7 @@ use nodepulse::logind::PowerMessage;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -61,20 +61,20 @@ pub struct Node {
     jitter: Jitter,
     setters: Option<Setters>,
     reachable: bool,
-    on_files: bool,
+    support: Option<Support>,
+    alone: bool,
     log: Option<File>,
     file: Option<String>,
     user: Option<String>,
     run_mode: RunMode,
     notify: Notify,
     alarms_fail_after: Option<Duration>,
-    recorder: Option<Box<dyn Recorder>>,
+    recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl Node {
     /// A calm node in node mode, Ready, without jitter, and with the default thresholds but for
     /// disk space.
-    #[must_use]
     pub fn named(name: &str) -> Self {
         let text = |text: &str| Some(text.to_owned());
         Self {
@@ -91,7 +91,8 @@ impl Node {
             jitter: Jitter::NONE,
             setters: None,
             reachable: true,
-            on_files: false,
+            support: None,
+            alone: false,
             log: None,
             file: None,
             user: None,
@@ -102,7 +103,7 @@ impl Node {
         }
     }
 
-    /// With this configuration file; what is set by other methods wins.
+    /// With this configuration file; other methods override it.
     #[must_use]
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
@@ -111,7 +112,6 @@ impl Node {
 
     /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
     /// that may do has to be granted.
-    #[must_use]
     pub fn companion(name: &str) -> Self {
         let mut node = Self::named(name).config(|overrides| {
             overrides.mode = Some("companion".to_owned());
@@ -143,19 +143,38 @@ impl Node {
 
     /// Without a source of kernel events: records that are sent to it are lost.
     #[must_use]
-    pub fn on_files(mut self) -> Self {
-        self.on_files = true;
+    pub fn on_files(self) -> Self {
+        self.support(Support::none(&Missing::TurnedOff))
+    }
+
+    /// On a kernel that supports these probes, of which no record comes.
+    #[must_use]
+    pub fn support(mut self, support: Support) -> Self {
+        self.support = Some(support);
         self
     }
 
-    /// The same, with this as the kernel's log: records as `/dev/kmsg` gives them.
+    /// Without an API server.
     #[must_use]
-    pub fn on_log(mut self, log: impl Into<OwnedFd>) -> Self {
-        self.log = Some(File::from(log.into()));
-        self.on_files()
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
     }
 
-    /// On this host, of which the test may keep a clone.
+    /// With this as the kernel's log: records as `/dev/kmsg` gives them.
+    #[must_use]
+    pub fn log(mut self, log: impl Into<OwnedFd>) -> Self {
+        self.log = Some(File::from(log.into()));
+        self
+    }
+
+    /// On files, with this as the kernel's log.
+    #[must_use]
+    pub fn on_log(self, log: impl Into<OwnedFd>) -> Self {
+        self.log(log).on_files()
+    }
+
+    /// On this host; the test may keep a clone.
     #[must_use]
     pub fn host(mut self, host: impl Into<Arc<MadeUpHost>>) -> Self {
         self.host = host.into();
@@ -183,7 +202,7 @@ impl Node {
         self
     }
 
-    /// With these setters instead of the agent's own.
+    /// With these setters instead of the agent's.
     #[must_use]
     pub fn setters(mut self, setters: Setters) -> Self {
         self.setters = Some(setters);
@@ -206,10 +225,6 @@ impl Node {
 
     /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
     /// whose clock is paused.
-    ///
-    /// # Panics
-    ///
-    /// If the configuration is refused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -218,7 +233,8 @@ impl Node {
             jitter,
             setters,
             reachable,
-            on_files,
+            support,
+            alone,
             log,
             file,
             user,
@@ -243,16 +259,13 @@ impl Node {
             dials: Mutex::default(),
             panic: AtomicBool::new(false),
         });
-        let client = client(&network, config.lease_duration / 4);
+        let client = (!alone).then(|| client(&network, config.lease_duration / 4));
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, counters) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
         let (logind, messages) = mpsc::channel(1);
-        let kernel = if on_files {
-            KernelSource::None(Support::none(&Missing::TurnedOff))
-        } else {
-            KernelSource::Simulated { records, counters }
-        };
+        let simulated = KernelSource::Simulated { records, counters };
+        let kernel = support.map_or(simulated, KernelSource::None);
         let mut agent = Agent::new(config, clock)
             .kernel(kernel)
             .kernel_log(log)
@@ -266,7 +279,7 @@ impl Node {
             .notify(notify)
             .run_mode(run_mode)
             .logind(messages)
-            .recorder(recorder);
+            .run_recorder(recorder);
         if let Some(setters) = setters {
             agent = agent.setters(setters);
         }
@@ -381,11 +394,6 @@ pub struct Running {
 
 impl Running {
     /// Speaks for the kernel.
-    ///
-    /// # Panics
-    ///
-    /// After [`Running::end_ring`].
-    #[must_use]
     pub fn kernel(&self) -> &Kernel {
         self.kernel.as_ref().expect("the ring has not ended")
     }
@@ -406,10 +414,6 @@ impl Running {
     }
 
     /// A connection to the agent's metrics and health endpoints.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
@@ -422,30 +426,18 @@ impl Running {
     }
 
     /// Its metrics.
-    ///
-    /// # Panics
-    ///
-    /// If they are not in the format that they claim.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
     }
 
     /// The configuration is another one, and is read again.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
     }
 
     /// Sends a message of logind.
-    ///
-    /// # Panics
-    ///
-    /// If the agent has ended.
     pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
@@ -455,24 +447,19 @@ impl Running {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
-    /// From now on connections are refused, and those there are break.
+    /// From now on connections are refused, and open ones break.
     pub fn lose(&self) {
         self.network.reachable.store(false, Ordering::Relaxed);
         self.network.api.reset_connections();
     }
 
     /// The times at which connections were opened, on the clock of [`ApiServer::now`].
-    #[must_use]
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the run came to that stops by itself.
-    ///
-    /// # Panics
-    ///
-    /// If it has not stopped within [`SOON`], or has panicked.
+    /// Waits until the run stops by itself, and returns its result.
     pub async fn ended(self) -> Result<(), AppError> {
         timeout(SOON, self.run)
             .await
@@ -486,11 +473,7 @@ impl Running {
         self.run.abort();
     }
 
-    /// Asks it to stop; gives what the run came to.
-    ///
-    /// # Panics
-    ///
-    /// If it has not stopped within [`SOON`], or has panicked.
+    /// Stops the run, and returns its result.
     pub async fn stop(self) -> Result<(), AppError> {
         // If it has stopped by itself, there is no receiver; the run then has the reason.
         let _: Result<(), ()> = self.stop.send(());
@@ -502,12 +485,11 @@ impl Running {
 }
 
 /// A server in memory, and this moment as its beginning.
-#[must_use]
 pub fn in_memory() -> Arc<ApiServer> {
     Arc::new(ApiServer::in_memory())
 }
 
-/// Simulated time goes by; the agent lives through it.
+/// Advances the simulated time while the agent runs.
 pub fn pass(time: Duration) -> impl Future<Output = ()> {
     tokio::time::sleep(time)
 }

@@ -15,7 +15,7 @@ pub struct Exposition {
     families: Vec<MetricFamily>,
 }
 
-/// One family: what stands between two `# TYPE` lines.
+/// One family: the lines from one `# TYPE` line to the next.
 #[derive(Debug)]
 pub struct MetricFamily {
     /// Its name, without the suffixes of samples.
@@ -30,10 +30,6 @@ pub struct MetricFamily {
 
 impl Exposition {
     /// Reads the whole of a text.
-    ///
-    /// # Errors
-    ///
-    /// The first thing that is not as specified, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let body = text
             .strip_suffix("# EOF\n")
@@ -57,18 +53,17 @@ impl Exposition {
         Ok(read)
     }
 
+    /// All families, in the order of the text.
+    pub fn families(&self) -> &[MetricFamily] {
+        &self.families
+    }
+
     /// A family by its name.
-    #[must_use]
     pub fn family(&self, name: &str) -> Option<&MetricFamily> {
         self.families.iter().find(|family| family.name == name)
     }
 
     /// The value of a sample, by its whole name and some of its labels; `None` if there is none.
-    ///
-    /// # Panics
-    ///
-    /// If several fit.
-    #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
         let fits = |sample: &&MetricSample| sample.name == name && sample.has(labels);
@@ -130,7 +125,6 @@ impl MetricFamily {
     }
 
     /// Whether anything ever happened to it: an info is there, anything else is not zero.
-    #[must_use]
     pub fn moved(&self) -> bool {
         self.samples.iter().any(|sample| sample.value != 0.0)
     }

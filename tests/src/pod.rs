@@ -17,7 +17,6 @@ pub struct Pod {
 
 impl Pod {
     /// A pod of this namespace, name and uid on node `worker-1`, without a container.
-    #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -99,13 +98,11 @@ impl Pod {
     }
 
     /// Its path.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
     }
 
     /// Events about it.
-    #[must_use]
     pub fn events(&self, api: &ApiServer) -> Vec<Value> {
         let path = format!("/api/v1/namespaces/{}/events", self.namespace);
         let mut events = api.list(&path);

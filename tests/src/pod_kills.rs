@@ -15,7 +15,7 @@ use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::{Wanted, loader, object};
 use nodepulse::state::State;
-use nodepulse::subjects::recording::Recorder;
+use nodepulse::subjects::recording::RunRecorder;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -78,10 +78,6 @@ fn cgroup(pod: usize, container: usize) -> String {
 impl Cluster {
     /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
     /// called in a runtime.
-    ///
-    /// # Panics
-    ///
-    /// If no memory cgroups can be made, as every method here.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
@@ -143,7 +139,6 @@ impl Cluster {
     }
 
     /// Starts the agent of this program with these arguments and those that it needs.
-    #[must_use]
     pub fn agent_with(&self, program: &Path, further: &[&str]) -> Process {
         let mut arguments = node_mode(&["--cgroup-root", &self.tree.path("")]);
         arguments.extend(further.iter().map(|&argument| argument.to_owned()));
@@ -187,14 +182,10 @@ impl Cluster {
             .client(self.client().await)
             .jitter(Jitter::NONE)
             .sites(Vec::new())
-            .recorder(Some(Box::new(tape.clone()) as Box<dyn Recorder>))
+            .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// So many kills, each in the next pod, as quick as they come. Gives them, and how long it took.
-    ///
-    /// # Panics
-    ///
-    /// If a process that was to be killed is not.
+    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -224,10 +215,6 @@ impl Cluster {
 
     /// This many kills, each in the next pod after the one before it is reported; and how long a
     /// bare Event create took after each.
-    ///
-    /// # Panics
-    ///
-    /// If one is not reported.
     pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
         let client = self.client().await;
         let (mut killed, mut bare) = (Vec::new(), Vec::new());
@@ -251,7 +238,6 @@ impl Cluster {
     }
 
     /// Kills in Events, by pod.
-    #[must_use]
     pub fn reported(&self) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         pods.map(|(n, (pod, _))| {
@@ -263,11 +249,6 @@ impl Cluster {
 
     /// Kills that the kernel counted, by pod. They can be more than were provoked: who is killed
     /// gives its memory back a moment later, and until then the next in its cgroup is short too.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel does not count.
-    #[must_use]
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
             let kills = self.tree.kills(cgroup(pod, container));
@@ -322,10 +303,6 @@ pub struct RecordedAgent {
 
 impl RecordedAgent {
     /// Asks it to stop, and waits for it.
-    ///
-    /// # Panics
-    ///
-    /// If it fails, or has not stopped within [`SOON`].
     pub async fn stop(self) {
         drop(self.stop);
         let ended = timeout(SOON, self.run).await.expect("it stops when asked");
@@ -353,10 +330,6 @@ async fn bare_create(client: &Client, n: usize) -> Duration {
 }
 
 /// Asks the agent to stop; it reports what a limit had delayed. Returns its log.
-///
-/// # Panics
-///
-/// If it fails.
 pub async fn stop(agent: Process) -> Vec<String> {
     agent.terminate();
     let ended = agent.ends(SOON).await;
@@ -377,14 +350,12 @@ pub struct Way {
 
 impl Way {
     /// All of it.
-    #[must_use]
     pub fn whole(&self) -> Duration {
         self.read + self.sent + self.acked
     }
 }
 
 /// The times of each kill, in the order of the reports, from the agent's log.
-#[must_use]
 pub fn ways(log: &[String]) -> Vec<Way> {
     let at = |line: &str, key: &str| -> Option<u64> {
         let (_, rest) = line.split_once(key)?;
@@ -408,8 +379,7 @@ pub fn ways(log: &[String]) -> Vec<Way> {
         .collect()
 }
 
-/// Kills that one Event stands for: combined with others each counts, else a group counts as one.
-#[must_use]
+/// The number of kills that an Event reports: each if combined with others, else one per group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message.split_once("Killed ").and_then(|(_, rest)| {

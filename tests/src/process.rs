@@ -23,13 +23,11 @@ const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 
 /// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
 /// and finds its address by the default route; then `further`.
-#[must_use]
 pub fn node_mode(further: &[&str]) -> Vec<String> {
     node_mode_of("worker-1", "0.0.0.0", further)
 }
 
 /// The same for a Node of this name with this address.
-#[must_use]
 pub fn node_mode_of(name: &str, ip: &str, further: &[&str]) -> Vec<String> {
     let always = [
         ["run", "--allow-ready-without-runtime"],
@@ -51,7 +49,7 @@ pub struct Process {
     state: tempfile::TempDir,
 }
 
-/// What a command that ends by itself came to.
+/// The result of a command that ends by itself.
 #[derive(Debug)]
 pub struct Output {
     /// Exit code; `None` after a signal.
@@ -83,10 +81,6 @@ pub struct Finished {
 }
 
 /// Runs `nodepulse` to its end, with `input` on stdin, and nothing of this environment.
-///
-/// # Panics
-///
-/// If it cannot be started, or does not end within [`SOON`].
 pub async fn finished<Arg: AsRef<OsStr>>(
     args: impl IntoIterator<Item = Arg>,
     input: &str,
@@ -101,7 +95,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
         .spawn()
         .expect("start nodepulse");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
-    // One that reads nothing may be gone already.
+    // A process that reads nothing may have ended already.
     drop(stdin.write_all(input.as_bytes()).await);
     drop(stdin);
     let output = timeout(SOON, child.wait_with_output()).await;
@@ -123,20 +117,12 @@ struct Lines {
 
 impl Process {
     /// Starts `nodepulse` with these arguments. A kubelet of this machine does not matter to it.
-    ///
-    /// # Panics
-    ///
-    /// If the program has not been built, or if it cannot be started.
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         Self::start_program(&program(), args)
     }
 
     /// The same with a program that lies elsewhere.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be started.
     #[must_use]
     pub fn start_program<Arg: AsRef<OsStr>>(
         program: &Path,
@@ -148,10 +134,6 @@ impl Process {
     }
 
     /// The same, but it checks for a kubelet.
-    ///
-    /// # Panics
-    ///
-    /// As [`Process::start`].
     #[must_use]
     pub fn start_alongside_kubelet<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         let mut command = Command::new(program());
@@ -160,10 +142,6 @@ impl Process {
     }
 
     /// The same with only these capabilities, as `setpriv` names them, for any user.
-    ///
-    /// # Panics
-    ///
-    /// As [`Process::start`].
     #[must_use]
     pub fn start_with_only(capabilities: &[&str], args: &[&str]) -> Self {
         let set: String = capabilities
@@ -180,10 +158,6 @@ impl Process {
     }
 
     /// The same with these variables in its environment.
-    ///
-    /// # Panics
-    ///
-    /// As [`Process::start`].
     #[must_use]
     pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Self {
         let mut command = Command::new(program());
@@ -195,10 +169,6 @@ impl Process {
     }
 
     /// Runs a command to its end, with the state directory of this process, if it has one.
-    ///
-    /// # Panics
-    ///
-    /// As [`Process::start`], or if it does not end.
     pub async fn output(daemon: Option<&Self>, args: &[&str]) -> Output {
         let temporary = tempfile::tempdir().expect("a temporary directory");
         let state = daemon.map_or(temporary.path(), Self::state);
@@ -243,13 +213,11 @@ impl Process {
     }
 
     /// Its process id; 0 once it was waited for.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id().unwrap_or(0)
     }
 
     /// Its state directory.
-    #[must_use]
     pub fn state(&self) -> &Path {
         self.state.path()
     }
@@ -260,7 +228,6 @@ impl Process {
     }
 
     /// Lines of stderr so far that contain `words`.
-    #[must_use]
     pub fn lines_with(&self, words: &str) -> Vec<String> {
         let mut lines = self.lines.so_far();
         lines.retain(|line| line.contains(words));
@@ -294,10 +261,6 @@ impl Process {
     }
 
     /// Waits for a line of stderr that contains `words`.
-    ///
-    /// # Panics
-    ///
-    /// If the deadline has passed, with what was written.
     pub async fn wait_for_line(&self, words: &str, deadline: Duration) -> String {
         let mut changed = self.lines.changed.subscribe();
         let search = async {
@@ -322,10 +285,6 @@ impl Process {
     }
 
     /// Waits until it has ended.
-    ///
-    /// # Panics
-    ///
-    /// If the deadline has passed, with what was written.
     pub async fn ends(mut self, deadline: Duration) -> Ended {
         let ended = async {
             let status = self.child.wait().await.expect("wait for the child");
@@ -382,11 +341,6 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
 }
 
 /// `nodepulse`, in the parent directory of this test's program.
-///
-/// # Panics
-///
-/// If it has not been built.
-#[must_use]
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     // A test is in target/<profile>/deps; PID 1 of a virtual machine is in the same directory.

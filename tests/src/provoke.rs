@@ -33,31 +33,19 @@ impl Provoke {
     }
 
     /// The program next to the running one.
-    ///
-    /// # Errors
-    ///
-    /// If the path of the running program is not known.
     pub fn next_to_this_program() -> io::Result<Self> {
         Ok(Self::new(
             std::env::current_exe()?.with_file_name("provoke"),
         ))
     }
 
-    /// Fills memory inside `cgroup` until the kernel kills it. Gives the victim's pid and how it
+    /// Fills memory inside `cgroup` until the kernel kills it. Returns the victim's pid and how it
     /// ended.
-    ///
-    /// # Errors
-    ///
-    /// If the child cannot be started.
     pub fn eat_in(&self, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
     }
 
-    /// The same by a process that calls itself `name`, of which the kernel keeps 15 bytes.
-    ///
-    /// # Errors
-    ///
-    /// If the child cannot be started.
+    /// The same by a process that sets `name`, of which the kernel keeps 15 bytes.
     pub fn eat_as(&self, name: &OsStr, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         let mut command = self.command();
         command.arg("eat").arg(cgroup).arg(bytes.to_string());
@@ -65,10 +53,6 @@ impl Provoke {
     }
 
     /// Forks without end inside `cgroup`, which must bound it, and which has to be emptied.
-    ///
-    /// # Errors
-    ///
-    /// If the child cannot be started.
     pub fn bomb_in(&self, cgroup: &Path) -> io::Result<Child> {
         let mut command = self.command();
         command.arg("bomb").arg(cgroup).stdin(Stdio::null());
@@ -76,19 +60,11 @@ impl Provoke {
     }
 
     /// Forks `count` processes, which stay until the result is dropped. Returns once all exist.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be started; those that were are gone then.
     pub fn crowd(&self, count: u32) -> io::Result<Crowd> {
         started(self.command().arg("crowd").arg(count.to_string()))
     }
 
-    /// Begins `count` threads and waits for their end, `rounds` times. Returns when all are gone.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be started or fails.
+    /// Starts `count` threads and waits for their end, `rounds` times.
     pub fn storm(&self, count: u32, rounds: u32) -> io::Result<()> {
         let mut storm = self.command();
         let status = storm
@@ -101,10 +77,6 @@ impl Provoke {
 
     /// Tries `count` forks inside `cgroup`, each a process that runs until all were tried. Gives
     /// how many the kernel refused.
-    ///
-    /// # Errors
-    ///
-    /// If the child cannot be started, or prints no number.
     pub fn fork_in(&self, cgroup: &Path, count: u32) -> io::Result<u64> {
         let mut command = self.command();
         let printed = command.arg("fork").arg(cgroup).arg(count.to_string());
@@ -113,19 +85,11 @@ impl Provoke {
     }
 
     /// A process inside `cgroup` that does nothing, until the result is dropped.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be started.
     pub fn wait_in(&self, cgroup: &Path) -> io::Result<Crowd> {
         started(self.command().arg("wait").arg(cgroup))
     }
 
     /// A process inside `cgroup` with `bytes` of allocated memory, until the result is dropped.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be started.
     pub fn allocate_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
         started(
             self.command()
@@ -136,10 +100,6 @@ impl Provoke {
     }
 
     /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be started.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
     }
@@ -149,7 +109,7 @@ impl Provoke {
     }
 }
 
-/// Runs it to its end. Gives its pid and how it ended.
+/// Runs it to its end. Returns its pid and exit status.
 fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
     let mut child = command.stdout(Stdio::null()).spawn()?;
     Ok((child.id(), child.wait()?))
@@ -192,10 +152,6 @@ impl Drop for Crowd {
 }
 
 /// Tasks that exist now, as the kernel counts them: field 4 of `/proc/loadavg`, after the slash.
-///
-/// # Errors
-///
-/// If the file is not there or not as the kernel writes it.
 pub fn tasks() -> io::Result<u32> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let total = text

@@ -14,10 +14,6 @@ pub const FILE: &str = "NODEPULSE_SKIPPED_TESTS";
 /// CI=true fails unless `xtask/src/skips.rs` accepts the `reason`.
 ///
 /// libtest knows no such result: without [`FILE`] only a line on standard error reports it.
-///
-/// # Panics
-///
-/// If the file cannot be written.
 pub fn skip(reason: &str, details: impl Display) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("unnamed");

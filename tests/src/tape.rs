@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nodepulse::subjects::Setup;
-use nodepulse::subjects::recording::{Recorder, ReplayError, Replayed, Step, line, replay};
+use nodepulse::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,13 +24,12 @@ impl Tape {
     }
 
     /// The lines so far.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.lock().clone()
     }
 }
 
-impl Recorder for Tape {
+impl RunRecorder for Tape {
     fn start(&mut self, setup: &Setup) {
         self.push(setup);
     }
@@ -41,19 +40,11 @@ impl Recorder for Tape {
 }
 
 /// Passes the inputs of a recording to new subjects, which must do the same.
-///
-/// # Errors
-///
-/// Names the first line that differs.
 pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
     replay(lines.iter().map(String::as_str))
 }
 
 /// A recording of kills that lacks one record, or that has another effect, is not replayed.
-///
-/// # Panics
-///
-/// If it is, or if the recording has no kills.
 pub fn assert_changes_are_found(lines: &[String]) {
     const EFFECT: &str = r#"{"Input":{"OomIncident":{"pod":{"Uid":""#;
     let first = |text: &str| lines.iter().position(|line| line.contains(text));
@@ -87,11 +78,6 @@ pub struct Kinds {
 
 impl Kinds {
     /// Of a recording.
-    ///
-    /// # Panics
-    ///
-    /// If a line is not JSON.
-    #[must_use]
     pub fn of(lines: &[String]) -> Self {
         let mut kinds = Self::default();
         for line in lines.iter().skip(1) {
@@ -104,8 +90,7 @@ impl Kinds {
         kinds
     }
 
-    /// Those of `expected`, by kind and least number, that are missing or too few.
-    #[must_use]
+    /// The kinds in `expected` that occur less often than required.
     pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
         let few = expected.iter().filter_map(|(kind, least)| {
             let found = found.get(*kind).copied().unwrap_or_default();

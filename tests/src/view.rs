@@ -23,37 +23,31 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Of the Node of this name.
-    #[must_use]
     pub fn of(api: &'a ApiServer, name: &'a str) -> Self {
         Self { api, name }
     }
 
     /// The path of its Lease.
-    #[must_use]
     pub fn lease_path(&self) -> String {
         format!("{LEASES}/{}", self.name)
     }
 
     /// Its path.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("{NODES}/{}", self.name)
     }
 
     /// The Node, if it is there.
-    #[must_use]
     pub fn node(&self) -> Option<Value> {
         self.api.object(&self.path())
     }
 
     /// Its Lease, if it is there.
-    #[must_use]
     pub fn lease(&self) -> Option<Value> {
         self.api.object(&self.lease_path())
     }
 
     /// Types of its conditions, in order.
-    #[must_use]
     pub fn condition_types(&self) -> Vec<String> {
         let node = self.node().unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array();
@@ -64,7 +58,6 @@ impl<'a> View<'a> {
     }
 
     /// One condition; `Null` if there is none.
-    #[must_use]
     pub fn condition(&self, type_: &str) -> Value {
         let node = self.node().unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array();
@@ -75,7 +68,6 @@ impl<'a> View<'a> {
     }
 
     /// The status of one condition: `True`, `False`, `Unknown`, or nothing.
-    #[must_use]
     pub fn status(&self, type_: &str) -> String {
         self.condition(type_)["status"]
             .as_str()
@@ -83,7 +75,7 @@ impl<'a> View<'a> {
             .to_owned()
     }
 
-    /// Waits until a condition has a status; gives the condition, and when the request that made
+    /// Waits until a condition has a status; returns the condition, and when the request that made
     /// it so came in.
     pub async fn becomes(
         &self,
@@ -104,7 +96,7 @@ impl<'a> View<'a> {
             .await
     }
 
-    /// Waits for an Event with this reason; gives it.
+    /// Waits for an Event with this reason; returns it.
     pub async fn event(&self, reason: &str, deadline: Duration) -> Value {
         let what = format!("an event {reason}");
         self.api
@@ -117,7 +109,6 @@ impl<'a> View<'a> {
 
     /// Reasons of its Events, sorted, as often as each was observed; without what the start of an
     /// agent and a new Node's first conditions cause.
-    #[must_use]
     pub fn event_reasons(&self) -> Vec<String> {
         let mut counts = self.event_counts();
         counts.remove("Starting");
@@ -138,7 +129,6 @@ impl<'a> View<'a> {
     }
 
     /// How often each reason was observed.
-    #[must_use]
     pub fn event_counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for event in self.api.list(EVENTS) {
@@ -150,7 +140,6 @@ impl<'a> View<'a> {
     }
 
     /// Messages of its Events with this reason.
-    #[must_use]
     pub fn messages(&self, reason: &str) -> Vec<String> {
         let events = self.api.list(EVENTS).into_iter();
         events
@@ -160,7 +149,6 @@ impl<'a> View<'a> {
     }
 
     /// Count and message of its Events about OOM kills that were only counted, in order.
-    #[must_use]
     pub fn counted_kills(&self) -> Vec<(u64, String)> {
         let events = self.api.list(EVENTS).into_iter();
         let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
@@ -181,26 +169,22 @@ impl<'a> View<'a> {
     }
 
     /// Requests with this method to exactly this path.
-    #[must_use]
     pub fn requests(&self, method: &str, path: &str) -> Vec<Recorded> {
         self.api
             .requests_where(|request| request.method == method && request.path == path)
     }
 
     /// Status patches, accepted or not.
-    #[must_use]
     pub fn patches(&self) -> Vec<Recorded> {
         self.requests("PATCH", &format!("{}/status", self.path()))
     }
 
     /// Tries to create it.
-    #[must_use]
     pub fn creates(&self) -> Vec<Recorded> {
         self.requests("POST", NODES)
     }
 
     /// Renewals of its Lease.
-    #[must_use]
     pub fn renewals(&self) -> Vec<Recorded> {
         self.requests("PUT", &self.lease_path())
     }
@@ -221,13 +205,11 @@ fn answered_well(request: &Recorded) -> bool {
 }
 
 /// Moments of requests.
-#[must_use]
 pub fn moments(requests: &[Recorded]) -> Vec<Duration> {
     requests.iter().map(|request| request.at).collect()
 }
 
-/// From each request to the next.
-#[must_use]
+/// The times between the requests.
 pub fn gaps(requests: &[Recorded]) -> Vec<Duration> {
     let moments = moments(requests);
     moments

@@ -74,7 +74,7 @@ enum Check {
     DaemonBare,
 }
 
-/// What is left to the checks after the first.
+/// The time that remains for the checks after the first.
 struct Lab {
     provoke: Provoke,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
@@ -329,10 +329,6 @@ impl Check {
 
 /// Runs the checks of a plan and prints their results. Never fails itself: the reader of the console
 /// counts.
-///
-/// # Errors
-///
-/// If there is no such plan, no runtime or no provoking program.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -430,7 +426,7 @@ async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<
         assert_eq!(there, *state == ProbeState::Attached, "{attached:?}");
     }
     drop(loaded);
-    // The kernel frees them a moment after the last reference is gone.
+    // The kernel frees them a moment after the last reference is dropped.
     eventually("programs unloaded", || match new_programs() {
         left if left.is_empty() => Ok(()),
         left => Err(left),

@@ -229,8 +229,8 @@ async fn a_changed_file_is_read_without_a_signal_and_so_is_a_mounted_config_map(
     let metrics = TcpStream::connect(&second).await.unwrap();
     let metrics = exchange(metrics, &request("GET", "/metrics")).await;
     for line in [
-        "nodepulse_config_reloads_total{result=\"refused\"} 1\n",
-        "nodepulse_config_reloads_total{result=\"applied\"} 1\n",
+        "nodepulse_config_reloads_total{node=\"worker-1\",result=\"refused\"} 1\n",
+        "nodepulse_config_reloads_total{node=\"worker-1\",result=\"applied\"} 1\n",
     ] {
         assert!(metrics.body.contains(line), "{line}: {}", metrics.body);
     }

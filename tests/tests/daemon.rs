@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 const MIB: u64 = 1 << 20;
 
-/// What runs on every kernel that hands out the victim: not the pair, which can be refused.
+/// The program for every kernel that passes the victim, without the pair, which can be refused.
 const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
 /// Waits for the log lines about attached programs.
@@ -52,7 +52,7 @@ async fn two_capabilities_are_enough_for_every_probe_and_go_before_the_first_kil
             .find_map(|line| line.strip_prefix("CapEff:\t"))
             .unwrap();
         let effective = u64::from_str_radix(effective, 16).unwrap();
-        // CAP_BPF is 39: kernels before 5.19 want it for maps.
+        // CAP_BPF is 39: kernels before 5.19 require it for maps.
         assert_eq!(effective & !(1 << 39), left, "{given:?}");
         reports_a_kill(&agent).await;
     }
@@ -122,7 +122,7 @@ async fn nothing_remains_in_the_kernel_however_the_agent_ends() {
     assert_eq!(view.creates()[1].status, Some(409));
 }
 
-/// Lets the kernel count the runs of programs; as it was when dropped.
+/// Lets the kernel count the runs of programs until it is dropped.
 struct CountRuns(String);
 
 impl CountRuns {

@@ -31,7 +31,7 @@ const CEILINGS: [(Duration, usize, usize); 2] = [
 ];
 /// How far memory may be from what it was, in KiB.
 const MEMORY: u64 = 1024;
-/// Helper threads may be idle or gone at either moment; there is one at most for each purpose.
+/// Helper threads may be idle or ended at both moments; there is at most one for each purpose.
 const THREADS: u64 = 2;
 /// The first attacks, before memory is compared.
 const FIRST: Duration = Duration::from_secs(60);
@@ -123,7 +123,7 @@ impl Target {
             .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.lines_with("").join("\n")))
     }
 
-    /// Kills in bursts; while some of them happen the agent is stopped. Gives when.
+    /// Kills in bursts; while some of them happen the agent is stopped. Returns when.
     async fn kills(&self, draws: Draws, end: Instant) -> Spells {
         let mut stops = Spells::default();
         while Instant::now() < end {
@@ -141,7 +141,7 @@ impl Target {
         stops
     }
 
-    /// Everything at once for `time`, and then nothing until it is over. Gives when the server
+    /// Everything at once for `time`, and then nothing until it is over. Returns when the server
     /// misbehaved, probes that failed, and when the agent was stopped.
     async fn attacked(
         &self,

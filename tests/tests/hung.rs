@@ -17,7 +17,7 @@ use tempfile::tempdir;
 const NODEFS: &str = "var/lib/kubelet";
 const BLOCKED: &str = "nodepulse_blocked_calls";
 
-/// Time passes also while a thread is at work, for which it stands still otherwise.
+/// Advances the time also while a thread works; otherwise it is paused.
 async fn pass_anyway(time: Duration) {
     const STEP: Duration = Duration::from_millis(50);
     for _ in 0..time.as_millis() / STEP.as_millis() {

@@ -352,7 +352,7 @@ fn nothing_remains_in_the_kernel_when_the_handle_is_dropped() {
         }
         Ok(loaded)
     });
-    // The kernel frees them a moment after the last reference is gone.
+    // The kernel frees them a moment after the last reference is dropped.
     block_on(eventually("programs gone", || {
         let mut left = programs();
         left.retain(|program| new_programs.contains(program));

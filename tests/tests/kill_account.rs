@@ -58,7 +58,7 @@ impl World {
         node
     }
 
-    /// The kernel counts so many kills in a pod.
+    /// The number of kills that the kernel counts in a pod.
     fn count(&mut self, pod: usize, kills: u32) {
         self.counted[pod] += kills;
         let counted = u64::from(self.counted[pod]);
@@ -160,7 +160,7 @@ async fn kills_suppressed_by_a_rate_limit_are_reported_by_the_next_start() {
 async fn kills_without_a_record_are_reported_by_number() {
     let mut world = World::new();
     let node = world.start().await;
-    // A storm of which the ring had room for a part.
+    // A storm that exceeds the capacity of the ring.
     for _ in 0..5 {
         world.kill(&node, 0).await;
     }
@@ -169,7 +169,7 @@ async fn kills_without_a_record_are_reported_by_number() {
     pass(Duration::from_mins(1)).await;
     world.assert_all_reported("with others that had records");
 
-    // Nothing but the ring's own counter reports these.
+    // Only the counter of the ring reports these.
     world.count(2, 3);
     node.counted(ProbeCounters {
         losses: vec![(DropReason::CritFull, 3)],

@@ -92,7 +92,7 @@ async fn every_metric_is_updated() {
     pass(Duration::from_secs(1)).await;
     let of_companion = companion.scrape().await;
 
-    let declared = Metrics::new("", "");
+    let declared = Metrics::new("", "", "");
     assert!(declared.names().len() > 20);
     let moved = |read: &Exposition, name: &str| read.family(name).is_some_and(|f| f.moved());
     let still: Vec<_> = declared
@@ -268,4 +268,41 @@ async fn a_rejected_request_is_counted_by_its_code() {
     assert!(read.value("nodepulse_api_requests_total", &refused) > Some(5.0));
     let failed = [("result", "failed")];
     assert!(read.value("nodepulse_lease_renewals_total", &failed) > Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_series_names_the_node() {
+    let host = MadeUpHost::calm();
+    host.disk("sda", "8:0");
+    let node = Node::named("worker-1").host(host).start(&in_memory());
+    node.counted(figures());
+    let read = node.scrape().await;
+    let families = read.families().iter();
+    let samples: Vec<_> = families.flat_map(|family| &family.samples).collect();
+    assert!(samples.len() > 100, "{}", samples.len());
+    for sample in samples {
+        assert!(sample.has(&[("node", "worker-1")]), "{sample:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_configuration_is_reported_until_a_valid_one_is_read() {
+    let node = Node::named("worker-1").start(&in_memory());
+    let state = async || {
+        pass(Duration::from_secs(10)).await;
+        let read = node.scrape().await;
+        let valid = read.value("nodepulse_config_last_reload_successful", &[]);
+        let since = "nodepulse_config_last_reload_success_timestamp_seconds";
+        (valid, read.value(since, &[]).unwrap())
+    };
+    let (valid, started) = state().await;
+    assert_eq!(valid, Some(1.0), "the configuration of the start is valid");
+    for _ in 0..2 {
+        node.reload(|settings| settings.eviction_hard = Some("nonsense".to_owned()))
+            .await;
+        assert_eq!(state().await, (Some(0.0), started));
+    }
+    node.reload(|settings| settings.eviction_hard = None).await;
+    let (valid, then) = state().await;
+    assert_eq!((valid, then - started), (Some(1.0), 30.0));
 }

@@ -32,7 +32,7 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// 1000 pids of which 100 are in use.
+/// A capacity of 1000 pids, 100 in use.
 fn crowded() -> MadeUpHost {
     let host = MadeUpHost::calm();
     host.tasks(100).pid_max(1_000);

@@ -39,10 +39,10 @@ const CEILINGS: [(&str, usize); 9] = [
     ("reads of pods", 50),
 ];
 
-/// And so many in total.
+/// The limit of all requests.
 const TOTAL: usize = 2000;
 
-/// So many threads run simulations.
+/// The number of threads that run simulations.
 const THREADS: usize = 2;
 
 const TIME: Duration = Duration::from_mins(10);
@@ -74,7 +74,7 @@ enum Mode {
     Companion,
 }
 
-/// When the server begins to misbehave.
+/// When the server starts to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     TheStart,
@@ -213,7 +213,7 @@ impl Case {
             && self.kind.is_none_or(|wanted| wanted == kind(request))
     }
 
-    /// Ten minutes of it, in which pods are killed and conditions change. Gives how many requests of
+    /// Ten minutes of it, in which pods are killed and conditions change. Returns how many requests of
     /// each kind there were.
     async fn play(&self) -> BTreeMap<&'static str, usize> {
         let api = cluster(self.mode);

@@ -142,7 +142,7 @@ async fn a_connection_ends_at_its_time_limit() {
     assert!(Exposition::parse(body(&cut)).is_err(), "closed in between");
 }
 
-/// Of an answer as it came.
+/// The body of an answer.
 fn body(answer: &[u8]) -> &str {
     let (_, body) = str::from_utf8(answer)
         .unwrap()
@@ -274,7 +274,7 @@ impl Strangers {
         Self { over, opened }
     }
 
-    /// Waits until so many were opened.
+    /// Waits until this many were opened.
     async fn opened(&self, count: usize) {
         let opened = async {
             while self.opened.load(Ordering::Relaxed) < count {

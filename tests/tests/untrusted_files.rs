@@ -98,7 +98,7 @@ fn of_the_configuration(dir: &Path) -> Vec<Place> {
     ]
 }
 
-/// A kubeconfig of which one file is the one in question; the others are as they should be.
+/// A kubeconfig that names the tested file and otherwise valid ones.
 fn of_credentials(api: &ApiServer, dir: &Path) -> Vec<Place> {
     let good = api.kubeconfig(&dir.join("good"), &Identity::node("worker-1"));
     let good = fs::read_to_string(good).unwrap();

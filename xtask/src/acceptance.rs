@@ -67,7 +67,7 @@ const NOT_APPLICABLE_RESULT: &str = "not applicable";
 const MISSING: &str = "MISSING";
 const NOT_RUN: &str = "not run";
 
-/// A test that stands for a line.
+/// A test of a line.
 #[derive(Debug, PartialEq, Eq)]
 struct Test {
     number: u16,
@@ -76,13 +76,13 @@ struct Test {
     name: String,
 }
 
-/// What is printed of one line.
+/// The printed part of one line.
 #[derive(Debug, PartialEq, Eq)]
 struct CriterionRow {
     number: u16,
     words: String,
     result: String,
-    /// The tests that stand for it, or why there are none.
+    /// Its tests, or why there are none.
     tests: String,
 }
 

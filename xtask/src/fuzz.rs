@@ -23,7 +23,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The largest input: a page, which is more than any record, name or line that is parsed.
 const MAX_LEN: u32 = 4096;
-/// An input that takes longer than so many seconds counts as a crash.
+/// An input that takes longer than this many seconds counts as a crash.
 const TIMEOUT: u32 = 10;
 
 #[derive(clap::Args)]
@@ -40,7 +40,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let package = repo.root.join("tests/fuzz");
     let targets = chosen(&args.targets, &known(&package)?)?;
     setup::all(&repo)?;
-    // The agent's build script wants the object.
+    // The agent's build script needs the object.
     build_ebpf::object(&repo, "")?;
     let programs = build(&repo, &package)?;
     let mut lines = Vec::new();

@@ -102,7 +102,7 @@ fn about(repo: &Repo, args: &Args) -> Result<About> {
     })
 }
 
-/// Replaces what an earlier run left; gives the manifest's digest.
+/// Replaces what an earlier run left; returns the manifest's digest.
 fn write(directory: &Path, blobs: Blobs) -> Result<String> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| directory.display().to_string())?;

@@ -64,7 +64,7 @@ impl Repo {
         })
     }
 
-    /// `cargo`, of the pinned toolchain, at the root, building into our target directory.
+    /// `cargo` of the pinned toolchain, at the root, with this target directory.
     pub fn cargo(&self) -> Command {
         let mut cargo = command("cargo");
         cargo
@@ -144,7 +144,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs it to its end, its standard output joined to our standard error.
+/// Runs it to its end, with its standard output on standard error.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .stdout(io::stderr())

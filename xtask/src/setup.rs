@@ -1,7 +1,7 @@
 //! Installs what the other commands need. Can be run again: what is installed is not changed.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -10,6 +10,7 @@ use crate::repo::{Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
 mod cost;
+mod promtool;
 
 pub use cost::{DEMO, RELEASE, TEST};
 
@@ -29,7 +30,7 @@ const MUSL_COMPILER: Program = ("musl-gcc", "musl-tools");
 /// The component that the eBPF object is built with.
 const SOURCE: &str = "rust-src";
 
-/// What `cargo xtask vm` needs besides.
+/// What only `cargo xtask vm` needs.
 const VM_PROGRAMS: &[Program] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
     (disks::MAKE_EXT4, "e2fsprogs"),
@@ -49,7 +50,7 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     if !args.check {
-        all(&repo)?;
+        for_tests(&repo)?;
         if args.vm {
             vm(&repo)?;
         }
@@ -57,7 +58,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut complete = true;
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    for step in steps(&repo)?.into_iter().chain(for_vm) {
+    let for_tests = promtool::step()?;
+    for step in steps(&repo)?.into_iter().chain([for_tests]).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
         eprintln!("setup: {}: {state}", step.name);
@@ -70,6 +72,15 @@ pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
 
+/// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped.
+pub fn for_tests(repo: &Repo) -> Result<()> {
+    all(repo)?;
+    if let Err(err) = install(repo, [promtool::step()?]) {
+        eprintln!("{err:#}; tests of the alerts will be skipped");
+    }
+    Ok(())
+}
+
 /// What a build for development needs: not the musl target, its compiler, rustfmt and clippy.
 pub fn development(repo: &Repo) -> Result<()> {
     let pinned = &repo.toolchain.channel;
@@ -78,7 +89,7 @@ pub fn development(repo: &Repo) -> Result<()> {
     install(repo, [packages(&[COMPILER]), source, linker(repo)?])
 }
 
-/// What virtual machines need besides.
+/// What only virtual machines need.
 pub fn vm(repo: &Repo) -> Result<()> {
     install(repo, [packages(VM_PROGRAMS)])
 }
@@ -117,6 +128,7 @@ enum Install {
     /// rustup targets.
     Targets(Vec<String>),
     BpfLinker,
+    Promtool,
 }
 
 /// In the order in which they depend on each other.
@@ -210,6 +222,7 @@ impl Step {
             Install::Components(names) => rustup("component", channel, names),
             Install::Targets(names) => rustup("target", channel, names),
             Install::BpfLinker => install_bpf_linker(repo),
+            Install::Promtool => promtool::install(),
         }
     }
 }
@@ -231,23 +244,28 @@ fn apt_get(packages: &[&str]) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("not root: {by_hand}");
     }
-    let apt_get = || {
-        let mut apt_get = command("apt-get");
-        // Another process, such as an upgrade at boot, may have the lock.
-        apt_get
-            .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        apt_get
-    };
-    // Lists may be old or absent, but one mirror that fails need not matter.
-    if let Err(err) = run(apt_get().arg("update")) {
-        eprintln!("setup: {err:#}; continuing with the existing package lists");
-    }
-    let mut install = apt_get();
+    update_lists();
+    let mut install = apt_get_command();
     install
         .args(["install", "--no-install-recommends"])
         .args(packages);
     run(&mut install).context(by_hand)
+}
+
+fn apt_get_command() -> Command {
+    let mut apt_get = command("apt-get");
+    // Another process, such as an upgrade at boot, may have the lock.
+    apt_get
+        .args(["-y", "-q", "-o", "DPkg::Lock::Timeout=300"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    apt_get
+}
+
+/// Lists may be old or absent, but one mirror that fails need not matter.
+fn update_lists() {
+    if let Err(err) = run(apt_get_command().arg("update")) {
+        eprintln!("setup: {err:#}; continuing with the existing package lists");
+    }
 }
 
 fn bpf_linker_root(repo: &Repo) -> Result<PathBuf> {

@@ -26,10 +26,6 @@ pub struct ResourceAttributes {
 }
 
 /// Whether the server allows the action. Changes nothing there.
-///
-/// # Errors
-///
-/// The server's error, or an answer that is not a `SelfSubjectAccessReview`.
 pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<bool, ApiError> {
     let mut attributes = json!({
         "verb": access.verb,
@@ -58,10 +54,6 @@ pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<boo
 }
 
 /// The server's version, such as `v1.33.0`; `None` if it has none.
-///
-/// # Errors
-///
-/// The server's error.
 pub async fn version(client: &Client) -> Result<Option<String>, ApiError> {
     let answer = client.get(&Endpoint::version()).await?;
     let version = answer.get("gitVersion").and_then(Value::as_str);

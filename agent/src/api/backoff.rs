@@ -24,7 +24,6 @@ impl Backoff {
     pub const LEASE: Self = Self::new(Duration::from_millis(200), Duration::from_secs(7));
 
     /// Starts at `first` and never exceeds `cap`.
-    #[must_use]
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self {
             first,
@@ -53,7 +52,6 @@ pub struct Jitter(u64);
 impl Jitter {
     /// A separate sequence for each seed, even for similar ones. Seed 0 results in
     /// [`Jitter::NONE`].
-    #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         // The golden ratio, odd: different seeds stay different, and the upper bits are used at
         // once.

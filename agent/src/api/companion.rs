@@ -27,11 +27,8 @@ pub struct Removed {
 /// with a default key, and those of `configured` by key and effect. Never removes the Node or a
 /// Lease.
 ///
-/// A Node that has none of them is only read, so this can be repeated.
-///
-/// # Errors
-///
-/// The server's error; 404 if there is no such Node. What was removed before stays removed.
+/// A Node that has none of them is only read, so this can be repeated. An error is 404 if there is
+/// no such Node. What was removed before stays removed.
 pub async fn remove(
     client: &Client,
     name: &str,
@@ -44,10 +41,6 @@ pub async fn remove(
 
 /// Like [`remove`], for a Node that was already read: without a request if there is nothing to
 /// remove, and read again only if its taints have changed.
-///
-/// # Errors
-///
-/// As for [`remove`].
 pub async fn remove_from(
     client: &Client,
     name: &str,

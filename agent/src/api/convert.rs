@@ -17,7 +17,6 @@ use crate::node_status::{
 use crate::units::quantity::Quantity;
 
 /// The object that a new Node is created with.
-#[must_use]
 pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
     let mut node = json!({
         "apiVersion": "v1",
@@ -46,7 +45,6 @@ pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
 }
 
 /// A status as in a Node that has nothing else.
-#[must_use]
 pub fn status_value(status: &NodeStatus) -> Value {
     let mut value = Map::new();
     apply_status(&mut value, status);
@@ -54,7 +52,6 @@ pub fn status_value(status: &NodeStatus) -> Value {
 }
 
 /// `stored` with nodepulse's parts applied. Everything else is unchanged.
-#[must_use]
 pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     let mut node = stored.clone();
     let labels = object_at(&mut node, ["metadata", "labels"]);
@@ -71,7 +68,6 @@ pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
 }
 
 /// The parts of a Node that decisions depend on. Missing or malformed parts count as absent.
-#[must_use]
 pub fn stored_node(node: &Value) -> StoredNode {
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
     StoredNode {
@@ -133,19 +129,16 @@ pub(super) fn apply_quantities(
 }
 
 /// `2026-01-31T12:00:00Z`: RFC 3339 in whole seconds, as in `metav1.Time`.
-#[must_use]
 pub fn time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// `2026-01-31T12:00:00.000000Z`: always six digits, as in `metav1.MicroTime`.
-#[must_use]
 pub fn micro_time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 /// A time from the API; `None` if it is absent or malformed.
-#[must_use]
 pub fn parse_time(value: Option<&Value>) -> Option<SystemTime> {
     let timestamp: Timestamp = value?.as_str()?.parse().ok()?;
     Some(timestamp.into())

@@ -87,10 +87,6 @@ impl Credentials {
 /// Reads credentials and prepares them; runs the program that issues them, if any, within
 /// [`PLUGIN_LIMIT`], and kills it if `running` is ended before. Blocks, and is done when first
 /// polled. Sends nothing.
-///
-/// # Errors
-///
-/// As for [`read`], and errors of certificates, keys and the program.
 pub(super) async fn access(
     source: CredentialSource<'_>,
     running: &RunningPlugin,
@@ -175,10 +171,6 @@ fn fingerprint(config: &kube::Config) -> u64 {
 }
 
 /// Reads credentials and all files that contain them. Sends nothing, and runs nothing.
-///
-/// # Errors
-///
-/// [`ApiError::Kubeconfig`] and [`ApiError::InCluster`], with what is missing or invalid.
 async fn read(source: CredentialSource<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     match source {
         CredentialSource::Kubeconfig(path) => kubeconfig(path).await,

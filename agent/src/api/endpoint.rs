@@ -27,7 +27,6 @@ impl Endpoint {
     }
 
     /// The collection of Nodes, to create `name` in it.
-    #[must_use]
     pub fn new_node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
@@ -37,7 +36,6 @@ impl Endpoint {
     }
 
     /// A page of all Nodes: at most `limit`, after `from`, the `continue` of the previous answer.
-    #[must_use]
     pub fn nodes(limit: u32, from: Option<&str>) -> Self {
         let from = from.map_or_else(String::new, |from| format!("&continue={}", encoded(from)));
         Self {
@@ -48,7 +46,6 @@ impl Endpoint {
     }
 
     /// The server's version.
-    #[must_use]
     pub fn version() -> Self {
         Self {
             object: "version".to_owned(),
@@ -58,7 +55,6 @@ impl Endpoint {
     }
 
     /// The review of nodepulse's own permissions.
-    #[must_use]
     pub fn access_review() -> Self {
         Self {
             object: "access review".to_owned(),
@@ -68,7 +64,6 @@ impl Endpoint {
     }
 
     /// The Node.
-    #[must_use]
     pub fn node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
@@ -78,7 +73,6 @@ impl Endpoint {
     }
 
     /// The Node's status.
-    #[must_use]
     pub fn node_status(name: &str) -> Self {
         Self {
             object: format!("status of node {name}"),
@@ -88,7 +82,6 @@ impl Endpoint {
     }
 
     /// The collection of node Leases, to create `name` in it.
-    #[must_use]
     pub fn new_lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
@@ -98,7 +91,6 @@ impl Endpoint {
     }
 
     /// The Lease of a Node.
-    #[must_use]
     pub fn lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
@@ -108,7 +100,6 @@ impl Endpoint {
     }
 
     /// A pod of this node. The server may answer from its cache.
-    #[must_use]
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("pod {namespace}/{name}"),
@@ -118,7 +109,6 @@ impl Endpoint {
     }
 
     /// The collection of Events, to create `name` in it.
-    #[must_use]
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),
@@ -128,7 +118,6 @@ impl Endpoint {
     }
 
     /// An existing Event.
-    #[must_use]
     pub fn event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),

@@ -187,7 +187,6 @@ pub enum Disposition {
 
 impl ApiError {
     /// What the caller has to do; decided only here.
-    #[must_use]
     pub fn disposition(&self) -> Disposition {
         match self {
             // The input is wrong; an operator has to correct it.
@@ -210,7 +209,6 @@ impl ApiError {
     }
 
     /// The kind of error status; `None` if the server did not answer.
-    #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Refused { refusal, .. } => Some(*refusal),
@@ -228,7 +226,6 @@ impl ApiError {
 
     /// Whether the error is independent of the request: any other request would have failed too, so
     /// attempts need not be counted.
-    #[must_use]
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Credentials { .. }

@@ -17,23 +17,17 @@ use super::{
 use crate::node_status::{NodeStatus, StoredNode};
 
 /// Parses the output of a kubeconfig's program.
-///
-/// # Errors
-///
-/// Why it is not a credential.
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
     credentials::parse_printed(printed)
 }
 
 /// One line of a watch: whether it is an event.
-#[must_use]
 pub fn watch_line(line: &[u8]) -> bool {
     let event = body::parse(line, Limit::OBJECT).ok();
     event.is_some_and(|event| WatchEvent::of(event).is_ok())
 }
 
 /// An object: a Node, a Lease or a pod. `None` if it is not JSON.
-#[must_use]
 pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let object = body::parse(bytes, Limit::OBJECT).ok()?;
     let status = NodeStatus::default();
@@ -47,7 +41,6 @@ pub fn object(bytes: &[u8]) -> Option<StoredNode> {
 }
 
 /// An answer with an error status: the line that is logged, and the wait that it requests.
-#[must_use]
 pub fn refusal(code: u16, retry_after: &[u8], body: &[u8]) -> (String, Option<Duration>) {
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_bytes(retry_after) {

@@ -134,7 +134,6 @@ impl Generation {
     }
 
     /// The number of replaced connections.
-    #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }

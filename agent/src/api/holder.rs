@@ -25,7 +25,7 @@ const MAX_DURATION: u64 = 3600;
 
 /// The client that renews a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// `spec.holderIdentity`.
     pub identity: String,
     /// The client that last renewed it, if the server reports it.
@@ -34,7 +34,7 @@ pub struct Holder {
     pub ago: Duration,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LeaseHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let manager = self.manager.as_deref().unwrap_or("an unknown client");
         write!(
@@ -50,15 +50,11 @@ impl fmt::Display for Holder {
 /// at `now`.
 ///
 /// A valid Lease of nodepulse itself is that of its previous run.
-///
-/// # Errors
-///
-/// If the API server does not answer, or not with a Lease.
 pub async fn find(
     client: &Client,
     node: &str,
     now: SystemTime,
-) -> Result<Option<Holder>, ApiError> {
+) -> Result<Option<LeaseHolder>, ApiError> {
     match client.get(&Endpoint::lease(node)).await {
         Ok(lease) => Ok(holder(&lease, now).filter(|holder| !is_same_agent(holder, node))),
         Err(err) if err.refusal() == Some(Refusal::NotFound) => Ok(None),
@@ -67,7 +63,7 @@ pub async fn find(
 }
 
 /// The client that renewed `lease`; `None` if it has expired.
-pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<Holder> {
+pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<LeaseHolder> {
     let spec = lease.get("spec")?;
     let renewed: Timestamp = spec.get("renewTime")?.as_str()?.parse().ok()?;
     let seconds = spec.get("leaseDurationSeconds").and_then(Value::as_u64);
@@ -78,7 +74,7 @@ pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<Holder> {
         .duration_since(SystemTime::from(renewed))
         .unwrap_or_default();
     let identity = spec.get("holderIdentity").and_then(Value::as_str);
-    (ago < valid_for).then(|| Holder {
+    (ago < valid_for).then(|| LeaseHolder {
         identity: identity.unwrap_or_default().to_owned(),
         manager: renewed_by(lease),
         ago,
@@ -93,7 +89,7 @@ fn renewed_by(lease: &Value) -> Option<String> {
     manager.as_str().map(str::to_owned)
 }
 
-fn is_same_agent(holder: &Holder, node: &str) -> bool {
+fn is_same_agent(holder: &LeaseHolder, node: &str) -> bool {
     holder.identity == node
         && holder
             .manager

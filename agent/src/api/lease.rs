@@ -23,7 +23,7 @@ const TRIES: u32 = 5;
 pub enum Cycle {
     /// The API server has the new time.
     Renewed(Renewed),
-    /// There is no lease, and no Node that could own it. The next cycle tries again.
+    /// There is no lease, and no Node to own it. The next cycle tries again.
     NoNode,
 }
 
@@ -120,7 +120,6 @@ pub struct LeaseKeeper {
 
 impl LeaseKeeper {
     /// For the Node `node`; the lease expires `duration` after a renewal.
-    #[must_use]
     pub fn new(node: String, duration: Duration) -> Self {
         Self {
             node,
@@ -130,7 +129,6 @@ impl LeaseKeeper {
     }
 
     /// Renewal interval: a quarter of a lease's duration.
-    #[must_use]
     pub fn interval(&self) -> Duration {
         self.duration / 4
     }
@@ -140,11 +138,8 @@ impl LeaseKeeper {
     /// While the lease can be neither read nor created, this waits and tries again without limit;
     /// dropping the future stops it. `node_uid` becomes the owner of a lease without one, and is
     /// read from the API server if it is `None`. A lease is created only for a Node that was just
-    /// read: with an owner that no longer exists it would be deleted at once.
-    ///
-    /// # Errors
-    ///
-    /// The last failure, if every attempt is used up or none can help.
+    /// read: with an owner that no longer exists it would be deleted at once. Fails with the last
+    /// error, if every attempt is used up or none can help.
     pub async fn cycle(
         &mut self,
         client: &Client,

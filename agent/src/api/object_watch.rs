@@ -103,7 +103,6 @@ pub struct Pace {
 impl Pace {
     /// Spread by `jitter`, because a server that stops has many such watches, and they must not
     /// return at the same time.
-    #[must_use]
     pub fn new(jitter: Jitter) -> Self {
         Self {
             backoff: Backoff::WATCH,
@@ -162,10 +161,6 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     /// Opens a watch at version `from`, for `timeout`. With bookmarks, one a minute: otherwise the
     /// server would forget a version without events, which costs a read before the next watch.
-    ///
-    /// # Errors
-    ///
-    /// The end of the watch, if it could not be opened.
     pub async fn open(
         generation: &Generation,
         subject: &WatchTarget,
@@ -195,10 +190,6 @@ impl Watch {
     }
 
     /// The next event. Can be cancelled without loss.
-    ///
-    /// # Errors
-    ///
-    /// The end of the watch.
     pub async fn next(&mut self) -> Result<WatchEvent, WatchEnd> {
         let resource = self.resource;
         let line = match timeout_at(self.end, self.lines.next()).await {
@@ -282,10 +273,6 @@ impl WatchEnd {
 
 impl WatchEvent {
     /// From one line of a watch.
-    ///
-    /// # Errors
-    ///
-    /// The end that it reports, or that follows if it is not an event.
     pub fn of(mut event: Value) -> Result<Self, WatchEnd> {
         let change = match text(&event, "/type").as_str() {
             "ADDED" => ChangeType::Added,

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 /// Of the metadata only labels and annotations are compared, and `spec` never: the subresource
 /// accepts the former and drops the latter. There is no resourceVersion, hence no optimistic lock:
 /// the last writer of a field wins, and there are no conflicts.
-#[must_use]
 pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     let mut patch = Map::new();
     let mut metadata = Map::new();
@@ -34,7 +33,6 @@ pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
 
 /// Whether `patch` changes more than heartbeat times and annotations, which can wait for the next
 /// report.
-#[must_use]
 pub fn is_change(patch: &Value) -> bool {
     let labels = patch.pointer("/metadata/labels").is_some();
     let status = patch.get("status").and_then(Value::as_object);

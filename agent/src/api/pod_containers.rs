@@ -25,10 +25,6 @@ const IDS: [&str; 3] = [
 ];
 
 /// Reads one pod of this node.
-///
-/// # Errors
-///
-/// As for every request.
 pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Containers, ApiError> {
     let pod = client.get(&Endpoint::pod(namespace, name)).await?;
     Ok(containers(&pod))

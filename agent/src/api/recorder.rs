@@ -98,7 +98,6 @@ type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError
 
 impl Recorder {
     /// A recorder to run, and a sink for it. `deliveries` may have any capacity.
-    #[must_use]
     pub fn new(
         client: Client,
         clock: Clock,

@@ -207,7 +207,6 @@ impl Client {
     }
 
     /// The thread on which credentials are read; `None` if they never change.
-    #[must_use]
     pub fn lane(&self) -> Option<Lane> {
         let renewal = self.0.renewal.as_ref()?;
         Some(renewal.lane.clone())

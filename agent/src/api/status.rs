@@ -73,7 +73,6 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// For `part` of the Node `name`.
-    #[must_use]
     pub fn new(name: String, clock: Clock, part: Part) -> Self {
         Self {
             name,
@@ -106,10 +105,6 @@ impl StatusWriter {
     }
 
     /// Reads the Node.
-    ///
-    /// # Errors
-    ///
-    /// The server's error; 404 if there is none.
     pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
         let node = client.get(&Endpoint::node(&self.name)).await?;
         self.observe(node);
@@ -117,7 +112,6 @@ impl StatusWriter {
     }
 
     /// `resourceVersion` of the known Node; empty if none is known.
-    #[must_use]
     pub fn version(&self) -> String {
         self.cached
             .as_ref()
@@ -126,7 +120,6 @@ impl StatusWriter {
     }
 
     /// The known Node; `None` before the first answer.
-    #[must_use]
     pub fn stored(&self) -> Option<StoredNode> {
         self.cached.as_ref().map(stored_node)
     }
@@ -149,12 +142,9 @@ impl StatusWriter {
     /// Up to five consecutive attempts to compute a status and to send the differences.
     ///
     /// The first attempt uses the known Node; the others read it. `compute` runs once per attempt,
-    /// because it depends on what is stored.
-    ///
-    /// # Errors
-    ///
-    /// [`ApiError::RetriesExceeded`] after the last attempt, or at once an error that no attempt
-    /// can resolve: for nodepulse's conditions also 404.
+    /// because it depends on what is stored. Fails with [`ApiError::RetriesExceeded`] after the
+    /// last attempt, or at once if no attempt can help: for nodepulse's conditions also after a
+    /// 404.
     pub async fn sync(
         &mut self,
         client: &Client,

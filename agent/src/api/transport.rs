@@ -157,11 +157,8 @@ impl Write for Stream {
     }
 }
 
-/// A connector for the server of `config`: TCP, then TLS if the address begins with `https`.
-///
-/// # Errors
-///
-/// [`ApiError::Setup`] if the certificates or keys in `config` cannot be used.
+/// A connector for the server of `config`: TCP, then TLS if the address begins with `https`. Fails
+/// if the certificates or keys in `config` cannot be used.
 pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     let setup = |what| move |source: BoxError| ApiError::Setup { what, source };
     let tls = config

@@ -21,7 +21,7 @@ use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
 use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
-use crate::subjects::recording::Recorder;
+use crate::subjects::recording::RunRecorder;
 
 /// Where kernel events come from.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub struct Agent {
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
     pub(super) logind: Option<mpsc::Receiver<PowerMessage>>,
-    pub(super) recorder: Option<Box<dyn Recorder>>,
+    pub(super) run_recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl Agent {
@@ -105,7 +105,7 @@ impl Agent {
             notify: Notify::default(),
             run_mode: RunMode::UntilStopped,
             logind: None,
-            recorder: None,
+            run_recorder: None,
             config,
             clock,
         }
@@ -187,8 +187,8 @@ impl Agent {
     }
 
     /// Receives all inputs and effects of the subjects. Default: none.
-    pub fn recorder(mut self, recorder: impl Into<Option<Box<dyn Recorder>>>) -> Self {
-        self.recorder = recorder.into();
+    pub fn run_recorder(mut self, recorder: impl Into<Option<Box<dyn RunRecorder>>>) -> Self {
+        self.run_recorder = recorder.into();
         self
     }
 

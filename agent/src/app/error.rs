@@ -6,7 +6,7 @@ use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use super::kernel_inputs::RingEnd;
-use crate::api::holder::Holder;
+use crate::api::holder::LeaseHolder;
 use crate::config::{Config, Mode};
 use crate::host::{HostRoot, listeners};
 
@@ -36,7 +36,7 @@ pub enum AppError {
         "the lease of this node is renewed by {0}, and node mode must not run alongside a kubelet; \
          stop it, or set --take-over"
     )]
-    OtherHolder(Holder),
+    OtherHolder(LeaseHolder),
     /// A write of `--once` failed.
     #[error("the {0} could not be written to the API server; see the log for the reason")]
     NotWritten(&'static str),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-use crate::config::{Config, RuntimePolicy};
+use crate::config::Config;
 use crate::host::{addresses, machine};
-use crate::node_status::{CompanionFacts, Disks, Facts, Runtime, Shutdown};
+use crate::node_status::{CompanionFacts, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
@@ -28,7 +28,7 @@ pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
         volumes: None,
         allocation: config.allocation.clone(),
         kubelet_version: config.kubelet_version.clone(),
-        runtime: runtime(config.runtime),
+        runtime: config.runtime,
         kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),
@@ -50,15 +50,8 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.node_ips.clone_from(&config.node_ips);
     facts.allocation = config.allocation.clone();
     facts.kubelet_version.clone_from(&config.kubelet_version);
-    facts.runtime = runtime(config.runtime);
+    facts.runtime = config.runtime;
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);
     facts.companion.frequent_oom = config.frequent_oom;
-}
-
-const fn runtime(configured: RuntimePolicy) -> Runtime {
-    match configured {
-        RuntimePolicy::Missing => Runtime::Missing,
-        RuntimePolicy::NotNeeded => Runtime::NotNeeded,
-    }
 }

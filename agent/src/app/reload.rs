@@ -9,7 +9,6 @@ use tracing::{error, info, warn};
 use super::App;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
-use crate::queries::pod_updates::node_events;
 use crate::queries::read_config::ReadConfig;
 use crate::subjects::{Input, Settings};
 use crate::telemetry::Telemetry;
@@ -134,7 +133,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     let settings = Settings {
         policy: app.config.policy.clone(),
         disk_io: app.config.disk_io.clone(),
-        node_events: node_events(&app.config),
+        node_events: app.config.node_events(),
         frequent_oom: app.config.frequent_oom,
     };
     app.feed(Input::Configured(Box::new(settings)), now);

@@ -84,7 +84,14 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     }));
     let tier = inputs.kills.tier(inputs.support.tier());
     let lanes = lanes(client.as_ref());
-    let mut metering = Metering::start(tier, sites, client.clone(), lanes.clone());
+    let mut metering = Metering::start(
+        &config.node_name,
+        tier,
+        sites,
+        client.clone(),
+        lanes.clone(),
+    );
+    metering.record_config(true, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
     let base = match persistence {
@@ -112,7 +119,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     let setup = setup(&config, &queries, node, &inputs.stalls, now.boot);
     App {
         clock,
-        subjects: RecordedSubjects::new(&setup, agent.recorder),
+        subjects: RecordedSubjects::new(&setup, agent.run_recorder),
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,

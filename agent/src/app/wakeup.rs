@@ -4,7 +4,7 @@ use crate::logind::PowerMessage;
 use crate::queries::blocking::Answer;
 use crate::record::Received;
 use crate::reporting::Report;
-use crate::serve::{Query, QueryKind};
+use crate::serve::{StatePage, StateRequest};
 use crate::subjects::IncidentInput;
 
 /// Everything that can wake the agent.
@@ -18,7 +18,7 @@ pub(super) enum Wakeup {
     /// An update about pods, from the API server.
     Pods(IncidentInput),
     /// A request for metrics, `status` or `explain`.
-    Query(Query),
+    Request(StateRequest),
     /// The configuration may have changed.
     Reload,
     /// logind announced a shutdown of the machine, or cancelled it.
@@ -35,9 +35,9 @@ impl Wakeup {
             Self::Host(_) => "host",
             Self::Api(_) => "api",
             Self::Pods(_) => "pods",
-            Self::Query(query) => match query.subject {
-                QueryKind::Metrics => "scrape",
-                QueryKind::Status | QueryKind::Explain => "control",
+            Self::Request(request) => match request.page {
+                StatePage::Metrics => "scrape",
+                StatePage::Status | StatePage::Explain => "control",
             },
             Self::Reload => "reload",
             Self::Power(_) => "logind",

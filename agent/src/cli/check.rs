@@ -33,7 +33,6 @@ pub struct Arguments {
 }
 
 /// Checks all items and prints them. The exit code is 3 if a required item is missing.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     let (config, runtime) = match configuration_and_runtime(*arguments.settings) {
         Ok(both) => both,

@@ -50,7 +50,6 @@ pub struct Arguments {
 /// Removes nodepulse's conditions and taints, never a Node or a Lease. The exit code is 1 if a Node
 /// failed; for the taints of all Nodes only if the Nodes could not be listed, because one Node must
 /// not fail an upgrade.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     let (config, runtime) = match configuration_and_runtime(*arguments.settings) {
         Ok(both) => both,

@@ -33,29 +33,24 @@ enum Command {
 }
 
 /// Exit code 2 if the configuration is invalid.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
-    match arguments.command {
-        Command::Print(settings) => match configuration(&settings.overrides()) {
-            Ok(loaded) => {
-                print!("{}", loaded.effective.to_yaml());
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
-        },
-        Command::Validate(settings) => match configuration(&settings.overrides()) {
-            Ok(_) => {
-                println!("the configuration is valid");
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
-        },
+    let text = match arguments.command {
+        Command::Print(settings) => {
+            configuration(&settings.overrides()).map(|loaded| loaded.effective.to_yaml())
+        }
+        Command::Validate(settings) => {
+            configuration(&settings.overrides()).map(|_| "the configuration is valid\n".to_owned())
+        }
         Command::Defaults { mode } => match config::defaults(mode) {
-            Ok(defaults) => {
-                print!("{}", defaults.to_yaml());
-                ExitCode::SUCCESS
-            }
-            Err(err) => refuse(&err),
+            Ok(defaults) => Ok(defaults.to_yaml()),
+            Err(err) => Err(err.to_string()),
         },
+    };
+    match text {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(err) => refuse(&err),
     }
 }

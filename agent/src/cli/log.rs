@@ -36,7 +36,6 @@ pub struct LogFlush {
 }
 
 /// Creates both ends. Lines are queued until the writer is started.
-#[must_use]
 pub fn channel() -> (LogSender, LogWriter) {
     let (send, lines) = sync_channel(LINES);
     let dropped: Arc<AtomicU64> = Arc::default();
@@ -49,10 +48,6 @@ pub fn channel() -> (LogSender, LogWriter) {
 
 impl LogWriter {
     /// Starts the thread, which inherits the capabilities of the caller.
-    ///
-    /// # Errors
-    ///
-    /// If the thread cannot be created.
     pub fn start(self) -> io::Result<LogFlush> {
         let (running, done) = sync_channel(0);
         std::thread::Builder::new()

@@ -56,7 +56,6 @@ enum WriteMode {
 }
 
 /// Runs the agent until SIGTERM or SIGINT.
-#[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {
     let options = RunOptions {
         run_mode: if arguments.one_shot.once {

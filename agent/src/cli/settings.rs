@@ -50,7 +50,6 @@ pub struct Settings(Overrides);
 
 impl Settings {
     /// The values of the flags.
-    #[must_use]
     pub fn overrides(self) -> Overrides {
         self.0
     }
@@ -113,7 +112,7 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
                     .default_missing_value("true")
                     .value_parser(["true", "false"]),
                 Json::Values(_) => arg.value_parser(one_of(spec)),
-                Json::Integer { .. } | Json::Text { .. } => arg,
+                Json::Integer { .. } | Json::Text { .. } | Json::Duration { .. } => arg,
             })
         }
         (Flag::Value(name), _) => Some(arg.value_name(name)),

@@ -74,7 +74,6 @@ impl DaemonLocation {
 }
 
 /// Prints the node status of the running daemon, or as computed now.
-#[must_use]
 pub fn status(arguments: StatusArguments) -> ExitCode {
     let overrides = Overrides {
         mode: arguments.mode,
@@ -100,14 +99,13 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
 
 fn computed(config: Config) -> io::Result<Value> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(Agent::new(config, Clock::kernel()).status());
+    let status = runtime.block_on(Agent::status(config, Clock::kernel()));
     // A hanging file system call must not delay the output.
     runtime.shutdown_background();
     Ok(convert::status_value(&status))
 }
 
 /// Prints why each condition has its status.
-#[must_use]
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
     let config = match configuration(&arguments.location.overrides()) {
         Ok(loaded) => loaded.config,

@@ -21,7 +21,6 @@ pub struct Arguments {
 }
 
 /// Prints the version of the agent and of the eBPF object inside it.
-#[must_use]
 pub fn print(arguments: &Arguments) -> ExitCode {
     let version = env!("CARGO_PKG_VERSION");
     let object = object::embedded().map(|object| (object.len(), sha256(object)));

@@ -120,7 +120,6 @@ pub enum Effect {
 
 impl Effect {
     /// All effects.
-    #[must_use]
     pub fn values() -> Vec<PossibleValue> {
         values::<Self>()
     }

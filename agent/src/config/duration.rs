@@ -15,10 +15,6 @@ const UNITS: [(&str, u128); 8] = [
 ];
 
 /// Parses a Go duration that is not negative.
-///
-/// # Errors
-///
-/// A description of the fault.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);

@@ -43,13 +43,11 @@ impl From<&Setting> for Shown {
 
 impl Effective {
     /// Every key, set or not, as in messages: `diskIO.window`.
-    #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
     /// An equivalent file, with the source of each value in a comment.
-    #[must_use]
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")

@@ -13,9 +13,9 @@ use super::keys::Keys;
 use super::layers::Setting;
 use super::spec::{Key, KeySpec};
 use super::table::key;
-use super::{Config, DiskIo, PerPodMetrics, PsiConfig, RuntimePolicy};
+use super::{Config, DiskIo, PerPodMetrics, PsiConfig};
 use super::{allocation, checks, companion, eviction, labels};
-use crate::node_status::{AttachDetach, Taint};
+use crate::node_status::{AttachDetach, Runtime, Taint};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::{Threshold, with_allocatable};
@@ -243,12 +243,12 @@ impl Loader<'_> {
         })
     }
 
-    fn runtime(&self) -> Result<RuntimePolicy, ConfigError> {
+    fn runtime(&self) -> Result<Runtime, ConfigError> {
         self.0.value(&key::runtime_endpoint)?;
         Ok(if self.0.value(&key::allow_ready_without_runtime)? {
-            RuntimePolicy::NotNeeded
+            Runtime::NotNeeded
         } else {
-            RuntimePolicy::Missing
+            Runtime::Missing
         })
     }
 

@@ -18,7 +18,7 @@ use super::{API_VERSION, KIND};
 pub(super) enum Format {
     /// nodepulse's configuration.
     Nodepulse,
-    /// A kubelet's, of which the shared keys are read.
+    /// A kubelet's; the shared keys are read.
     Kubelet,
 }
 

@@ -20,7 +20,7 @@ pub struct KeySpec {
     pub example: &'static str,
     /// What a running agent does with a new value.
     pub reload: Reload,
-    /// The flag, of which the name is that of the key.
+    /// The flag, named like the key.
     pub flag: Flag,
     /// Another name of the flag: the kubelet's.
     pub alias: Option<&'static str>,
@@ -95,6 +95,11 @@ pub enum Json {
         /// Pattern of a string; empty for any.
         pattern: &'static str,
     },
+    /// A text such as `1m30s`; YAML reads the zero that needs no unit as an integer.
+    Duration {
+        /// Whether zero is valid.
+        zero: bool,
+    },
     /// One of a closed set.
     Values(fn() -> Vec<PossibleValue>),
 }
@@ -165,20 +170,17 @@ pub enum KubeletKey {
 
 impl KeySpec {
     /// The flag without dashes, whether there is one or not: `max-pods` for `maxPods`.
-    #[must_use]
     pub fn flag_name(&self) -> String {
         join_words(self.name, '-')
     }
 
     /// The environment variable: `NODEPULSE_MAX_PODS` for `maxPods`.
-    #[must_use]
     pub fn variable(&self) -> String {
         let words = join_words(self.name, '_').to_uppercase();
         format!("{PREFIX}{words}")
     }
 
     /// An example as in the file: `log: {level: info}` for `log.level`.
-    #[must_use]
     pub fn example(&self) -> String {
         let mut parts = self.name.rsplit('.');
         let last = parts.next().unwrap_or_default();

@@ -77,10 +77,18 @@ const FREQUENCY: Type<usize> = Type {
 const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
-const GO_DURATION: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
-const DURATION: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, duration::parse);
-const POSITIVE: Type<Duration> = Type::text(STRING, "duration", GO_DURATION, checks::positive);
-const PERIOD: Type<Option<Duration>> = Type::text(STRING, "duration", GO_DURATION, checks::period);
+const DURATION: Type<Duration> = Type {
+    scalar: go_duration(true),
+    parse: duration::parse,
+};
+const POSITIVE: Type<Duration> = Type {
+    scalar: go_duration(false),
+    parse: checks::positive,
+};
+const PERIOD: Type<Option<Duration>> = Type {
+    scalar: go_duration(true),
+    parse: checks::period,
+};
 const PERCENT: Type<f32> = Type::text(
     STRING,
     "percentage",
@@ -102,6 +110,12 @@ const QUANTITY: Type<Quantity> = Type::text(
 
 const fn integer(name: &'static str, min: u32, max: u32) -> Scalar {
     let json = Json::Integer { min, max };
+    Scalar { name, json }
+}
+
+const fn go_duration(zero: bool) -> Scalar {
+    let json = Json::Duration { zero };
+    let name = "duration";
     Scalar { name, json }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::node_status::{AttachDetach, Taint};
+use crate::node_status::{AttachDetach, Runtime, Taint};
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::{Strength, ThresholdValue};
 use crate::reading::Signal;
@@ -150,7 +150,6 @@ fn without_settings_the_defaults_apply() {
     assert_eq!(config.log_level, LogLevel::Info);
     assert_eq!(config.log_format, LogFormat::Text);
     assert_eq!(file("").node_name, config.node_name, "an empty file too");
-    assert!(API_VERSION.starts_with(&format!("{DOMAIN}/")));
 }
 
 /// Every key with a value other than its default.
@@ -249,7 +248,7 @@ fn every_key_of_the_file_is_parsed() {
     assert_eq!(config.lease_duration, Duration::from_secs(20));
     assert!(!config.register_node && config.take_over);
     assert_eq!(config.attach_detach, AttachDetach::Node);
-    assert_eq!(config.runtime, RuntimePolicy::NotNeeded);
+    assert_eq!(config.runtime, Runtime::NotNeeded);
     assert_eq!(config.kubelet_port, Some(10250));
     let limits = [
         ("disk.csi.example.com".to_owned(), 16),

@@ -87,10 +87,6 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
 }
 
 /// Reads one disk. `None`: it was removed, or [`disks`] excludes it.
-///
-/// # Errors
-///
-/// If one of its files cannot be read or parsed.
 pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     if Disk::is_excluded(&name) {
         return Ok(None);

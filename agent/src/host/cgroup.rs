@@ -16,7 +16,6 @@ use procfs::process::MountInfo;
 use procfs::{CGroupControllers, FromBufRead as _};
 
 use super::{HostError, HostFile, HostRoot, LIST_FILE, parse_u64, present, read_at};
-use crate::units::Bytes;
 
 /// The cgroup version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +37,6 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// The directory of a cgroup, always below the mount: `..` is dropped.
-    #[must_use]
     pub fn dir(&self, cgroup: &str) -> PathBuf {
         let mut dir = self.mount.clone();
         dir.extend(
@@ -67,10 +65,6 @@ pub struct Layout {
 
 impl Layout {
     /// Detects the mounted hierarchies. Cold: once at start-up.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::NoMemoryController`] if no hierarchy has the memory controller.
     pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
         let mut buf = Vec::new();
         read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -210,26 +204,6 @@ pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
             Some(end) => path.get(..end),
         }
     })
-}
-
-/// The memory limit of a cgroup. `None`: no limit, as for the top.
-///
-/// # Errors
-///
-/// [`HostError::is_absent`] if the cgroup was removed.
-pub fn limit_of(
-    memory: &Hierarchy,
-    cgroup: &str,
-    buf: &mut Vec<u8>,
-) -> Result<Option<Bytes>, HostError> {
-    let name = match memory.version {
-        Version::V1 => "memory.limit_in_bytes",
-        // The top of version 2 has no such file, and no limit.
-        Version::V2 if memory.dir(cgroup) == memory.mount => return Ok(None),
-        Version::V2 => "memory.max",
-    };
-    let limit = read_limit(&memory.file(cgroup, name), buf)?;
-    Ok(limit.map(Bytes::from_bytes))
 }
 
 #[cfg(test)]
@@ -397,14 +371,6 @@ mod tests {
     #[test]
     fn limits() {
         let dir = Scratch::new();
-        let v1 = Hierarchy {
-            mount: dir.path().to_owned(),
-            version: Version::V1,
-        };
-        let v2 = Hierarchy {
-            version: Version::V2,
-            ..v1.clone()
-        };
         let two_62 = (1_u64 << 62).to_string();
         let above = ((1_u64 << 62) + 1).to_string();
         let rows = [
@@ -417,19 +383,13 @@ mod tests {
             ("-1", None, "garbage"),
             ("", None, "empty"),
         ];
+        let file = HostFile::at(dir.path().join("limit"));
         for (text, expected, why) in rows {
-            dir.write("a/memory.max", text);
-            dir.write("a/memory.limit_in_bytes", text);
-            for hierarchy in [&v1, &v2] {
-                let got = limit_of(hierarchy, "/a", &mut Vec::new()).ok();
-                assert_eq!(got.map(|l| l.map(Bytes::get)), expected, "{why}");
-            }
+            dir.write("limit", text);
+            let got = read_limit(&file, &mut Vec::new()).ok();
+            assert_eq!(got, expected, "{why}");
         }
-        assert_eq!(limit_of(&v2, "/", &mut Vec::new()).unwrap(), None);
-        assert!(
-            limit_of(&v2, "/gone", &mut Vec::new())
-                .unwrap_err()
-                .is_absent()
-        );
+        let gone = HostFile::at(dir.path().join("gone"));
+        assert!(read_limit(&gone, &mut Vec::new()).unwrap_err().is_absent());
     }
 }

@@ -5,11 +5,8 @@ use super::{HostError, HostRoot};
 /// `TCP_LISTEN` (`include/net/tcp_states.h`).
 const LISTEN: &str = "0A";
 
-/// The ports of `ports` with a listener on any address of this network namespace.
-///
-/// # Errors
-///
-/// If `/proc/net/tcp` cannot be read. A kernel without IPv6 has no `tcp6`.
+/// The ports of `ports` with a listener on any address of this network namespace. A kernel without
+/// IPv6 has no `tcp6`.
 pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     let mut table = root.read_string("proc/net/tcp")?;
     match root.read_string("proc/net/tcp6") {

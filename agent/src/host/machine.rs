@@ -12,11 +12,8 @@ use crate::units::Bytes;
 /// Limit on counted processors; the largest kernel build supports 8192.
 const MAX_CPUS: usize = 65_536;
 
-/// Reads all properties. Cold.
-///
-/// # Errors
-///
-/// Only without a usable `/proc/meminfo`. Other missing properties have defaults, see [`Machine`].
+/// Reads all properties. Cold. Fails only without a usable `/proc/meminfo`; other properties have
+/// defaults, see [`Machine`].
 pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     let meminfo = meminfo::MeminfoFile::new(root).read(&mut Vec::new())?;
     Ok(Machine {

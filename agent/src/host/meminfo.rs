@@ -20,7 +20,6 @@ pub struct MeminfoFile(HostFile);
 
 impl MeminfoFile {
     /// For this node.
-    #[must_use]
     pub fn new(root: &HostRoot) -> Self {
         Self(root.file("proc/meminfo"))
     }
@@ -33,7 +32,6 @@ impl MeminfoFile {
 }
 
 /// Parses the file. `None` without a valid `MemTotal`.
-#[must_use]
 pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
     Some(Meminfo {
         total: field_kib(meminfo, b"MemTotal:")?,

@@ -14,7 +14,6 @@ pub struct Pids {
 
 impl Pids {
     /// The signal `pid.available`.
-    #[must_use]
     pub fn reading(self) -> Reading {
         Reading {
             signal: Signal::PidAvailable,
@@ -35,7 +34,6 @@ pub struct PidFiles {
 
 impl PidFiles {
     /// For this node.
-    #[must_use]
     pub fn new(root: &HostRoot) -> Self {
         Self {
             pid_max: root.file("proc/sys/kernel/pid_max"),
@@ -75,7 +73,6 @@ impl PidFiles {
 }
 
 /// The number after the slash in the fourth field of `/proc/loadavg`.
-#[must_use]
 pub fn tasks(loadavg: &[u8]) -> Option<u64> {
     let fourth = loadavg.trim_ascii().split(|&b| b == b' ').nth(3)?;
     let slash = fourth.iter().position(|&b| b == b'/')?;

@@ -30,13 +30,11 @@ pub struct PsiLine {
 }
 
 /// The node's file.
-#[must_use]
 pub fn node_file(root: &HostRoot, kind: StallKind) -> HostFile {
     root.file(Path::new("proc/pressure").join(kind.as_str()))
 }
 
 /// The file of a directory in the unified hierarchy.
-#[must_use]
 pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
     HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
@@ -54,7 +52,6 @@ pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError
 }
 
 /// Parses a file. `None` without a valid `some` line, or with a malformed `full` line.
-#[must_use]
 pub fn parse(text: &[u8]) -> Option<Psi> {
     let text = str::from_utf8(text).ok()?;
     let line = |name| text.lines().find_map(|line| line.strip_prefix(name));

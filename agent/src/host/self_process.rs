@@ -24,10 +24,6 @@ pub struct ProcessUsage {
 }
 
 /// Reads `/proc/self`. About 50 µs.
-///
-/// # Errors
-///
-/// If `/proc` is not mounted or not readable.
 pub fn read() -> ProcResult<ProcessUsage> {
     let process = Process::myself()?;
     let stat = process.stat()?;

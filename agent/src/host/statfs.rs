@@ -28,29 +28,16 @@ pub struct Inodes {
     pub capacity: u64,
 }
 
-/// The role of a file system, which determines the signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilesystemRole {
-    /// The kubelet's root directory: `nodefs`.
-    Nodefs,
-    /// Container images: `imagefs`.
-    Imagefs,
-}
-
 impl Usage {
-    /// Readings of space and, if limited, of inodes.
-    pub fn readings(self, role: FilesystemRole) -> impl Iterator<Item = Reading> {
-        let (space, inodes) = match role {
-            FilesystemRole::Nodefs => (Signal::NodefsAvailable, Signal::NodefsInodesFree),
-            FilesystemRole::Imagefs => (Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
-        };
+    /// Readings of nodefs: space and, if limited, inodes.
+    pub fn nodefs_readings(self) -> impl Iterator<Item = Reading> {
         let of_inodes = self.inodes.map(|i| Reading {
-            signal: inodes,
+            signal: Signal::NodefsInodesFree,
             available: signed(i.free),
             capacity: i.capacity,
         });
         let of_space = Reading {
-            signal: space,
+            signal: Signal::NodefsAvailable,
             available: signed(self.available.get()),
             capacity: self.capacity.get(),
         };
@@ -94,8 +81,8 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     #[test]
-    fn readings_depend_on_the_role_of_the_file_system() {
-        use Signal::{ImagefsAvailable, NodefsAvailable, NodefsInodesFree};
+    fn a_file_system_with_unlimited_inodes_has_no_reading_of_them() {
+        use Signal::{NodefsAvailable, NodefsInodesFree};
 
         let with = usage(4096, [10, 100], [7, 70]);
         let without = usage(4096, [10, 100], [0, 0]);
@@ -104,28 +91,18 @@ mod tests {
         let rows = [
             (
                 with,
-                FilesystemRole::Nodefs,
                 vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)],
             ),
-            (
-                without,
-                FilesystemRole::Imagefs,
-                vec![(ImagefsAvailable, 40960, 409_600)],
-            ),
-            (
-                huge,
-                FilesystemRole::Imagefs,
-                vec![(ImagefsAvailable, i64::MAX, u64::MAX)],
-            ),
+            (without, vec![(NodefsAvailable, 40960, 409_600)]),
+            (huge, vec![(NodefsAvailable, i64::MAX, u64::MAX)]),
             (
                 full,
-                FilesystemRole::Nodefs,
                 vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
             ),
         ];
-        for (usage, role, expected) in rows {
+        for (usage, expected) in rows {
             let got: Vec<_> = usage
-                .readings(role)
+                .nodefs_readings()
                 .map(|r| (r.signal, r.available, r.capacity))
                 .collect();
             assert_eq!(got, expected, "{usage:?}");

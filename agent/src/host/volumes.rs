@@ -22,11 +22,8 @@ const MAX_LENGTH: usize = 1024;
 /// The volumes mounted below `directory`, with their names in `volumesInUse`:
 /// `kubernetes.io/csi/<driver>^<handle>`. Sorted and unique.
 ///
-/// Cold.
-///
-/// # Errors
-///
-/// If the name of a mounted volume is unknown: an incomplete list would release a volume in use.
+/// Cold. Fails if the name of a mounted volume is unknown: an incomplete list would release a
+/// volume in use.
 pub fn mounted(root: &HostRoot, directory: &Path) -> Result<Vec<String>, HostError> {
     let staged = directory.join(STAGED);
     let mut volumes = Vec::new();
@@ -95,7 +92,6 @@ fn name(volume: &Path) -> Result<String, HostError> {
 }
 
 /// The name of the volume in a `vol_data.json`. `None` if it is malformed.
-#[must_use]
 pub fn parse(data: &[u8]) -> Option<String> {
     let data: Value = serde_json::from_slice(data).ok()?;
     let text = |key: &str| {

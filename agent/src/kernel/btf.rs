@@ -67,10 +67,6 @@ struct BtfMember {
 impl Btf {
     /// Parses `data`, and indexes the types named in `wanted`.
     ///
-    /// # Errors
-    ///
-    /// If the data is not BTF, or is truncated.
-    ///
     /// # Cost
     ///
     /// One pass over about 150,000 types; 8 bytes per type until this is dropped.
@@ -132,14 +128,12 @@ impl Btf {
     /// Offset in bytes of `path`, such as `pid.numbers[0].ns`: the struct's name, then members.
     /// Members of anonymous members are found. `None` if there is no such member, or it is not
     /// byte-aligned.
-    #[must_use]
     pub fn offset(&self, path: &str) -> Option<u32> {
         let (bits, _) = self.resolve(path)?;
         (bits % 8 == 0).then_some(bits / 8)
     }
 
     /// Whether the member at `path` is an array.
-    #[must_use]
     pub fn is_array(&self, path: &str) -> bool {
         self.resolve(path)
             .and_then(|(_, id)| self.type_(self.plain(id)?))
@@ -147,13 +141,11 @@ impl Btf {
     }
 
     /// Size in bytes of the struct called `name`.
-    #[must_use]
     pub fn size(&self, name: &str) -> Option<u32> {
         self.find(name, KIND_STRUCT).map(|t| t.payload)
     }
 
     /// Value of an enumerator.
-    #[must_use]
     pub fn enum_value(&self, enum_: &str, name: &str) -> Option<u32> {
         let type_ = self.find(enum_, KIND_ENUM)?;
         (0..type_.members).find_map(|n| {
@@ -168,7 +160,6 @@ impl Btf {
 
     /// Name of the struct to which argument `n` of tracepoint `name` points. The prototype is the
     /// typedef `btf_trace_<name>`, whose first parameter is internal.
-    #[must_use]
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
         let pointer = self.type_(alias.payload).filter(|t| t.kind == KIND_PTR)?;

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use zerocopy::IntoBytes;
 
 use super::attach::{self, explain};
-use super::disks::DiskMaps;
+use super::disk_maps::DiskMaps;
 use super::error::KernelError;
 use super::probe::Probe;
 use super::resolve::{Resolved, resolve};
@@ -52,12 +52,8 @@ pub struct Kernel {
 /// Loads the embedded object and attaches the wanted programs that this kernel supports.
 ///
 /// Call it before anything long-lived is allocated and before the runtime starts: aya parses all of
-/// the kernel's BTF, which temporarily takes about 20 MiB.
-///
-/// # Errors
-///
-/// [`Missing`] if not even the maps can be created. A single probe that cannot be attached is not
-/// an error; see [`Kernel::support`].
+/// the kernel's BTF, which temporarily takes about 20 MiB. Fails only if not even the maps can be
+/// created. A probe that cannot be attached is reported in [`Kernel::support`].
 pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     let resolved = resolve(Path::new(BTF))?;
     let offsets = resolved.offsets;
@@ -122,16 +118,12 @@ impl std::fmt::Debug for LoadedKernel {
 
 impl Kernel {
     /// The state of every probe.
-    #[must_use]
     pub fn support(&self) -> &Support {
         &self.support
     }
 
-    /// Sets the levels at which the fork probe wakes user space.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses the write, as 5.10 does after the capabilities are dropped.
+    /// Sets the levels at which the fork probe wakes user space. The kernel may refuse the write,
+    /// as 5.10 does after the capabilities are dropped; this applies to the other maps too.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> Result<(), KernelError> {
         let bytes: PidSettingsBytes = zerocopy::transmute!(settings);
         let source = |source| KernelError::Map {
@@ -143,10 +135,6 @@ impl Kernel {
 
     /// Resets the state of the fork probe to below the low level. No probe observes freed pids:
     /// with lazy RCU the hook runs many seconds late.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::set_pid_settings`].
     pub fn end_pid_state(&mut self) -> Result<(), KernelError> {
         let failed = |source| KernelError::Map {
             name: "PID_STATE",
@@ -161,11 +149,8 @@ impl Kernel {
         self.pid_state.set(0, bytes, 0).map_err(failed)
     }
 
-    /// Watches `device`, or changes its limits and resets its counters.
-    ///
-    /// # Errors
-    ///
-    /// If all 256 entries are in use, or as for [`Self::set_pid_settings`].
+    /// Watches `device`, or changes its limits and resets its counters. Fails if all 256 entries
+    /// are in use.
     pub fn watch_disk(
         &mut self,
         device: DeviceNumber,
@@ -175,25 +160,16 @@ impl Kernel {
     }
 
     /// Stops watching `device`.
-    ///
-    /// # Errors
-    ///
-    /// If it was not watched, or as for [`Self::set_pid_settings`].
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         self.disks.remove(device)
     }
 
     /// The counters of `device`; `None` if it is not watched.
-    #[must_use]
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
         self.disks.get(device)
     }
 
     /// Ends the slow state of `device`, when nothing completes and nothing is in flight.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::set_pid_settings`].
     pub fn end_disk_state(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let Some(entry) = self.disk(device) else {
             return Ok(());
@@ -210,7 +186,6 @@ impl Kernel {
 
     /// Total time and number of runs of each attached program; empty unless
     /// `kernel.bpf_stats_enabled` is set. One system call per program.
-    #[must_use]
     pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {
         let run = |probe: Probe| {
             let info = self.programs.program(probe.program())?.info().ok()?;
@@ -220,10 +195,6 @@ impl Kernel {
     }
 
     /// Lost records since the programs were loaded, summed over the CPUs.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses the lookup, as 5.10 does after the capabilities are dropped.
     pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
         let mut losses = DropReason::ALL.map(|reason| (reason, 0));
         for (reason, sum) in &mut losses {

@@ -41,10 +41,6 @@ pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
 }
 
 /// Reads lines while the programs are loaded.
-///
-/// # Errors
-///
-/// If the log's ring cannot be polled.
 pub async fn read(logger: EbpfLogger<TracingLogger>) -> io::Result<()> {
     let mut logger = fd::watch(logger, Interest::READABLE)?;
     loop {

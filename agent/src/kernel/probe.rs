@@ -60,7 +60,6 @@ impl Probe {
     ];
 
     /// Program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates longer names.
-    #[must_use]
     pub const fn program(self) -> &'static str {
         match self {
             Self::OomVictim => "oom_victim",
@@ -75,7 +74,6 @@ impl Probe {
     }
 
     /// Attach point.
-    #[must_use]
     pub const fn hook(self) -> Hook {
         match self {
             Self::OomVictim | Self::OomPid => Hook::Tracepoint("mark_victim"),
@@ -105,7 +103,6 @@ impl KillHook {
     pub const ALL: [Self; 3] = [Self::Task, Self::Fentry, Self::Exit];
 
     /// The programs of this hook, in attach order: all or none.
-    #[must_use]
     pub const fn probes(self) -> &'static [Probe] {
         match self {
             Self::Task => &[Probe::OomVictim],

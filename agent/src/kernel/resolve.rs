@@ -48,10 +48,6 @@ pub struct Resolved {
 
 /// Reads the BTF file at `path`, normally `/sys/kernel/btf/vmlinux`.
 ///
-/// # Errors
-///
-/// [`Missing::Btf`] if there is no such file or it is not BTF.
-///
 /// # Cost
 ///
 /// About 25 ms and, temporarily, the file's size in memory.
@@ -151,7 +147,6 @@ fn memory_state(btf: &Btf) -> Option<u32> {
 
 impl Resolved {
     /// Why `probe` cannot run on this kernel; `None` if it can.
-    #[must_use]
     pub fn missing(&self, probe: Probe) -> Option<Missing> {
         let o = &self.offsets;
         if probe == Probe::OomVictim && o.mark_victim_has_task == 0 {

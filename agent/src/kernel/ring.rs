@@ -25,10 +25,6 @@ pub const LAST_RECORDS: Duration = Duration::from_millis(500);
 ///
 /// If `records` is full, this waits, the ring fills, and the probe counts the loss. Records are
 /// lost in no other place.
-///
-/// # Errors
-///
-/// If the ring cannot be polled.
 pub async fn read(
     ring: RingBuf<MapData>,
     clock: Clock,

@@ -35,7 +35,6 @@ pub enum Missing {
 
 impl Missing {
     /// A token for metric labels.
-    #[must_use]
     pub const fn token(&self) -> &'static str {
         match self {
             Self::Btf { .. } => "no_btf",
@@ -85,7 +84,6 @@ pub struct Support {
 
 impl Support {
     /// No probe runs, for one reason.
-    #[must_use]
     pub fn none(why: &Missing) -> Self {
         let all = Probe::ALL.into_iter();
         Self {
@@ -96,7 +94,6 @@ impl Support {
     }
 
     /// The best probe of every kind runs; for a simulated kernel.
-    #[must_use]
     pub fn all() -> Self {
         let state = |probe| match probe {
             Probe::OomFentry | Probe::OomPid | Probe::OomExit => ProbeState::NotNeeded,
@@ -108,34 +105,29 @@ impl Support {
     }
 
     /// Whether `probe` runs.
-    #[must_use]
     pub fn attached(&self, probe: Probe) -> bool {
         self.probes.contains(&(probe, ProbeState::Attached))
     }
 
     /// The state of `probe`.
-    #[must_use]
     pub fn state(&self, probe: Probe) -> &ProbeState {
         let entry = self.probes.iter().find(|(p, _)| *p == probe);
         entry.map_or(&ProbeState::NotNeeded, |(_, state)| state)
     }
 
     /// The hook that reports OOM kills; `None` if no program does.
-    #[must_use]
     pub fn kills(&self) -> Option<KillHook> {
         let runs = |hook: &KillHook| hook.probes().iter().all(|probe| self.attached(*probe));
         KillHook::ALL.into_iter().find(runs)
     }
 
     /// Whether kills carry the exact scope from the kernel.
-    #[must_use]
     pub fn exact_scope(&self) -> bool {
         SCOPE.iter().all(|probe| self.attached(*probe))
     }
 
     /// `btf` if programs report kills, pids and disks, `partial` if they report some of these, else
     /// `files`. The exact scope of a kill is optional and does not count.
-    #[must_use]
     pub fn tier(&self) -> &'static str {
         let reported = [
             self.kills().is_some(),
@@ -151,7 +143,6 @@ impl Support {
 
     /// The probes that are replaced by files, with the reasons. For kills, each distinct reason of
     /// all hooks, and nothing if one of them works.
-    #[must_use]
     pub fn unavailable(&self) -> Vec<(Probe, &Missing)> {
         let mut unavailable: Vec<(Probe, &Missing)> = Vec::new();
         let mut kills = Vec::new();

@@ -72,14 +72,12 @@ pub enum VictimOwner {
 
 impl VictimOwner {
     /// By the place of the victim's cgroup.
-    #[must_use]
     pub fn of(place: CgroupKind) -> Self {
         PodRef::of(place).map_or(Self::NoPod, Self::Pod)
     }
 
     /// The counter that includes a kill in the cgroup at `path`, where `pods` is the cgroup of all
     /// pods. A kill in an unknown pod is in the counter of all pods.
-    #[must_use]
     pub fn counter(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
         let below = |path: &str| {
             let rest = path.strip_prefix(pods)?;
@@ -169,20 +167,17 @@ fn group_message(all: &[Finding], whereabouts: &str, limit: impl Fn(&Finding) ->
 
 impl Finding {
     /// Whether no cgroup's limit was the cause, as far as is known.
-    #[must_use]
     pub fn is_global(&self) -> bool {
         let why = Grounds::ConfirmedGlobal;
         self.scope == OomScope::Global || self.verdict == KillVerdict::NodePressure { why }
     }
 
     /// Path of the cgroup that was at its limit.
-    #[must_use]
     pub fn limiting(&self) -> Option<&str> {
         self.scope.as_ref().memcg()?.path.as_deref()
     }
 
     /// Whether both kills have one cause, as far as is known.
-    #[must_use]
     pub fn has_the_cause_of(&self, other: &Self) -> bool {
         !self.is_global()
             && !other.is_global()

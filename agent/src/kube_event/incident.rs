@@ -52,7 +52,6 @@ pub enum Occurrence {
 
 /// The incidents that `findings` make up, in order. Kills in one container at one limit with one
 /// trigger are one incident: the kernel killed the group together.
-#[must_use]
 pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
     let mut groups: Vec<Vec<Finding>> = Vec::new();
     for finding in findings {
@@ -92,7 +91,6 @@ fn reported(group: &[Finding]) -> ReportedKills {
 impl Incident {
     /// The Event on the Node that the incident needs in any case: for kills because the node is out of
     /// memory, and for what happened in no pod. `None`: it needs none.
-    #[must_use]
     pub fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
         let Occurrence::Kills(kills) = &self.occurrence else {
             return self.pod.is_none().then(|| self.on_node_instead());
@@ -106,7 +104,6 @@ impl Incident {
     }
 
     /// The Event on the Node if the Pod is unknown.
-    #[must_use]
     pub fn on_node_instead(&self) -> Draft {
         let pod = self.pod.as_ref();
         let of_pod = pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()));
@@ -128,7 +125,6 @@ impl Incident {
     }
 
     /// The Event on the Pod. `container`: in which container, if in one.
-    #[must_use]
     pub fn on_pod(&self, pod: &Pod, container: Option<&ContainerLabel>) -> Draft {
         let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
         let words = match &self.occurrence {
@@ -151,7 +147,6 @@ impl Incident {
     }
 
     /// Processes that were killed and that no Event was recorded for before.
-    #[must_use]
     pub fn new_kills(&self) -> u64 {
         match &self.occurrence {
             Occurrence::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),

@@ -28,7 +28,6 @@ impl RefusedForks {
     }
 
     /// For readers who identify cgroups by their paths.
-    #[must_use]
     pub fn limit_of_cgroup(&self) -> String {
         match &self.limit {
             Some((at, _, max)) if *at == self.cgroup => format!("its limit is {max} tasks"),

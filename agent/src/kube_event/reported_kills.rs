@@ -24,7 +24,6 @@ pub struct ReportedKills(BTreeMap<KillOwner, u64>);
 
 impl ReportedKills {
     /// Kills of one owner.
-    #[must_use]
     pub fn of(owner: KillOwner, kills: u64) -> Self {
         let mut all = Self::default();
         all.add(owner, kills);
@@ -47,7 +46,6 @@ impl ReportedKills {
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -86,7 +84,6 @@ pub struct KillOutcomes {
 
 impl KillOutcomes {
     /// Whether there are no new outcomes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.acknowledged.is_empty() && self.dropped.is_empty()
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Words;
 
-/// OOM kills that the kernel counted and of which no record came.
+/// OOM kills that the kernel counted but no record reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
     /// Path of the cgroup that counted them.

@@ -29,7 +29,6 @@ pub struct Read {
 }
 
 /// The message that the bytes begin with, if it is complete and valid.
-#[must_use]
 pub fn message(bytes: &[u8]) -> Option<Read> {
     let len = size(bytes.first_chunk::<FIXED>()?).ok()?;
     let message = parse(bytes.get(..len)?).ok()?;
@@ -45,10 +44,6 @@ pub fn message(bytes: &[u8]) -> Option<Read> {
 }
 
 /// Handles a connection to the bus until its end.
-///
-/// # Errors
-///
-/// Why it ended, unless the receiver was dropped.
 pub async fn connection(
     stream: UnixStream,
     messages: &mpsc::Sender<PowerMessage>,

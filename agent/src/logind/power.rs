@@ -14,7 +14,6 @@ pub struct Power {
 
 impl Power {
     /// `None`: there is no logind.
-    #[must_use]
     pub const fn new(messages: Option<mpsc::Receiver<PowerMessage>>) -> Self {
         Self {
             messages,

@@ -3,8 +3,8 @@
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::PREFIX;
 use super::labelled::{FamilyMetric, Labelled};
+use super::{NODE_LABEL, PREFIX};
 
 /// The registries under construction.
 pub(super) struct Declarations {
@@ -16,17 +16,17 @@ pub(super) struct Declarations {
     pub(super) names: Vec<String>,
 }
 
-impl Default for Declarations {
-    fn default() -> Self {
+impl Declarations {
+    /// Every series has the label [`NODE_LABEL`] with the name `node`.
+    pub(super) fn new(node: &str) -> Self {
+        let label = || std::iter::once((NODE_LABEL.into(), node.to_owned().into()));
         Self {
-            nodepulse: Registry::with_prefix(PREFIX),
-            process: Registry::default(),
+            nodepulse: Registry::with_prefix_and_labels(PREFIX, label()),
+            process: Registry::with_labels(label()),
             names: Vec::new(),
         }
     }
-}
 
-impl Declarations {
     pub(super) fn metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.names.push(format!("{PREFIX}_{name}"));
         self.nodepulse.register(name, help, metric.clone());

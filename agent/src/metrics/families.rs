@@ -60,6 +60,8 @@ pub struct ProcessMetrics {
     pub blocked_calls: Labelled<Gauge, 1>,
     pub wakeups: Labelled<Counter, 1>,
     pub config_reloads: Labelled<Counter, 1>,
+    pub config_valid: Gauge,
+    pub config_read: Gauge<f64, AtomicU64>,
     pub cpu: Seconds,
     pub resident_memory: Gauge,
     pub virtual_memory: Gauge,
@@ -192,6 +194,16 @@ impl ProcessMetrics {
                 "config_reloads",
                 "Reloads of the configuration, by result",
                 ["result"],
+            ),
+            config_valid: to.metric(
+                "config_last_reload_successful",
+                "1 if the configuration that was read last is valid, 0 if it was refused",
+                Gauge::default(),
+            ),
+            config_read: to.in_seconds(
+                "config_last_reload_success_timestamp",
+                "Time at which the configuration in effect was read, since the epoch",
+                Gauge::default(),
             ),
             cpu: to.process("process_cpu", "User and system CPU time", seconds.clone()),
             resident_memory: to.process(

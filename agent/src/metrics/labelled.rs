@@ -43,7 +43,6 @@ impl<M: FamilyMetric, const N: usize> Labelled<M, N> {
     }
 
     /// The metric with these label values, in the order of the keys.
-    #[must_use]
     pub fn of<V: Into<Label>>(&self, values: [V; N]) -> M {
         self.family.get_or_create_owned(&self.labels(values))
     }

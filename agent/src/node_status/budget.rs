@@ -35,7 +35,6 @@ pub struct EdgeBudget {
 
 impl EdgeBudget {
     /// A full bucket.
-    #[must_use]
     pub const fn new(now: BootNanos) -> Self {
         Self {
             tokens: TOKENS,

@@ -11,7 +11,6 @@ use crate::units::quantity::Quantity;
 /// `status.capacity`, the keys that nodepulse writes.
 ///
 /// `ephemeral-storage` is absent while its file system cannot be read.
-#[must_use]
 pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
     let machine = &facts.machine;
     let mut capacity = BTreeMap::from([
@@ -41,7 +40,6 @@ pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
 ///
 /// `stored` is the stored capacity: a component that adds an extended resource writes only its
 /// capacity, and relies on the node to make it allocatable.
-#[must_use]
 pub fn allocatable(
     facts: &Facts,
     capacity: &BTreeMap<String, Quantity>,
@@ -73,7 +71,6 @@ fn pods(allocation: &Allocation, cpus: u32) -> u64 {
 
 /// A resource with more reserved than available: key, reserved, available. A kubelet does not start
 /// then. Storage is not checked, because reading its size may take long.
-#[must_use]
 pub fn overdrawn(
     allocation: &Allocation,
     machine: &Machine,
@@ -268,13 +265,13 @@ mod tests {
         facts.allocation.nodefs_threshold = Some(ThresholdValue::Share(0.5));
         facts.allocation.memory_threshold = None;
         facts.allocation.reserved = BTreeMap::from([
-            ("cpu".to_owned(), Quantity::from_millis(1500)),
+            ("cpu".to_owned(), "1500m".parse().unwrap()),
             ("pid".to_owned(), Quantity::from_count(1000)),
         ]);
         let capacity = capacity(&facts);
         let allocatable = allocatable(&facts, &capacity, &BTreeMap::new());
 
-        assert_eq!(allocatable["cpu"], Quantity::from_millis(6500));
+        assert_eq!(allocatable["cpu"], "6500m".parse().unwrap());
         assert_eq!(allocatable["ephemeral-storage"].value(), 50_000_000_000);
         assert_eq!(allocatable["hugepages-2Mi"].value(), 128 * MI);
         assert_eq!(allocatable["memory"].value(), (16 * 1024 - 128) * MI);

@@ -47,7 +47,6 @@ impl Computed {
     ///
     /// Another writer may have changed the capacity of keys that are not computed here. Only then,
     /// setters run again.
-    #[must_use]
     pub fn at(&self, stored: &StoredNode, now: Now) -> NodeStatus {
         if others(&self.status, &stored.capacity) == self.others {
             return self.status.stamped(stored, now);
@@ -57,7 +56,6 @@ impl Computed {
     }
 
     /// What it was computed from.
-    #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -95,7 +93,6 @@ pub struct Ledger {
 
 impl Ledger {
     /// With the first status. That a condition is True in it is no transition.
-    #[must_use]
     pub fn new(setters: Setters, facts: &Facts, now: Now) -> Self {
         let computed = Computed::new(setters, facts.clone(), &Capacity::new());
         let mut ledger = Self {
@@ -157,31 +154,26 @@ impl Ledger {
     }
 
     /// The conditions of the Node by the last answer; `None` before the first.
-    #[must_use]
     pub fn on_node(&self) -> Option<&[Condition]> {
         self.on_node.as_deref()
     }
 
     /// The status that should be at the API server at `now`.
-    #[must_use]
     pub fn status(&self, now: Now) -> NodeStatus {
         self.computed.at(&self.since, now)
     }
 
     /// The conditions by the last update.
-    #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
 
     /// The last computation.
-    #[must_use]
     pub fn computed(&self) -> Arc<Computed> {
         Arc::clone(&self.computed)
     }
 
     /// The parts that could not be computed, and why.
-    #[must_use]
     pub fn failed(&self) -> &[(&'static str, SetterError)] {
         &self.computed.failed
     }

@@ -41,7 +41,6 @@ impl NodepulseCondition {
     ];
 
     /// `type`.
-    #[must_use]
     pub const fn type_(self) -> &'static str {
         match self {
             Self::MemoryLow => "MemoryLow",
@@ -57,7 +56,6 @@ impl NodepulseCondition {
     }
 
     /// Default key of its taint.
-    #[must_use]
     pub const fn taint_key(self) -> &'static str {
         match self {
             Self::MemoryLow => concat!(domain!(), "/memory-low"),
@@ -73,7 +71,6 @@ impl NodepulseCondition {
     }
 
     /// The resource that it is about. `PIDsLow` is also about all pods' tasks.
-    #[must_use]
     pub const fn resource(self) -> Option<Resource> {
         match self {
             Self::MemoryLow => Some(Resource::Memory),
@@ -90,7 +87,6 @@ impl NodepulseCondition {
 
     /// Whether it is written unless the configuration turns it off. The others are True on nodes on
     /// which no pod suffers, or do not need an action of who operates the node.
-    #[must_use]
     pub const fn is_on_by_default(self) -> bool {
         match self {
             Self::MemoryLow
@@ -106,7 +102,6 @@ impl NodepulseCondition {
     }
 
     /// The stall that it is about.
-    #[must_use]
     pub const fn stall(self) -> Option<Stall> {
         let (of, kind) = match self {
             Self::MemoryStallPressure => (StallOf::Node, StallKind::Memory),
@@ -123,7 +118,6 @@ impl NodepulseCondition {
     }
 
     /// The condition of this `type`.
-    #[must_use]
     pub fn parse(type_: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -18,18 +18,6 @@ pub enum SendReason {
     Heartbeat,
 }
 
-impl SendReason {
-    /// For log fields and metric labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Changed => "changed",
-            Self::Heartbeat => "heartbeat",
-        }
-    }
-}
-
 /// What to do with a computed status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDue {
@@ -63,7 +51,6 @@ enum Due {
 
 impl ReportSchedule {
     /// Nothing sent yet; an unchanged status is due every `period`, `nodeStatusReportFrequency`.
-    #[must_use]
     pub const fn new(period: Duration) -> Self {
         Self {
             period,
@@ -72,7 +59,6 @@ impl ReportSchedule {
     }
 
     /// Whether a status is to be sent at `now` even if nothing in it has changed.
-    #[must_use]
     pub fn decide(&self, now: BootNanos) -> ReportDue {
         match self.due {
             Due::Never => ReportDue::Now(SendReason::First),
@@ -82,7 +68,6 @@ impl ReportSchedule {
     }
 
     /// When an unchanged status is to be sent; `None` before the first.
-    #[must_use]
     pub const fn due(&self) -> Option<BootNanos> {
         match self.due {
             Due::Never => None,

@@ -90,7 +90,6 @@ pub enum SetterError {
 
 /// The resource of one of node mode's conditions; `None` for Ready and for conditions of other
 /// writers.
-#[must_use]
 pub fn resource(type_: &str) -> Option<Resource> {
     Resource::ALL
         .into_iter()
@@ -98,7 +97,6 @@ pub fn resource(type_: &str) -> Option<Resource> {
 }
 
 /// Node mode's condition about a resource, if there is one.
-#[must_use]
 pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     match resource {
         Resource::Memory => Some("MemoryPressure"),
@@ -182,7 +180,6 @@ pub const COMPANION: Setters = &[
 
 /// What these setters make of the facts, and those of them that failed. The conditions have no times
 /// yet ([`NodeStatus::stamped`]). Only the ledger ([`super::ledger`]) computes a status.
-#[must_use]
 pub(super) fn compute(
     setters: Setters,
     facts: &Facts,

@@ -31,7 +31,6 @@ pub enum SameStatus {
 ///
 /// `last_transition_time` changes only with `status`, not with a new message or reason: controllers
 /// measure from this time, and a change would restart every wait.
-#[must_use]
 pub fn stamp(
     computed: ComputedCondition<'_>,
     same: SameStatus,

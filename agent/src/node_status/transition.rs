@@ -18,7 +18,6 @@ pub enum EventType {
 
 impl EventType {
     /// As the API spells it.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -59,7 +58,6 @@ pub enum Edge {
 
 impl Edge {
     /// `type` of the Event.
-    #[must_use]
     pub const fn type_(&self) -> EventType {
         match self {
             Self::Nodepulse {
@@ -77,7 +75,6 @@ impl Edge {
     }
 
     /// The resource whose condition changed.
-    #[must_use]
     pub const fn resource(&self) -> Option<Resource> {
         match self {
             Self::Kubelet { resource, .. } | Self::Nodepulse { resource, .. } => *resource,
@@ -86,7 +83,6 @@ impl Edge {
     }
 
     /// `reason` of the Event.
-    #[must_use]
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
@@ -97,7 +93,6 @@ impl Edge {
     }
 
     /// `message` of the Event on the Node called `node`.
-    #[must_use]
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
@@ -114,7 +109,6 @@ impl Edge {
 
 impl StoredNode {
     /// Whether the stored Node reflects `edge`: the change was already written.
-    #[must_use]
     pub fn reflects(&self, edge: &Edge) -> bool {
         match edge {
             Edge::Started => true,
@@ -131,7 +125,6 @@ impl StoredNode {
 ///
 /// `stored` must be what the patch was computed against: then each change is found once, with the
 /// patch that contains it.
-#[must_use]
 pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
     let boot_id = &status.node_info.boot_id;
     // A new Node has no boot id to compare with, and some machines have none.
@@ -183,8 +176,7 @@ fn edge_to(condition: &Condition) -> Edge {
     }
 }
 
-/// The edge of `spec.unschedulable`, as it was and as it is.
-#[must_use]
+/// The edge of `spec.unschedulable` between the two values.
 pub fn schedulable_edge(before: bool, after: bool) -> Option<Edge> {
     let reason = match (before, after) {
         (false, true) => "NodeNotSchedulable",

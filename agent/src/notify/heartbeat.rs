@@ -14,14 +14,12 @@ pub struct Heartbeat {
 
 impl Heartbeat {
     /// The first one is due after one interval.
-    #[must_use]
     pub fn new(notify: Notify, now: BootNanos) -> Self {
         let due = notify.watchdog().map(|every| now.plus(every));
         Self { notify, due }
     }
 
     /// When the next one is due.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.due
     }

@@ -33,12 +33,8 @@ pub struct CgroupMount {
 }
 
 impl CgroupMount {
-    /// Opens the mount point of a hierarchy.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be opened; [`io::ErrorKind::Unsupported`] if it is not a cgroup file system, on
-    /// which every id would appear to be that of a removed cgroup.
+    /// Opens the mount point of a hierarchy. Fails with [`io::ErrorKind::Unsupported`] if it is not
+    /// a cgroup file system, on which every id would appear to be that of a removed cgroup.
     pub fn open(mount: &Path) -> io::Result<Self> {
         let dir = File::open(mount)?;
         let kind = fstatfs(&dir)?.filesystem_type();
@@ -51,11 +47,8 @@ impl CgroupMount {
         })
     }
 
-    /// The path of cgroup `id` below the mount, with a leading `/`.
-    ///
-    /// # Errors
-    ///
-    /// `ESTALE` if the cgroup is removed, `EPERM` without the capability.
+    /// The path of cgroup `id` below the mount, with a leading `/`. Fails with `ESTALE` if the
+    /// cgroup is removed, `EPERM` without the capability.
     pub fn path(&self, id: CgroupId) -> io::Result<String> {
         let mut handle = FileHandle {
             bytes: 8,

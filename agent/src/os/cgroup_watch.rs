@@ -44,10 +44,6 @@ pub struct WatchedTree {
 
 /// Sends a record after changes in `trees`, at most one per second, until the receiver is dropped.
 /// The first record is sent once the watches exist, so that no change is missed.
-///
-/// # Errors
-///
-/// If an inotify instance cannot be created or polled.
 pub async fn read(
     trees: Vec<WatchedTree>,
     clock: Clock,

@@ -8,12 +8,8 @@ use nix::libc;
 pub type Instruction = libc::sock_filter;
 
 /// Installs a system call filter for the calling thread and the threads that it starts. It cannot
-/// be removed. Refused calls are written to the audit log, if enabled.
-///
-/// # Errors
-///
-/// `EACCES` if `no_new_privs` is not set, `EINVAL` for an invalid program or a kernel without
-/// `CONFIG_SECCOMP_FILTER`.
+/// be removed. Refused calls are written to the audit log, if enabled. Fails with `EACCES` if
+/// `no_new_privs` is not set, and with `EINVAL` on a kernel without `CONFIG_SECCOMP_FILTER`.
 pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog {
@@ -40,7 +36,6 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
 /// Tries to load an eBPF program without instructions, which always fails.
 ///
 /// `EPERM` if this process may not load programs, otherwise another error.
-#[must_use]
 pub fn try_bpf_load() -> io::Error {
     /// `BPF_PROG_LOAD` (`include/uapi/linux/bpf.h`).
     const PROG_LOAD: libc::c_int = 5;

@@ -39,10 +39,6 @@ pub struct WatchedFiles {
 
 /// Sends a message if one of `files` may have changed, until the receiver is dropped. At most one
 /// message is queued; it covers all changes until it is received.
-///
-/// # Errors
-///
-/// If the directory does not exist, or an inotify instance cannot be created.
 pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<()> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let above = files

@@ -32,12 +32,8 @@ const BATCH: usize = 256;
 const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// Opens the log after its newest record, so that earlier kills are not reported. Requires
-/// `CAP_SYSLOG` if `kernel.dmesg_restrict` is 1, for opening but not for reading.
-///
-/// # Errors
-///
-/// `EPERM` or `EACCES` without the capability; [`io::ErrorKind::NotFound`] in a container without
-/// the device.
+/// `CAP_SYSLOG` if `kernel.dmesg_restrict` is 1, for opening but not for reading. Fails with
+/// [`io::ErrorKind::NotFound`] in a container without the device.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut log = OpenOptions::new()
         .read(true)
@@ -52,10 +48,6 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Cost
 ///
 /// One wake-up per burst of records.
-///
-/// # Errors
-///
-/// If the log cannot be polled or read.
 pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> io::Result<()> {
     let mut file = fd::watch(log, Interest::READABLE)?;
     let mut log = KmsgParser::default();

@@ -16,10 +16,6 @@ pub enum ClockSync {
 }
 
 /// Reads the state with `adjtimex(2)`. Needs no capability.
-///
-/// # Errors
-///
-/// If a system call filter refuses the call.
 pub fn clock_sync() -> io::Result<ClockSync> {
     // SAFETY: all fields are integers, for which zero is valid; `modes` of zero only reads.
     let mut clock: libc::timex = unsafe { mem::zeroed() };

@@ -60,7 +60,6 @@ impl From<io::Error> for TriggerError {
 
 impl Trigger {
     /// The group and resource of the trigger.
-    #[must_use]
     pub const fn stall(&self) -> Stall {
         self.stall
     }
@@ -110,10 +109,6 @@ impl TriggerLevel {
 /// percent.
 ///
 /// Permissions are checked here; dropping capabilities later has no effect.
-///
-/// # Errors
-///
-/// See [`TriggerError`].
 pub fn open(path: &Path, stall: Stall, threshold: f32) -> Result<Trigger, TriggerError> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -127,11 +122,8 @@ pub fn open(path: &Path, stall: Stall, threshold: f32) -> Result<Trigger, Trigge
     Ok(Trigger { stall, file })
 }
 
-/// Sends a record whenever the trigger fires, until the receiver is dropped.
-///
-/// # Errors
-///
-/// If it cannot be polled, or its cgroup is removed.
+/// Sends a record whenever the trigger fires, until the receiver is dropped. Fails if its cgroup is
+/// removed.
 pub async fn read(
     trigger: Trigger,
     clock: Clock,

@@ -32,10 +32,6 @@ const BATCH: usize = 256;
 pub struct UeventSocket(OwnedFd);
 
 /// Opens the socket.
-///
-/// # Errors
-///
-/// If this process may not open netlink sockets, or the kernel lacks the protocol.
 pub fn open() -> io::Result<UeventSocket> {
     let socket = socket(
         AddressFamily::Netlink,
@@ -48,10 +44,6 @@ pub fn open() -> io::Result<UeventSocket> {
 }
 
 /// Sends changes of disks until the receiver is dropped.
-///
-/// # Errors
-///
-/// If the socket cannot be polled or read.
 pub async fn read(
     socket: UeventSocket,
     clock: Clock,

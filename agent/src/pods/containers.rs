@@ -33,7 +33,6 @@ pub enum ContainerList {
 
 impl Container {
     /// `None` if the name is invalid.
-    #[must_use]
     pub fn new(list: ContainerList, name: &str) -> Option<Self> {
         is_valid(name, LONGEST_NAME).then(|| Self {
             list,
@@ -42,7 +41,6 @@ impl Container {
     }
 
     /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.
-    #[must_use]
     pub fn field_path(&self) -> String {
         let list = match self.list {
             ContainerList::Containers => "containers",
@@ -69,7 +67,6 @@ impl Containers {
 
     /// The container with this id. An unknown id belongs to none of the known containers, even if
     /// there is only one: that container was restarted, or the id is a debugger's or the sandbox's.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<&Container> {
         let known = self.by_id.iter().find(|(known, _)| **known == *id);
         known.map(|(_, container)| container)

@@ -37,7 +37,6 @@ pub struct Pod {
 
 impl Pod {
     /// `None` if a part is missing or invalid at any API server.
-    #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str, config_hash: Option<&str>) -> Option<Self> {
         let fit = is_valid(namespace, LONGEST_NAMESPACE)
             && is_valid(name, LONGEST_NAME)
@@ -160,7 +159,6 @@ impl PodIndex {
     ///
     /// The creator of a pod chooses its annotations: if two existing pods claim one static pod,
     /// neither is found.
-    #[must_use]
     pub fn find(&self, id: &PodId) -> Option<&Pod> {
         match id {
             PodId::Uid(uid) => self.pods.get(uid.as_str()).map(|known| &known.pod),
@@ -184,7 +182,6 @@ impl PodIndex {
     }
 
     /// Whether the pod with this uid exists.
-    #[must_use]
     pub fn exists(&self, uid: &str) -> bool {
         self.pods
             .get(uid)
@@ -192,7 +189,6 @@ impl PodIndex {
     }
 
     /// The container of pod `uid` with this id in its cgroup's name, if it was requested before.
-    #[must_use]
     pub fn container(&self, uid: &str, id: &str) -> Option<&Container> {
         self.pods.get(uid)?.containers.as_ref()?.find(id)
     }

@@ -20,7 +20,6 @@ pub enum ByNames {
 }
 
 /// What the names of a cgroup, its parent and its grandparent mean; empty names are above the root.
-#[must_use]
 pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     let text: Option<Vec<&str>> = last
         .iter()

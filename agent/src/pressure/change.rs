@@ -65,7 +65,6 @@ pub enum PressureReason {
 
 impl PressureReason {
     /// For log fields.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Threshold { .. } => "ThresholdMet",

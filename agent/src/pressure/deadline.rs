@@ -19,8 +19,12 @@ pub const WHILE_TRUE: Duration = Duration::from_secs(5);
 /// small step a steep fall.
 const SHORTEST_FALL: Duration = Duration::from_millis(100);
 
-/// By which factor the next fall may exceed the fastest one so far.
+/// By which factor the next fall may exceed the fastest recent one.
 const MARGIN: u64 = 2;
+
+/// A fall is recent for this time at least, and for twice this time at most: long enough for what
+/// happens every hour.
+const RECENT: Duration = Duration::from_hours(1);
 
 /// Units per second by which a signal may fall before any fall was observed.
 const fn floor(signal: Signal) -> u64 {
@@ -45,8 +49,23 @@ struct Trend {
     base_at: BootNanos,
     /// The newest reading; `None` if the last sample had none.
     last: Option<Reading>,
-    /// The fastest fall so far, in units per second.
-    fastest_fall: u64,
+    /// The fastest falls, in units per second: since `period_at`, and in the period before.
+    fastest_falls: [u64; 2],
+    period_at: BootNanos,
+}
+
+impl Trend {
+    /// Starts a new period if the current one is over.
+    fn forget(&mut self, now: BootNanos) {
+        let passed = now.since(self.period_at);
+        if passed < RECENT {
+            return;
+        }
+        let [current, _] = self.fastest_falls;
+        let previous = if passed < RECENT * 2 { current } else { 0 };
+        self.fastest_falls = [0, previous];
+        self.period_at = now;
+    }
 }
 
 /// Computes when to take the next samples, for all signals that are sampled together.
@@ -56,6 +75,8 @@ pub struct Deadlines {
     announced: Vec<Signal>,
     trends: BTreeMap<Signal, Trend>,
     due: BootNanos,
+    /// From the last samples to the next; zero after a hint.
+    interval: Duration,
 }
 
 impl Deadlines {
@@ -68,6 +89,7 @@ impl Deadlines {
             announced,
             trends: BTreeMap::new(),
             due: BootNanos(0),
+            interval: Duration::ZERO,
         }
     }
 
@@ -77,9 +99,16 @@ impl Deadlines {
         self.due
     }
 
+    /// The regular interval up to [`Deadlines::due`]; zero if an event is the reason to sample.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// An event is a reason to sample at once: an OOM kill, a stall.
     pub fn hint(&mut self, now: BootNanos) {
         self.due = self.due.min(now);
+        self.interval = Duration::ZERO;
     }
 
     /// Learns from the samples taken at `now`, and computes when the next ones are due.
@@ -95,6 +124,7 @@ impl Deadlines {
             .map(|signal| self.wait(*signal, evaluator, now))
             .min()
             .unwrap_or(LONGEST);
+        self.interval = wait;
         self.due = now.plus(wait);
         self.due
     }
@@ -113,8 +143,10 @@ impl Deadlines {
             base: reading,
             base_at: now,
             last: None,
-            fastest_fall: 0,
+            fastest_falls: [0; 2],
+            period_at: now,
         });
+        trend.forget(now);
         trend.last = Some(reading);
         let passed = now.since(trend.base_at);
         // Another capacity means another file system or limit: nothing fell.
@@ -124,7 +156,8 @@ impl Deadlines {
         }
         if comparable {
             let fall = i128::from(trend.base.available) - i128::from(reading.available);
-            trend.fastest_fall = trend.fastest_fall.max(per_second(fall, passed));
+            let [fastest, _] = &mut trend.fastest_falls;
+            *fastest = per_second(fall, passed).max(*fastest);
         }
         trend.base = reading;
         trend.base_at = now;
@@ -157,7 +190,9 @@ impl Deadlines {
         let Some(nearest) = nearest else {
             return LONGEST;
         };
-        let rate = floor(signal).max(trend.fastest_fall.saturating_mul(MARGIN));
+        let [current, previous] = trend.fastest_falls;
+        let fastest = current.max(previous).saturating_mul(MARGIN);
+        let rate = floor(signal).max(fastest);
         let distance = i128::from(last.available) - i128::from(nearest);
         time_to_fall(distance, rate).clamp(SHORTEST, LONGEST)
     }
@@ -285,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_fastest_fall_so_far_is_expected() {
+    fn twice_the_fastest_recent_fall_is_expected() {
         let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
         let mut evaluator = evaluator();
         let mut at = |now, available| {
@@ -302,6 +337,57 @@ mod tests {
             "within 0.1 s a fall does not count yet"
         );
         assert_eq!(at(4_000, 33 * GI), 1_937, "and then it is 8 GiB/s, no more");
+    }
+
+    #[test]
+    fn a_fast_fall_counts_for_one_to_two_hours() {
+        const MINUTE: u64 = 60_000;
+        // 40 GiB above the threshold, sampled every ten seconds, after a fall by 4 GiB in a second.
+        //  minutes after the first sample: the fall, and the sample; wait
+        let rows = [
+            (0, 1, 5_000),
+            (0, 59, 5_000),
+            (0, 61, 5_000),
+            (0, 119, 5_000),
+            (0, 121, 10_000),
+            (59, 119, 5_000),
+            (59, 121, 10_000),
+            (61, 119, 5_000),
+            (61, 179, 5_000),
+            (61, 181, 10_000),
+        ];
+        for (fell, sampled, expected) in rows {
+            let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
+            let mut evaluator = evaluator();
+            let mut at = |now, available| {
+                let samples = [memory(available)];
+                wait(&mut deadlines, &mut evaluator, &samples, now)
+            };
+            let mut last = 0;
+            for now in (0..=sampled * MINUTE).step_by(10_000) {
+                last = at(now, 42 * GI);
+                if now == fell * MINUTE {
+                    last = at(now + 1_000, 38 * GI);
+                }
+            }
+            assert_eq!(last, expected, "at {fell} min, sampled at {sampled} min");
+        }
+    }
+
+    #[test]
+    fn a_pause_of_two_periods_forgets_every_fall() {
+        for (hours, expected) in [(1, 5_000), (2, 10_000)] {
+            let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);
+            let mut evaluator = evaluator();
+            let mut at = |now, available| {
+                let samples = [memory(available)];
+                wait(&mut deadlines, &mut evaluator, &samples, now)
+            };
+            at(0, 46 * GI);
+            at(1_000, 42 * GI);
+            let after = hours * 3_600_000 + 1_000;
+            assert_eq!(at(after, 42 * GI), expected, "suspended for {hours} h");
+        }
     }
 
     #[test]

@@ -133,7 +133,6 @@ impl DiskBoard {
     }
 
     /// The last moment at which a monitored or removed disk was unhealthy.
-    #[must_use]
     pub fn last_unhealthy(&self, now: BootNanos) -> Option<BootNanos> {
         let unhealthy = self.unhealthy().next().map(|_| now);
         let disks = self
@@ -151,19 +150,16 @@ impl DiskBoard {
     }
 
     /// Name of a monitored disk.
-    #[must_use]
     pub fn name(&self, device: DeviceNumber) -> Option<&str> {
         self.disks.get(&device).map(|disk| disk.name.as_str())
     }
 
     /// State of a monitored disk.
-    #[must_use]
     pub fn health(&self, device: DeviceNumber) -> Option<Health> {
         self.disks.get(&device).map(|disk| disk.health)
     }
 
     /// Limit of a monitored disk.
-    #[must_use]
     pub fn limit(&self, device: DeviceNumber) -> Option<Duration> {
         self.disks.get(&device).map(|disk| disk.limit)
     }
@@ -234,7 +230,6 @@ impl DiskBoard {
     }
 
     /// Sorted names of the disks in a state.
-    #[must_use]
     pub fn named(&self, health: Health) -> Vec<String> {
         let mut names: Vec<String> = self
             .unhealthy()
@@ -246,7 +241,6 @@ impl DiskBoard {
     }
 
     /// When to sample the unhealthy and suspected disks; `None` if there are none.
-    #[must_use]
     pub const fn sample_at(&self) -> Option<BootNanos> {
         self.sample_at
     }

@@ -58,7 +58,6 @@ pub struct Evaluator {
 
 impl Evaluator {
     /// The state of every resource is unknown.
-    #[must_use]
     pub fn new(policy: Policy) -> Self {
         let unread = ResourceState {
             kept: KeptTrue::UNREAD,
@@ -98,7 +97,6 @@ impl Evaluator {
     }
 
     /// The state of one resource.
-    #[must_use]
     pub fn pressure(&self, resource: Resource) -> Pressure {
         self.states
             .get(&resource)
@@ -106,7 +104,6 @@ impl Evaluator {
     }
 
     /// The state of every resource.
-    #[must_use]
     pub fn pressures(&self) -> BTreeMap<Resource, Pressure> {
         let all = self.states.iter();
         all.map(|(resource, state)| (*resource, state.kept.pressure()))
@@ -114,14 +111,12 @@ impl Evaluator {
     }
 
     /// The latest reason for which a resource is under pressure; `None` if it is not.
-    #[must_use]
     pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }
 
     /// Why each resource is under pressure. A kill takes precedence over thresholds, because it is
     /// more specific.
-    #[must_use]
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
         let cause = |state: &ResourceState| {
             let by_kill = state.kill.map(Cause::OomKill);
@@ -156,7 +151,6 @@ impl Evaluator {
     }
 
     /// When a resource was last exceeded.
-    #[must_use]
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         match self.pressure(resource) {
             Pressure::UnderPressure { .. } if self.is_exceeded(resource) => Exceeded::Now,
@@ -262,7 +256,6 @@ impl Evaluator {
     /// or if its source is exceeded or failing.
     ///
     /// Take new samples then: a resource that is exceeded again extends the period.
-    #[must_use]
     pub fn next_fall(&self) -> Option<BootNanos> {
         self.states
             .iter()

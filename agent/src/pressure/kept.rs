@@ -43,7 +43,6 @@ impl KeptTrue {
     };
 
     /// What is reported.
-    #[must_use]
     pub const fn pressure(self) -> Pressure {
         match self {
             Self::Unknown { .. } => Pressure::Unknown,
@@ -53,7 +52,6 @@ impl KeptTrue {
     }
 
     /// When it was last exceeded, as far as that keeps, or would keep, the condition.
-    #[must_use]
     pub const fn last_exceeded(self) -> Option<BootNanos> {
         match self {
             Self::Unknown { last_exceeded } => last_exceeded,
@@ -63,7 +61,6 @@ impl KeptTrue {
     }
 
     /// When the condition ends if it is not exceeded again.
-    #[must_use]
     pub fn ends_at(self, transition_period: Duration) -> Option<BootNanos> {
         let last_exceeded = self.last_exceeded()?;
         Some(last_exceeded.plus(transition_period))

@@ -48,7 +48,6 @@ pub struct IncidentWindow<P> {
 
 impl<P: PartialEq> IncidentWindow<P> {
     /// Without incidents, and without a source.
-    #[must_use]
     pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
         Self {
             limits,
@@ -82,7 +81,6 @@ impl<P: PartialEq> IncidentWindow<P> {
     }
 
     /// How long a window is.
-    #[must_use]
     pub const fn window(&self) -> Duration {
         self.limits.window
     }
@@ -129,7 +127,6 @@ impl<P: PartialEq> IncidentWindow<P> {
     }
 
     /// Until when it is exceeded, which may be in the future.
-    #[must_use]
     pub fn exceeded(&self) -> Exceeded {
         self.kept
             .last_exceeded()
@@ -137,7 +134,6 @@ impl<P: PartialEq> IncidentWindow<P> {
     }
 
     /// When the condition becomes False if there are no further kills.
-    #[must_use]
     pub fn fall_at(&self) -> Option<BootNanos> {
         self.kept.ends_at(self.transition_period)
     }
@@ -148,7 +144,6 @@ impl<P: PartialEq> IncidentWindow<P> {
     }
 
     /// Whether kills are frequent.
-    #[must_use]
     pub fn pressure(&self) -> Pressure {
         self.kept.pressure()
     }

@@ -68,7 +68,6 @@ pub enum KillVerdict {
 
 impl KillVerdict {
     /// What the kill does, and why, for a log.
-    #[must_use]
     pub const fn as_strs(self) -> (&'static str, &'static str) {
         match self {
             Self::NodePressure { why } => (
@@ -155,12 +154,9 @@ pub enum MissingEvidence {
     RemainingMemory,
 }
 
-/// Judges one kill.
-///
-/// # Errors
-///
-/// The missing evidence, only if the verdict depends on it: a kill is reported in less time than reading it takes.
-pub fn judge(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
+/// The verdict on one kill. Evidence is missing only if the verdict depends on it: a kill is
+/// reported in less time than reading it takes.
+pub fn verdict_on(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
         OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
         OomScope::Global | OomScope::Unknown => verdict_on_global(kill, evidence),
@@ -376,7 +372,7 @@ mod tests {
                 counters: Some(counters),
                 left: Some(left),
             };
-            assert_eq!(judge(&kill, &all), Ok(expected), "{name}");
+            assert_eq!(verdict_on(&kill, &all), Ok(expected), "{name}");
         }
     }
 
@@ -408,8 +404,8 @@ mod tests {
         ];
         for (kill, counters, missing) in rows {
             let left = None;
-            let judged = judge(&kill, &Evidence { counters, left });
-            assert_eq!(judged.err(), missing, "{kill:?} {counters:?}");
+            let result = verdict_on(&kill, &Evidence { counters, left });
+            assert_eq!(result.err(), missing, "{kill:?} {counters:?}");
         }
     }
 

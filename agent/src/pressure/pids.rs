@@ -25,7 +25,6 @@ const STEP_PART: u64 = 64;
 
 /// The levels for a machine with `capacity` pids. `None` if `pid.available` has no threshold, or if
 /// the threshold exceeds the capacity.
-#[must_use]
 pub fn pid_levels<'a>(
     thresholds: impl Iterator<Item = &'a Threshold>,
     capacity: u64,
@@ -67,7 +66,6 @@ pub struct Excess(Option<u32>);
 
 impl Excess {
     /// The excess to apply.
-    #[must_use]
     pub const fn get(self) -> u32 {
         match self.0 {
             Some(excess) => excess,
@@ -83,7 +81,6 @@ impl Excess {
     }
 
     /// A record reported that `ids` exceed the level, but `tasks` do not.
-    #[must_use]
     pub fn refuted(ids: u32, tasks: u64) -> Self {
         Self(Some(excess(ids, tasks)))
     }

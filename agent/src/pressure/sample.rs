@@ -22,7 +22,6 @@ pub enum Sample {
 
 impl Sample {
     /// The sampled signal.
-    #[must_use]
     pub const fn signal(&self) -> Signal {
         match self {
             Self::Read(reading) => reading.signal,

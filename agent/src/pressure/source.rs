@@ -45,7 +45,6 @@ impl SourceState {
     }
 
     /// When it will be lost if no read succeeds before; `None` unless it is failing.
-    #[must_use]
     pub fn lost_at(self) -> Option<BootNanos> {
         match self {
             Self::Failing { since } => Some(since.plus(LOST_AFTER)),

@@ -38,7 +38,6 @@ pub struct StallThresholds {
 
 impl StallThresholds {
     /// The threshold for a resource.
-    #[must_use]
     pub const fn of(self, kind: StallKind) -> f32 {
         match kind {
             StallKind::Memory => self.memory,
@@ -144,7 +143,6 @@ impl StallBoard {
     }
 
     /// The state of every stall.
-    #[must_use]
     pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {
         let all = self.states.iter();
         all.map(|(stall, state)| (*stall, state.kept.pressure()))
@@ -172,7 +170,6 @@ impl StallBoard {
     }
 
     /// When a stall was last exceeded, even if it cannot be read at present.
-    #[must_use]
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
             Some(state) if state.exceeded => Exceeded::Now,
@@ -185,7 +182,6 @@ impl StallBoard {
     }
 
     /// When to wake up to read a file; `None` if there is no stall.
-    #[must_use]
     pub fn wake_at(&self) -> Option<BootNanos> {
         let states = self.states.values();
         states.filter_map(|state| state.next.wakes_at()).min()

@@ -182,14 +182,12 @@ impl Threshold {
     }
 
     /// Whether less than the threshold is available.
-    #[must_use]
     pub fn is_met(&self, reading: &Reading) -> bool {
         i128::from(reading.available) < i128::from(self.value.amount(reading.capacity))
     }
 
     /// Whether the threshold, once met for its grace period, still is: less than the threshold and
     /// its minimum reclaim is available.
-    #[must_use]
     pub fn is_unresolved(&self, reading: &Reading) -> bool {
         let reclaim = self
             .min_reclaim
@@ -245,7 +243,6 @@ pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, Thre
 /// Adds what the kubelet adds if `enforceNodeAllocatable` contains `pods`: each hard
 /// `memory.available` applies to the pods cgroup too, with the same value and reclaim. Unlike the
 /// kubelet, also does so for each hard `pid.available`.
-#[must_use]
 pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
     let derived = |signal| match signal {
         Signal::MemoryAvailable => Some(Signal::AllocatableMemoryAvailable),

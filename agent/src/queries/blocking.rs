@@ -25,11 +25,11 @@ use crate::subjects::{
 };
 use crate::tasks::Tasks;
 
-mod disks;
+mod disk_files;
 mod nodefs;
 pub mod saved;
 
-pub use disks::list as list_disks;
+pub use disk_files::list as list_disks;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -257,7 +257,7 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Input::Disk(disks::answer(&self.root, query)),
+            Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -337,7 +337,6 @@ impl Responder {
 
 impl Answer {
     /// Whether the agent waits for it before its first report.
-    #[must_use]
     pub const fn is_initial(&self) -> bool {
         matches!(
             self,
@@ -365,7 +364,7 @@ impl Answer {
             Question::Configuration => {
                 return Self::Configured(Err("the file system does not answer".to_owned()));
             }
-            Question::Disk(query) => Input::Disk(disks::timed_out(query)),
+            Question::Disk(query) => Input::Disk(disk_files::timed_out(query)),
         })
     }
 }

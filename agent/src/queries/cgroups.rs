@@ -6,7 +6,6 @@ use std::io;
 use nix::unistd::{SysconfVar, sysconf};
 use tracing::{debug, warn};
 
-use super::pod_updates::node_events;
 use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::host::cgroup::paths::CgroupPaths;
@@ -113,7 +112,7 @@ impl Cgroups {
                 counting,
                 boot_known,
             },
-            node_events: node_events(config),
+            node_events: config.node_events(),
             frequent_oom: config.frequent_oom,
             refused_forks: match pids.map(|pids| pids.version) {
                 Some(Version::V1) => Announced::No,

@@ -6,23 +6,13 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
-use crate::config::{Config, Mode};
-use crate::kube_event::NodeEvents;
+use crate::config::Config;
 use crate::pods::{Containers, Pod, PodChange};
 use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use crate::tasks::Tasks;
 
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
 const CHANGES: usize = 64;
-
-/// Whether and as which component the agent records Events on the Node.
-pub fn node_events(config: &Config) -> NodeEvents {
-    match config.mode {
-        _ if !config.oom_node_events => NodeEvents::Off,
-        Mode::Node => NodeEvents::Kubelet,
-        Mode::Companion => NodeEvents::Companion,
-    }
-}
 
 /// Receives updates of pods, and asks for more.
 pub struct PodUpdates {

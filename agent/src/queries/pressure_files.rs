@@ -14,7 +14,6 @@ use crate::reading::{Stall, StallOf};
 
 /// Sets the triggers of this configuration, and logs each failure. Must be called before privileges
 /// are dropped: the kernel checks them when a trigger is set.
-#[must_use]
 pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
     // A trigger cannot be moved, and the pods may turn out to be in the other cgroup.
     let is_clear = pods.possible().len() == 1 || pods.existing().len() < 2;
@@ -37,7 +36,6 @@ pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
 }
 
 /// The pressure files of this node that can exist.
-#[must_use]
 pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
     let files = Files::new(config, pods.clone()).by_stall;
     let all = files.into_iter().filter(|_| config.psi.enabled);

@@ -11,16 +11,11 @@ pub struct ReadConfig(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
 impl ReadConfig {
     /// `read` returns an error as one line.
-    #[must_use]
     pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
     /// Reads it now.
-    ///
-    /// # Errors
-    ///
-    /// An error message of one line.
     pub fn read(&self) -> Result<Config, String> {
         (self.0)()
     }

@@ -25,7 +25,6 @@ pub struct SignalReader {
 }
 
 /// The paths of the cgroups. Created once at start, so that all parts of the agent use the same.
-#[must_use]
 pub fn pods_path(config: &Config) -> PodsPath {
     let layout = Layout::detect(&HostRoot::new(&config.host_root)).inspect_err(|err| {
         warn!(

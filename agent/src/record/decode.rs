@@ -32,11 +32,7 @@ pub enum DecodeError {
     },
 }
 
-/// Decodes one record. Unknown trailing bytes are ignored.
-///
-/// # Errors
-///
-/// See [`DecodeError`]. Never panics.
+/// Decodes one record. Unknown trailing bytes are ignored. Never panics.
 pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
     let header: Header = prefix(record)?;
     if header.version != ABI_VERSION {

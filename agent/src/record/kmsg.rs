@@ -109,13 +109,11 @@ impl KmsgParser {
     }
 
     /// Whether the last line of a kill is still missing.
-    #[must_use]
     pub fn is_incomplete(&self) -> bool {
         matches!(self.state, Progress::Summarised(..) | Progress::Unnamed(_))
     }
 
     /// Whether no more kills can be kept; call [`KmsgParser::take`].
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.kills.len() >= MOST
     }

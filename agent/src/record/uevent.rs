@@ -35,7 +35,6 @@ pub enum DiskAction {
 /// Parses one datagram: `<action>@<path>`, then `KEY=value` fields, each NUL-terminated.
 ///
 /// `None` for other devices and for malformed datagrams. The first of duplicate keys is used.
-#[must_use]
 pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
     let value = |key: &str| {
         let mut fields = datagram.split(|b| *b == 0);

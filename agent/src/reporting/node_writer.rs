@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
-use crate::api::holder::{self, Holder};
+use crate::api::holder::{self, LeaseHolder};
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::register::{DeviceCheckpoint, Registered, Registrar};
 use crate::api::status::Sent;
@@ -86,7 +86,7 @@ impl Comparison {
 /// The result of a try to register or find the Node.
 enum Known {
     /// Another agent renews its Lease, and nothing was written.
-    OtherHolder(Holder),
+    OtherHolder(LeaseHolder),
     /// It may be written, and these are its first transitions.
     Registered(Vec<Edge>),
 }
@@ -168,7 +168,7 @@ impl NodeWriter {
     }
 
     /// The other agent that renews the Lease, if any; read until it is clear once that there is none.
-    async fn other_holder(&self) -> Result<Option<Holder>, ApiError> {
+    async fn other_holder(&self) -> Result<Option<LeaseHolder>, ApiError> {
         if *self.may_write.borrow() {
             return Ok(None);
         }

@@ -38,7 +38,6 @@ impl Progress {
 
 impl Once {
     /// The Lease is renewed only in node mode.
-    #[must_use]
     pub fn new(mode: Mode, now: BootNanos) -> Self {
         Self {
             deadline: now.plus(LIMIT),
@@ -52,8 +51,7 @@ impl Once {
         }
     }
 
-    /// When the run ends at the latest.
-    #[must_use]
+    /// The run's deadline.
     pub fn deadline(&self) -> BootNanos {
         self.deadline
     }
@@ -78,7 +76,6 @@ impl Once {
     }
 
     /// `None` while writes are pending; the error names the write that failed or timed out.
-    #[must_use]
     pub fn outcome(&self, now: BootNanos) -> Option<Result<(), &'static str>> {
         match (self.status, self.lease) {
             (Progress::Failed, _) => Some(Err("status")),

@@ -35,7 +35,7 @@ enum LeaseState {
 enum LeaseInput {
     /// It is `now`.
     Time { now: BootNanos },
-    /// The Node exists; until now there was none that could own the Lease.
+    /// The Node exists now and can own the Lease.
     Registered { now: BootNanos },
     /// The renewal under way has ended.
     Ended {
@@ -117,7 +117,7 @@ impl Renewals {
         self.state = self.state.step(LeaseInput::Registered { now });
     }
 
-    /// Takes the outcome of a renewal. `true` if it succeeded after others had failed.
+    /// Records the outcome of a renewal. `true` if it succeeded after others had failed.
     pub(super) fn outcome(&mut self, outcome: Result<Cycle, ApiError>) -> bool {
         match outcome {
             Ok(Cycle::Renewed(renewed)) => {

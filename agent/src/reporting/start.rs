@@ -26,7 +26,7 @@ use crate::tasks::Tasks;
 /// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.
 const DELIVERIES: usize = 64;
 
-/// Where a kubelet's device manager stores its allocations.
+/// The file in which a kubelet's device manager stores its allocations.
 const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
 /// The one task that writes the Node, in either mode.
@@ -165,7 +165,7 @@ async fn keep_lease(
     }
 }
 
-/// The way from the kernel to the API server's answer, in numbers.
+/// Logs the time from the kernel's record to the API server's answer.
 pub(super) fn log_sync(why: Why, sent: &Sent, stamps: &BTreeMap<Resource, Stamp>) {
     debug!(why = ?why, changed = sent.changed, bytes = sent.patch.len(), "node status sent");
     for (resource, stamp) in stamps {

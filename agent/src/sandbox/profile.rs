@@ -40,7 +40,6 @@ impl Profile {
     /// The profile for `config` and `plugin`.
     ///
     /// Paths that do not exist when the sandbox is entered are never writable.
-    #[must_use]
     pub fn new(config: &Config, plugin: Plugin) -> Self {
         let root = &config.host_root;
         let of_pods = config.pods_cgroups.iter().flat_map(|pods| {

@@ -16,13 +16,13 @@ use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
 use super::queue::{Queue, Ticket};
-use super::{Listener, PageResponder, Pages, QueryKind, pages};
+use super::{Listener, PageResponder, Pages, pages};
 
 /// Limit on connections per listener that wait for no answer of the loop. Each costs a descriptor
 /// and at most 10 KiB.
 const UNANSWERED: usize = 256;
 
-/// Limit on connections per listener with a query to the loop. Each keeps its answer until it is
+/// Limit on connections per listener with a request to the loop. Each keeps its answer until it is
 /// read.
 const ANSWERED: usize = 16;
 
@@ -101,11 +101,12 @@ where
     let ticket = Ticket::new();
     queues.unanswered.enter(&ticket);
     async move {
-        let on_query = |_: QueryKind| {
+        let on_state_page = || {
             queues.unanswered.leave(&ticket);
             queues.answered.enter(&ticket);
         };
-        let service = service_fn(|request| pages::answer(request, pages, &responder, &on_query));
+        let service =
+            service_fn(|request| pages::answer(request, pages, &responder, &on_state_page));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)

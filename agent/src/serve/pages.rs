@@ -8,18 +8,18 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{PageResponder, Pages, QueryKind};
+use super::{PageResponder, Pages, StatePage};
 use crate::metrics;
 
 /// A complete response.
 type PageResponse = Response<Full<Bytes>>;
 
-/// Answers one request and ignores its body. Calls `on_query` before a query to the loop.
+/// Answers one request and ignores its body. Calls `on_state_page` before a request to the loop.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
     responder: &PageResponder,
-    on_query: &impl Fn(QueryKind),
+    on_state_page: &impl Fn(),
 ) -> Result<PageResponse, Infallible> {
     let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
@@ -31,9 +31,9 @@ pub(super) async fn answer<Body>(
         return Ok(refused);
     }
     Ok(match page {
-        Page::Query(subject) => {
-            on_query(subject);
-            query(subject, responder).await
+        Page::State(page) => {
+            on_state_page();
+            state(page, responder).await
         }
         Page::Ready => match responder.ready() {
             Ok(()) => plain(StatusCode::OK, "ok"),
@@ -49,7 +49,7 @@ enum Page {
     Live,
     Healthy,
     Ready,
-    Query(QueryKind),
+    State(StatePage),
 }
 
 fn page(path: &str) -> Option<Page> {
@@ -57,9 +57,9 @@ fn page(path: &str) -> Option<Page> {
         "/livez" => Page::Live,
         "/healthz" => Page::Healthy,
         "/readyz" => Page::Ready,
-        "/metrics" => Page::Query(QueryKind::Metrics),
-        "/v1/status" => Page::Query(QueryKind::Status),
-        "/v1/explain" => Page::Query(QueryKind::Explain),
+        "/metrics" => Page::State(StatePage::Metrics),
+        "/v1/status" => Page::State(StatePage::Status),
+        "/v1/explain" => Page::State(StatePage::Explain),
         _ => return None,
     })
 }
@@ -70,21 +70,21 @@ impl Page {
             (Pages::Control, _)
             | (
                 Pages::All,
-                Self::Live | Self::Healthy | Self::Ready | Self::Query(QueryKind::Metrics),
+                Self::Live | Self::Healthy | Self::Ready | Self::State(StatePage::Metrics),
             )
             | (Pages::Healthz, Self::Healthy) => true,
-            (Pages::All, Self::Query(QueryKind::Status | QueryKind::Explain))
-            | (Pages::Healthz, Self::Live | Self::Ready | Self::Query(_)) => false,
+            (Pages::All, Self::State(StatePage::Status | StatePage::Explain))
+            | (Pages::Healthz, Self::Live | Self::Ready | Self::State(_)) => false,
         }
     }
 }
 
-async fn query(subject: QueryKind, responder: &PageResponder) -> PageResponse {
-    let content_type = match subject {
-        QueryKind::Metrics => metrics::CONTENT_TYPE,
-        QueryKind::Status | QueryKind::Explain => "application/json",
+async fn state(page: StatePage, responder: &PageResponder) -> PageResponse {
+    let content_type = match page {
+        StatePage::Metrics => metrics::CONTENT_TYPE,
+        StatePage::Status | StatePage::Explain => "application/json",
     };
-    match responder.ask(subject).await {
+    match responder.ask(page).await {
         Some(text) => typed(StatusCode::OK, content_type, text.into()),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy"),
     }

@@ -33,11 +33,7 @@ impl Socket {
     /// be removed. The mode is 0600.
     ///
     /// Must be called in a runtime, while the process has one thread, because it changes the umask
-    /// temporarily.
-    ///
-    /// # Errors
-    ///
-    /// If the directory is not writable, or the path is too long for a socket.
+    /// temporarily. Fails if the path is too long for a socket.
     pub fn bind(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         match fs::remove_file(&path) {

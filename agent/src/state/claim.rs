@@ -18,10 +18,6 @@ const LOCK: &str = "lock";
 const OTHERS: u32 = 0o077;
 
 /// Creates `directory` with access only for nodepulse's user if it is missing.
-///
-/// # Errors
-///
-/// [`StateError::Io`].
 pub(super) fn make(directory: &Path) -> Result<(), StateError> {
     let mut builder = DirBuilder::new();
     Ok(builder.recursive(true).mode(0o700).create(directory)?)
@@ -37,12 +33,8 @@ pub struct Claim {
 impl Claim {
     /// Locks `directory`, which is created if it is missing, and closed to other users if it is
     /// open to them; `None` if another process has locked it. The kernel releases the lock when the
-    /// process ends.
-    ///
-    /// # Errors
-    ///
-    /// [`StateError::Owner`] if it belongs to another user than nodepulse's or root,
-    /// [`StateError::Io`].
+    /// process ends. Fails with [`StateError::Owner`] if it belongs to another user than
+    /// nodepulse's or root.
     pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
         make(directory)?;
         // As a descriptor, so that the checked directory is the one that is changed.

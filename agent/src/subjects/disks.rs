@@ -153,21 +153,6 @@ enum Sampling {
     InProgress,
 }
 
-/// The check whether I/O statistics were switched, which nothing announces.
-///
-/// ```text
-///         storage was sampled, and it is due
-/// Due ──────────────────────────────────────► InProgress
-///  ▲                                               │
-///  └── answered: next a sampling period after ─────┘
-///      the query; if switched, list the disks
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StatisticsCheck {
-    Due { at: BootNanos },
-    InProgress { next: BootNanos },
-}
-
 /// The disks of the node.
 #[derive(Debug)]
 pub struct DiskWatch {
@@ -179,7 +164,8 @@ pub struct DiskWatch {
     unmeasured: BTreeSet<String>,
     schedule: Schedule,
     sampling: Sampling,
-    statistics: StatisticsCheck,
+    /// The check whether I/O statistics were switched, which nothing announces.
+    statistics: Sampling,
     /// A disk that was unhealthy is not watched any more. Not published yet.
     unwatched: Option<Unwatched>,
     started: bool,
@@ -207,7 +193,7 @@ impl DiskWatch {
                 }
             },
             sampling: Sampling::Idle,
-            statistics: StatisticsCheck::Due { at: BootNanos(0) },
+            statistics: Sampling::Idle,
             unwatched: None,
             started: false,
         }
@@ -245,7 +231,7 @@ impl DiskWatch {
                 self.board.suspect();
                 self.sample_all().into_iter().collect()
             }
-            DiskInput::StorageSampled { soon } => self.check_statistics(now, soon),
+            DiskInput::StorageSampled => self.check_statistics(),
             DiskInput::Tick { soon } => self.tick(now, soon),
             DiskInput::Configured(settings) => {
                 let changed = self.settings != settings;
@@ -430,10 +416,9 @@ impl DiskWatch {
         Some(query(DiskQuery::Counters(disks)))
     }
 
-    fn check_statistics(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {
-        match self.statistics {
-            StatisticsCheck::Due { at } if at <= soon => {}
-            StatisticsCheck::Due { .. } | StatisticsCheck::InProgress { .. } => return Vec::new(),
+    fn check_statistics(&mut self) -> Vec<Effect> {
+        if self.statistics == Sampling::InProgress {
+            return Vec::new();
         }
         let on = self.board.watched();
         let on = on.map(|(_, name)| (name.to_owned(), true));
@@ -442,15 +427,12 @@ impl DiskWatch {
         if known.is_empty() {
             return Vec::new();
         }
-        let next = now.plus(LONGEST);
-        self.statistics = StatisticsCheck::InProgress { next };
+        self.statistics = Sampling::InProgress;
         vec![query(DiskQuery::Switched(known))]
     }
 
     fn statistics_checked(&mut self, switched: bool) -> Vec<Effect> {
-        if let StatisticsCheck::InProgress { next } = self.statistics {
-            self.statistics = StatisticsCheck::Due { at: next };
-        }
+        self.statistics = Sampling::Idle;
         let list = switched.then(|| query(DiskQuery::List));
         list.into_iter().collect()
     }

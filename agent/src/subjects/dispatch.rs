@@ -15,7 +15,6 @@ use crate::reading::Resource;
 
 impl Subjects {
     /// Nothing has happened yet.
-    #[must_use]
     pub fn new(setup: &Setup) -> Self {
         let Setup {
             started,
@@ -99,8 +98,7 @@ impl Subjects {
         effects
     }
 
-    /// The next moment at which one of them needs to be called although nothing happened.
-    #[must_use]
+    /// The next moment at which a subject must be called although nothing happened.
     pub fn due(&self) -> BootNanos {
         let others = [
             self.pids.due(),
@@ -215,7 +213,7 @@ impl Subjects {
         restored.map_or_else(Vec::new, |input| self.stalls.on(input, now))
     }
 
-    /// A condition is True on the Node, and it is not known since when.
+    /// A condition is True on the Node, but its time is unknown.
     fn seed(&mut self, type_: &str, now: Now) -> Vec<Effect> {
         let condition = self.nodepulse_condition(type_);
         if condition == Some(NodepulseCondition::FrequentOomKills) {
@@ -238,7 +236,7 @@ impl Subjects {
         }
     }
 
-    /// The resource that this mode's condition of this type is about.
+    /// The resource of this mode's condition of this type.
     fn resource(&self, type_: &str) -> Option<Resource> {
         match self.mode {
             Mode::Node => setters::resource(type_),

@@ -18,7 +18,6 @@ pub struct FrequentKills {
 
 impl FrequentKills {
     /// Without kills, and without a source.
-    #[must_use]
     pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
         Self {
             window: IncidentWindow::new(limits, transition_period),
@@ -63,13 +62,11 @@ impl FrequentKills {
     }
 
     /// When the threshold was last exceeded.
-    #[must_use]
     pub fn exceeded(&self) -> Exceeded {
         self.window.exceeded()
     }
 
     /// The next moment at which the condition may become False without an input.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.window.fall_at()
     }

@@ -17,21 +17,21 @@ use crate::pods::{Containers, Pod, PodChange, PodIndex, PodRef};
 #[cfg(test)]
 mod tests;
 
-/// How long a pod is waited for that the watch has not reported: a kubelet may have learnt of it
-/// first, and the mirror of a static pod comes after it.
+/// Time limit for a pod that the watch has not reported yet: a kubelet may start it first, and the
+/// mirror of a static pod is created after it.
 const UNKNOWN_POD: Duration = Duration::from_secs(2);
-/// How long the name of a container is waited for. A healthy API server answers in one or two
-/// milliseconds; another must not delay the Event.
+/// Time limit for the name of a container. A healthy API server answers in one or two milliseconds;
+/// a slow one must not delay the Event.
 const UNKNOWN_NAME: Duration = Duration::from_millis(250);
-/// Shortest time between two reads of one pod: its containers come and go in seconds.
+/// Minimum interval between two reads of one pod, whose containers can change within seconds.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// The same for a pod that the agent is not permitted to read.
 const FORBIDDEN: Duration = Duration::from_mins(10);
-/// Most reads of pods at the same time. Beyond it containers are named by their ids.
+/// Maximum number of reads of pods at the same time. Beyond it containers are named by their ids.
 pub const MAX_READS: usize = 32;
-/// Most incidents that wait. Beyond it the oldest is reported by what is known.
+/// Maximum number of incidents that wait. Beyond it the oldest is reported with what is known.
 const MAX_WAITING: usize = 512;
-/// Most pods whose last read is remembered. Beyond it containers are named by their ids.
+/// Maximum number of pods whose last read is stored. Beyond it containers are named by their ids.
 const MAX_REMEMBERED: usize = 1024;
 
 /// Everything that can happen to incidents.
@@ -39,22 +39,22 @@ const MAX_REMEMBERED: usize = 1024;
 pub enum IncidentInput {
     /// Who records Events on the Node.
     Configured(NodeEvents),
-    /// From here on Events are recorded. Before, incidents are only logged.
+    /// Events are recorded from now on. Before, incidents are only logged.
     ReportingStarted,
-    /// These happened.
+    /// New incidents.
     Happened(Vec<Incident>),
     /// The watch reported a change.
     PodChanged(PodChange),
-    /// To [`Query::Containers`].
+    /// The answer to [`Query::Containers`].
     Containers {
-        /// Of this pod.
+        /// The UID of the pod.
         uid: Box<str>,
         /// What was read.
         read: ContainersRead,
     },
     /// Time has passed, or more may be known.
     Due,
-    /// The agent stops: everything is reported by what is known.
+    /// The agent stops: everything is reported with what is known.
     Stopping,
 }
 
@@ -63,7 +63,7 @@ pub enum IncidentInput {
 pub enum ContainersRead {
     /// Its containers.
     Found(Containers),
-    /// The API server refused, as it does to a node for a pod that is removed.
+    /// The API server refused; a node may not read a pod that was removed.
     Forbidden,
     /// Not read.
     Failed,
@@ -130,16 +130,15 @@ pub struct Incidents {
     waiting: VecDeque<Waiting>,
     /// By uid of the pod.
     reads: BTreeMap<Box<str>, LastRead>,
-    /// The log has that pods may not be read.
+    /// The missing permission to read pods was logged.
     warned: bool,
-    /// Kills for which no Event is wanted.
+    /// Kills for which no Event is recorded.
     unwanted: ReportedKills,
     effects: Vec<Effect>,
 }
 
 impl Incidents {
     /// Without pods and incidents.
-    #[must_use]
     pub fn new(node_events: NodeEvents) -> Self {
         Self {
             reporting: EventRecording::LogOnly,
@@ -172,8 +171,7 @@ impl Incidents {
         std::mem::take(&mut self.effects)
     }
 
-    /// When something that waits is reported by what is known then.
-    #[must_use]
+    /// The next deadline of an incident that waits.
     pub fn due(&self) -> Option<BootNanos> {
         self.waiting.iter().map(Waiting::until).min()
     }
@@ -261,8 +259,8 @@ impl Incidents {
         (until <= now).then_some(Target::Pod(pod, Some(by_id)))
     }
 
-    /// Whether an answer is to come that names the pod's containers. Asks for them if they were not
-    /// read lately.
+    /// Whether the names of the pod's containers are being read. Queries them unless they were read
+    /// recently.
     fn is_being_read(&mut self, pod: &Pod, now: BootNanos) -> bool {
         self.reads.retain(|_, read| match read {
             LastRead::UnderWay { .. } => true,
@@ -356,7 +354,7 @@ impl Incidents {
         self.effects.push(Effect::Event(draft));
     }
 
-    /// Whether the Node has an Event about it already.
+    /// Whether an Event on the Node already reports it.
     fn is_reported(&self, incident: &Incident) -> bool {
         let on_node = || -> Option<Draft> { incident.on_node(self.node_events) };
         incident.kills.is_empty() && on_node().is_some()
@@ -375,7 +373,7 @@ impl Incidents {
 }
 
 impl Waiting {
-    /// When it is reported by what is known.
+    /// When it is reported with what is known.
     fn until(&self) -> BootNanos {
         match self.wait {
             WaitFor::Pod { until } | WaitFor::Name { until } => until,

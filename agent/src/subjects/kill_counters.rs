@@ -215,10 +215,7 @@ impl KillCounters {
         match self.reading {
             CounterReading::Wanted => effects.push(self.ask(now)),
             CounterReading::Idle if self.source == KillSource::Counters => {
-                match self.last_reading {
-                    LastReading::Read => effects.push(Effect::Query(Query::PodsKillCounter)),
-                    LastReading::Failed => effects.push(self.ask(now)),
-                }
+                effects.push(Effect::Query(Query::PodsKillCounter));
             }
             CounterReading::Idle | CounterReading::Asked | CounterReading::AskedAndWanted => {}
         }
@@ -312,10 +309,10 @@ impl KillCounters {
             Ok(counted) => counted,
             Err(effects) => return effects,
         };
-        let moved = match &self.baseline {
-            Baseline::Known { under, any, .. } => *any && *under != counted.pods,
-            Baseline::Unknown => false,
-        };
+        let moved = matches!(
+            &self.baseline,
+            Baseline::Known { under, any: true, .. } if *under != counted.pods
+        );
         let counters = self.take(&counted);
         if moved {
             // What was counted in a cgroup that turned out to be the pods' is not new. What follows

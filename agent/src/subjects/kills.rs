@@ -10,22 +10,22 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Input, KillCounterInput, Query, SignalInput, pass_on};
-use crate::clock::{BootNanos, Now, Stamp};
-use crate::escape::escape;
-use crate::kube_event::{Finding, Limiting, VictimOwner};
-use crate::pods::{ByNames, CgroupKind, RecentPods, classify, classify_by_names};
+use crate::clock::{BootNanos, Now};
+use crate::kube_event::Finding;
+use crate::pods::RecentPods;
 use crate::pressure::oom::{
-    Doubt, Evidence, Kill, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, judge,
+    Doubt, Evidence, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, verdict_on,
 };
 use crate::reading::Resource;
-use crate::reading::oom::{LimitOwner, OomConstraint, ScopeSource};
-use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
-use crate::units::{Bytes, CgroupId};
+use crate::record::{LoggedKill, RecordedKill};
+use crate::units::CgroupId;
 
+mod case;
 mod limit_hits;
 #[cfg(test)]
 mod tests;
 
+use case::{Case, cgroups_of};
 use limit_hits::LimitHits;
 
 /// Everything that can happen to the examination of kills.
@@ -102,40 +102,7 @@ enum Examination {
     },
 }
 
-/// A kill whose cgroups are known.
-#[derive(Debug)]
-struct Case {
-    kill: Kill,
-    /// Path of the victim's cgroup, as it is.
-    victim: Option<String>,
-    /// Complete but for the verdict.
-    finding: Finding,
-}
-
-impl Case {
-    /// The verdict depends on the limit as the finding has it.
-    fn new(
-        victim: Option<String>,
-        finding: Finding,
-        source: ScopeSource,
-        constraint: Option<OomConstraint>,
-        order: Option<i32>,
-    ) -> Self {
-        let scope = finding.scope.as_ref().map(|limiting| limiting.owner);
-        Self {
-            kill: Kill {
-                scope,
-                source,
-                constraint,
-                order,
-            },
-            victim,
-            finding,
-        }
-    }
-}
-
-/// What a finding has before it is judged, and after a query without an answer.
+/// After a query without an answer.
 const NOT_JUDGED: KillVerdict = KillVerdict::EventOnly {
     why: Doubt::MemoryUnread,
 };
@@ -189,8 +156,8 @@ impl Kills {
             }
             KillInput::Logged { kill, read, pods } => {
                 let mut effects = self.abandon(now);
-                let case = logged_case(&kill, read, &pods);
-                effects.extend(self.judge(Box::new(case), Evidence::default(), now));
+                let case = Box::new(Case::logged(*kill, read, pods));
+                effects.extend(self.judge(case, Evidence::default(), now));
                 effects
             }
             KillInput::CgroupPaths(paths) => self.paths_found(paths, now),
@@ -224,8 +191,7 @@ impl Kills {
         match std::mem::replace(&mut self.examination, Examination::Idle) {
             Examination::Idle => Vec::new(),
             Examination::AwaitsPaths { kill, read, pods } => {
-                let paths = vec![None; cgroups_of(&kill).len()];
-                let case = self.recorded_case(&kill, read, &pods, paths);
+                let case = self.recorded(*kill, read, pods, Vec::new());
                 self.conclude(case, NOT_JUDGED, now)
             }
             Examination::AwaitsLimitHits(case) | Examination::AwaitsMemory { case, .. } => {
@@ -237,7 +203,7 @@ impl Kills {
     fn paths_found(&mut self, paths: Vec<Option<String>>, now: Now) -> Vec<Effect> {
         match std::mem::replace(&mut self.examination, Examination::Idle) {
             Examination::AwaitsPaths { kill, read, pods } => {
-                let case = self.recorded_case(&kill, read, &pods, paths);
+                let case = self.recorded(*kill, read, pods, paths);
                 self.judge(Box::new(case), Evidence::default(), now)
             }
             other => {
@@ -288,10 +254,10 @@ impl Kills {
 
     /// Judges by the evidence so far, or asks for what is missing.
     fn judge(&mut self, case: Box<Case>, evidence: Evidence, now: Now) -> Vec<Effect> {
-        let (verdict, counters) = match judge(&case.kill, &evidence) {
+        let (verdict, counters) = match verdict_on(&case.kill(), &evidence) {
             Ok(verdict) => (verdict, evidence.counters),
             Err(MissingEvidence::LimitCounters) => {
-                let Some(victim) = case.victim.clone() else {
+                let Some(path) = case.path.clone() else {
                     let counters = Some(LimitCounters::Unknown);
                     return self.judge(
                         case,
@@ -303,7 +269,7 @@ impl Kills {
                     );
                 };
                 self.examination = Examination::AwaitsLimitHits(case);
-                return vec![Effect::Query(Query::LimitHits(victim))];
+                return vec![Effect::Query(Query::LimitHits(path))];
             }
             Err(MissingEvidence::RemainingMemory) => {
                 let counters = evidence.counters;
@@ -312,17 +278,14 @@ impl Kills {
             }
         };
         if counters.is_none() {
-            self.uncounted.extend(case.victim.clone());
+            self.uncounted.extend(case.path.clone());
         }
         self.conclude(*case, verdict, now)
     }
 
     /// The kill is judged.
     fn conclude(&mut self, case: Case, verdict: KillVerdict, now: Now) -> Vec<Effect> {
-        let finding = Finding {
-            verdict,
-            ..case.finding
-        };
+        let finding = case.judged(verdict);
         let mut effects = vec![Effect::Log(Decision::KillFound(Box::new(finding.clone())))];
         if let KillVerdict::NodePressure { why } = verdict {
             effects.push(pass_on(Input::Signal(SignalInput::Forced {
@@ -337,148 +300,24 @@ impl Kills {
         effects
     }
 
-    /// As it is now; that of a removed cgroup from memory.
-    fn path(&mut self, id: CgroupId, found: Option<String>) -> Option<String> {
-        let Some(path) = found else {
-            return self.recent.path(id).map(str::to_owned);
-        };
-        self.recent.remember(id, &path);
-        Some(path)
-    }
-
-    fn recorded_case(
+    /// The paths are as they are now; those of removed cgroups are from memory.
+    fn recorded(
         &mut self,
-        kill: &RecordedKill,
+        kill: RecordedKill,
         read: BootNanos,
-        pods: &str,
-        paths: Vec<Option<String>>,
+        pods: String,
+        found: Vec<Option<String>>,
     ) -> Case {
-        let mut paths = paths.into_iter();
-        let mut next = |id| self.path(id, paths.next().flatten());
-        let victim = next(kill.cgroup);
-        let scope = kill.scope.map(|limit| {
-            let tied = limit.tied.and_then(&mut next);
-            (limit, next(limit.limiting), tied)
+        let found = found.into_iter().chain(std::iter::repeat(None));
+        let paths = cgroups_of(&kill).into_iter().zip(found);
+        let paths = paths.map(|(id, found)| {
+            let Some(path) = found else {
+                return self.recent.path(id).map(str::to_owned);
+            };
+            self.recent.remember(id, &path);
+            Some(path)
         });
-        let bytes = |pages| Bytes::from_pages(pages, self.page);
-        let scope = scope.map(|(limit, path, tied)| Limiting {
-            owner: limit_owner(path.as_deref(), kill, &limit, pods),
-            path: Some(path.map_or_else(|| format!("cgroup id {}", limit.limiting.0), escape)),
-            tied: tied.map(|path| (owner_by_path(&path, pods), escape(path))),
-            usage: Some((bytes(limit.usage_pages), bytes(limit.max_pages))),
-        });
-        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages].map(bytes);
-        // An exiting task may have returned its memory before the record was made.
-        let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
-        let owner = match &victim {
-            Some(path) => VictimOwner::of(classify(path, pods)),
-            None => owner_by_names(kill, pods),
-        };
-        let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
-        let finding = Finding {
-            stamp: Stamp {
-                kernel: kill.at,
-                read,
-            },
-            victim: kill.victim,
-            comm: escape(&kill.comm),
-            uid: Some(kill.uid),
-            cgroup: Some(victim.as_ref().map_or_else(|| last_names(kill), escape)),
-            counter: owner.counter(victim.as_deref(), pods),
-            owner,
-            scope,
-            resident: known.then_some(resident),
-            trigger: Some(trigger),
-            verdict: NOT_JUDGED,
-        };
-        Case::new(victim, finding, kill.source, kill.constraint, kill.order)
+        let paths = paths.collect();
+        Case::recorded(kill, read, pods, paths, self.page)
     }
-}
-
-/// The cgroups of a record whose paths are needed, in the order in which they are used.
-fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
-    let limit = kill.scope.memcg();
-    let tied = limit.and_then(|limit| limit.tied);
-    let limiting = limit.map(|limit| limit.limiting);
-    [Some(kill.cgroup), tied, limiting]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
-fn logged_case(kill: &LoggedKill, read: BootNanos, pods: &str) -> Case {
-    // Names that are not text are a tenant's: those of Kubernetes and systemd are text.
-    let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
-    let victim = kill.cgroup.as_ref().map(text);
-    let scope = kill.scope.clone().map(|path| Limiting {
-        owner: path
-            .as_ref()
-            .map_or(LimitOwner::Other, |path| owner_by_path(&text(path), pods)),
-        path: path.map(escape),
-        tied: None,
-        usage: None,
-    });
-    let owner = victim.as_deref().map_or(VictimOwner::NoPod, |path| {
-        VictimOwner::of(classify(path, pods))
-    });
-    let trigger = kill.trigger.as_ref();
-    let finding = Finding {
-        stamp: Stamp {
-            kernel: kill.at,
-            read,
-        },
-        victim: kill.victim,
-        comm: escape(&kill.comm),
-        uid: kill.uid,
-        cgroup: kill.cgroup.as_ref().map(escape),
-        counter: owner.counter(victim.as_deref(), pods),
-        owner,
-        scope,
-        resident: kill.resident,
-        trigger: trigger.map(|comm| format!("a process named {}", escape(comm))),
-        verdict: NOT_JUDGED,
-    };
-    let source = ScopeSource::Logged;
-    Case::new(victim, finding, source, kill.constraint, kill.order)
-}
-
-/// By the last names of a cgroup that was removed and not seen before.
-fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
-    match classify_by_names(&kill.names, pods) {
-        ByNames::Certain(kind) => VictimOwner::of(kind),
-        ByNames::Claimed(_) => VictimOwner::UnknownPod,
-        ByNames::Nothing => VictimOwner::NoPod,
-    }
-}
-
-/// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
-/// every pod.
-fn limit_owner(
-    path: Option<&str>,
-    kill: &RecordedKill,
-    limit: &MemcgLimit,
-    pods: &str,
-) -> LimitOwner {
-    match path {
-        Some(path) => owner_by_path(path, pods),
-        None if limit.limiting == kill.cgroup => LimitOwner::Container,
-        None => LimitOwner::Pod,
-    }
-}
-
-fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
-    match classify(path, pods) {
-        CgroupKind::Pods => LimitOwner::PodsCgroup,
-        CgroupKind::Pod { .. } => LimitOwner::Pod,
-        CgroupKind::Container { .. } => LimitOwner::Container,
-        CgroupKind::Other => LimitOwner::Other,
-    }
-}
-
-/// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
-fn last_names(kill: &RecordedKill) -> String {
-    let names = kill.names.iter().rev().filter(|name| !name.is_empty());
-    names.fold("…".to_owned(), |path, name| {
-        format!("{path}/{}", escape(name))
-    })
 }

@@ -16,8 +16,8 @@ use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::pressure::threshold::Threshold;
 use crate::record::Side;
 
-/// While the kernel has pids over the level, tasks are counted at this interval: no hook reports in
-/// time that they are gone.
+/// While pids are over the level, tasks are counted at this interval: no hook reports in time that
+/// pids were freed.
 pub const COUNT_AGAIN: Duration = Duration::from_secs(5);
 
 /// Everything that can happen to the pids.
@@ -84,7 +84,7 @@ pub struct PidWatch {
     /// In tasks. `None`: there is no threshold, or the capacity is not known.
     levels: Option<PidLevels>,
     excess: Excess,
-    /// When a crossing by ids was last none by tasks.
+    /// When ids last crossed the level but tasks did not.
     refuted: Option<BootNanos>,
 }
 
@@ -117,7 +117,6 @@ impl PidWatch {
     }
 
     /// When tasks need to be counted because the kernel has pids over the level.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         match self.probe {
             ForkProbe::Armed => None,

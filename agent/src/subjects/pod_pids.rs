@@ -16,7 +16,7 @@ use crate::units::CgroupId;
 #[cfg(test)]
 mod tests;
 
-/// Pods that are named when pids are short.
+/// The number of pods that are logged when pids are short.
 const NAMED: usize = 3;
 
 /// Everything that can happen to the pids of pods.
@@ -24,20 +24,21 @@ const NAMED: usize = 3;
 pub enum PodPidInput {
     /// Cgroups of pods were created or removed, or one of them refused a fork.
     CgroupsChanged,
-    /// To [`Query::RefusedForks`]: by cgroup id and path, since each was created. `None`: not read.
+    /// The answer to [`Query::RefusedForks`]: by cgroup id and path, since each was created. `None`: not
+    /// read.
     Counted(Option<Vec<(CgroupId, String, u64)>>),
-    /// To [`Query::PidLimits`].
+    /// The answer to [`Query::PidLimits`].
     PidLimits {
         /// Path of the cgroup of all pods.
         pods: String,
-        /// From the cgroup up to that of all pods; those without a limit are left out.
+        /// From the cgroup up to that of all pods, without those that have no limit.
         limits: Vec<PidLimit>,
     },
     /// Memory and pids were sampled.
     Sampled,
     /// Pids became short.
     PidsShort,
-    /// To [`Query::PodTasks`]: the tasks of each pod.
+    /// The answer to [`Query::PodTasks`]: the tasks of each pod.
     TasksCounted(Vec<(String, u64)>),
 }
 
@@ -67,13 +68,12 @@ pub struct PodPids {
     announced: Announced,
     refusals: Refusals,
     counted_at: BootNanos,
-    /// Refused forks whose limits were asked for, in that order.
+    /// Refused forks whose limits were queried, in that order.
     unlimited: VecDeque<Refused>,
 }
 
 impl PodPids {
     /// Nothing is counted yet.
-    #[must_use]
     pub fn new(announced: Announced, now: BootNanos) -> Self {
         Self {
             announced,
@@ -107,7 +107,7 @@ impl PodPids {
         }
     }
 
-    /// What is to be reported now, once its limits are known.
+    /// The refused forks to report, once their limits are known.
     fn due_refusals(&mut self, now: BootNanos) -> Vec<Effect> {
         let mut effects = Vec::new();
         for refused in self.refusals.due(now) {
@@ -154,7 +154,7 @@ fn least_room(limits: Vec<PidLimit>) -> Option<PidLimit> {
     limits.into_iter().min_by_key(room)
 }
 
-/// Logs the pods with most tasks, the largest first.
+/// Logs the pods with the most tasks, the largest first.
 fn largest(mut tasks: Vec<(String, u64)>) -> Vec<Effect> {
     tasks.sort_by_key(|(_, tasks)| std::cmp::Reverse(*tasks));
     tasks.truncate(NAMED);

@@ -13,21 +13,21 @@ use crate::clock::Now;
 mod tests;
 
 /// Receives everything that passes through the subjects, in order.
-pub trait Recorder: fmt::Debug + Send {
-    /// The subjects start with this.
+pub trait RunRecorder: fmt::Debug + Send {
+    /// Called once, with the setup of the subjects.
     fn start(&mut self, setup: &Setup);
-    /// They were called.
+    /// Called after each call of the subjects.
     fn record(&mut self, step: &Step);
 }
 
 /// One call of [`Subjects::on`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// When.
+    /// The time of the call.
     pub now: Now,
-    /// What happened.
+    /// The input.
     pub input: Input,
-    /// What followed.
+    /// The effects.
     pub effects: Vec<Effect>,
 }
 
@@ -35,13 +35,12 @@ pub struct Step {
 #[derive(Debug)]
 pub struct RecordedSubjects {
     subjects: Subjects,
-    recorder: Option<Box<dyn Recorder>>,
+    recorder: Option<Box<dyn RunRecorder>>,
 }
 
 impl RecordedSubjects {
     /// Nothing has happened yet. Without a recorder, nothing is copied.
-    #[must_use]
-    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn Recorder>>) -> Self {
+    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn RunRecorder>>) -> Self {
         if let Some(recorder) = &mut recorder {
             recorder.start(setup);
         }
@@ -67,7 +66,7 @@ impl RecordedSubjects {
     }
 }
 
-/// To read only: every change of the subjects is a call that is recorded.
+/// Read only: the subjects change only by recorded calls.
 impl Deref for RecordedSubjects {
     type Target = Subjects;
 
@@ -76,11 +75,7 @@ impl Deref for RecordedSubjects {
     }
 }
 
-/// A setup or a step as a line of text.
-///
-/// # Errors
-///
-/// If a value has no JSON: a time before 1970.
+/// A setup or a step as a line of text. A time before 1970 has no JSON.
 pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(entry)
 }
@@ -91,23 +86,23 @@ pub enum ReplayError {
     /// It has no line.
     #[error("the recording is empty")]
     Empty,
-    /// A line is not what a recorder writes.
+    /// A line is not a setup or a step.
     #[error("line {line} of the recording is not valid")]
     Invalid {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// The fault.
         #[source]
         source: serde_json::Error,
     },
-    /// The subjects do something else.
+    /// The effects differ.
     #[error("line {line} differs\nrecorded: {recorded}\nreplayed: {replayed}")]
     Differs {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// The line.
+        /// The recorded line.
         recorded: String,
-        /// What it would be now.
+        /// The line of the replay.
         replayed: String,
     },
 }
@@ -117,16 +112,12 @@ pub enum ReplayError {
 pub struct Replayed {
     /// The state after the last step.
     pub subjects: Subjects,
-    /// How many steps it had.
+    /// The number of steps.
     pub steps: usize,
 }
 
 /// Passes the inputs of a recording to new subjects. Their effects must be the recorded ones, byte
-/// for byte.
-///
-/// # Errors
-///
-/// Names the first line that is not valid, or that differs.
+/// for byte. An error names the first line that is not valid, or that differs.
 pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Replayed, ReplayError> {
     let mut lines = (1..).zip(lines);
     let (number, first) = lines.next().ok_or(ReplayError::Empty)?;

@@ -6,7 +6,6 @@ use crate::clock::Stamp;
 use crate::record::{Received, Record, Side};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
-#[must_use]
 pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
     let read = received.read;
     // A record that cannot be used may have been a kill.
@@ -68,7 +67,6 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
 }
 
 /// Whether the input is an OOM kill.
-#[must_use]
 pub const fn is_kill(input: &Input) -> bool {
     matches!(
         input,

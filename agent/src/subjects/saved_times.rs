@@ -32,7 +32,7 @@ pub(super) type Times = BTreeMap<&'static str, Exceeded>;
 /// The time in the file; `None`: the condition is not exceeded.
 type SavedTime = Option<BootNanos>;
 
-/// What the state file has of a run, besides the boot and the state of the probes.
+/// The saved part of the state file that a run changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// The kills in each pod's cgroup that the API server acknowledged.
@@ -114,7 +114,6 @@ pub struct SavedTimes {
 
 impl SavedTimes {
     /// Nothing was read yet. `boot_known`: this boot can be distinguished from others.
-    #[must_use]
     pub const fn new(boot_known: bool) -> Self {
         Self {
             file: if boot_known {
@@ -130,7 +129,6 @@ impl SavedTimes {
     }
 
     /// Whether writes are in progress.
-    #[must_use]
     pub const fn is_writing(&self) -> bool {
         self.writing > 0
     }
@@ -161,7 +159,7 @@ impl SavedTimes {
             .collect()
     }
 
-    /// Of the conditions that are True on the Node, those of which the file has no time. Each stays
+    /// The conditions that are True on the Node but have no time in the file. Each stays
     /// True for a whole transition period after the first sample below the threshold. From now on,
     /// every time is known.
     pub(super) fn adopt(&mut self, types: Vec<String>) -> Vec<String> {

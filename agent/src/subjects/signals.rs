@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
 use super::{PodPidInput, Query, Unwatched, pass_on};
-use crate::clock::{ALIGN, BootNanos, Now, Stamp};
+use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
 use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
@@ -40,7 +40,7 @@ pub enum SignalInput {
     Configured(Policy),
     /// Time has passed. What is due by `soon` is sampled in the same wake-up.
     Tick {
-        /// See [`ALIGN`].
+        /// See [`ALIGN`](crate::clock::ALIGN).
         soon: BootNanos,
         /// Tasks have to be counted now.
         count_tasks: bool,
@@ -228,10 +228,13 @@ impl Signals {
         let falls = self.evaluator.next_fall().is_some_and(|at| at <= now);
         let must = falls || count_tasks;
         let mut effects = Vec::new();
+        // Storage is sampled early if it is due before the next sample of memory.
+        let mut until = soon;
         if must || self.direct.due() <= soon {
+            until = soon.max(now.plus(self.direct.interval()));
             effects.push(sample(None));
         }
-        if must || self.storage.due().is_some_and(|due| due <= soon) {
+        if must || self.storage.due().is_some_and(|due| due <= until) {
             effects.extend(self.storage.request());
         }
         effects
@@ -293,8 +296,7 @@ impl Signals {
             // A node is not ready until its storage is known.
             effects.push(Effect::Publish { at_once: true });
         }
-        let soon = now.plus(ALIGN);
-        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled { soon })));
+        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled)));
         effects
     }
 

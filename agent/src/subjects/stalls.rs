@@ -28,13 +28,13 @@ pub enum StallInput {
         /// Files that are due by then are read in this wake-up.
         soon: BootNanos,
     },
-    /// The API server has the condition as True, and the state file knows nothing of it.
+    /// The condition is True at the API server, but has no time in the state file.
     Stored(Stall),
     /// The threshold was last exceeded at this moment, before a restart.
     Restored {
-        /// Which.
+        /// The stall.
         stall: Stall,
-        /// When.
+        /// The moment.
         at: BootNanos,
     },
     /// The configuration changed.
@@ -51,9 +51,9 @@ pub enum StallDecision {
     Reported(Stall),
     /// The pressure changed.
     Changed {
-        /// How.
+        /// The change.
         change: StallChange,
-        /// With this sample.
+        /// The sample that caused it.
         sample: Option<StallSample>,
     },
 }
@@ -77,7 +77,6 @@ pub struct StallWatch {
 
 impl StallWatch {
     /// All files are due at once.
-    #[must_use]
     pub fn new(setup: StallSetup) -> Self {
         Self {
             board: StallBoard::new(setup.thresholds, setup.transition_period, setup.watched),
@@ -115,13 +114,11 @@ impl StallWatch {
     }
 
     /// When to read a file although no trigger fired; `None` while all are calm.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         self.board.wake_at()
     }
 
     /// When the threshold of a stall was last exceeded.
-    #[must_use]
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         self.board.exceeded(stall)
     }

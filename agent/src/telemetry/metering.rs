@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::UNIX_EPOCH;
 
 use tokio::sync::{mpsc, watch};
 
@@ -25,7 +26,7 @@ use crate::pressure::sample::Sample;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Query, Readiness, Server, Site};
+use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
 use crate::subjects::Decision;
 
 mod scrape;
@@ -57,7 +58,7 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
 pub struct Metering {
     metrics: Metrics,
     readiness: watch::Sender<Readiness>,
-    queries: mpsc::Receiver<Query>,
+    requests: mpsc::Receiver<StateRequest>,
     server: Server,
     /// All signals were evaluated once.
     evaluated: bool,
@@ -69,9 +70,10 @@ pub struct Metering {
 }
 
 impl Metering {
-    /// Starts the server; queries wait until the loop takes them. `tier` is the agent's; `lanes` are
+    /// Starts the server; requests wait until the loop takes them. `tier` is the agent's; `lanes` are
     /// those that a scrape reports.
     pub fn start(
+        node_name: &str,
         tier: &'static str,
         sites: Vec<Site>,
         client: Option<Client>,
@@ -79,12 +81,12 @@ impl Metering {
     ) -> Self {
         let (readiness, receiver) =
             watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
-        let (server, queries) = Server::start(sites, receiver, lanes.all().into());
+        let (server, requests) = Server::start(sites, receiver, lanes.all().into());
         Self {
-            metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier),
+            metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier, node_name),
             evaluated: false,
             readiness,
-            queries,
+            requests,
             server,
             client,
             pods: BTreeSet::new(),
@@ -120,10 +122,10 @@ impl Metering {
         });
     }
 
-    /// The next query of a client; pending forever if no port is open. `None` if the server has ended.
-    pub async fn next_query(&mut self) -> Option<Query> {
+    /// The next request of a client; pending forever if no port is open. `None` if the server has ended.
+    pub async fn next_request(&mut self) -> Option<StateRequest> {
         tokio::select! {
-            Some(query) = self.queries.recv() => Some(query),
+            Some(request) = self.requests.recv() => Some(request),
             () = self.server.ended() => None,
         }
     }
@@ -346,6 +348,16 @@ impl Metering {
     /// Counts a reload of the configuration by its result.
     pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
+    }
+
+    /// The configuration was read: whether it is valid, and the time of the last one that is.
+    pub fn record_config(&self, valid: bool, now: Now) {
+        let process = &self.metrics.process;
+        process.config_valid.set(valid.into());
+        if valid {
+            let since_epoch = now.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+            process.config_read.set(since_epoch.as_secs_f64());
+        }
     }
 
     /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and

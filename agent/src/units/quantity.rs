@@ -71,7 +71,6 @@ pub enum QuantityError {
 
 impl Quantity {
     /// A size: prints with a binary suffix, such as `16374032Ki`.
-    #[must_use]
     pub fn from_bytes(bytes: Bytes) -> Self {
         Self {
             nano: i128::from(bytes.get()) * NANO,
@@ -80,7 +79,6 @@ impl Quantity {
     }
 
     /// A number of things, such as CPUs or pods: prints as `8`.
-    #[must_use]
     pub fn from_count(n: u64) -> Self {
         Self {
             nano: i128::from(n) * NANO,
@@ -88,17 +86,7 @@ impl Quantity {
         }
     }
 
-    /// Thousandths, such as CPU time: prints as `7910m`.
-    #[must_use]
-    pub fn from_millis(n: u64) -> Self {
-        Self {
-            nano: i128::from(n) * (NANO / 1000),
-            format: Format::DecimalSi,
-        }
-    }
-
     /// The value in whole units, rounded away from zero as the Kubernetes library does.
-    #[must_use]
     pub fn value(self) -> i64 {
         i64::try_from(self.whole()).unwrap_or(if self.is_negative() {
             i64::MIN
@@ -108,13 +96,11 @@ impl Quantity {
     }
 
     /// Whether it is zero.
-    #[must_use]
     pub const fn is_zero(self) -> bool {
         self.nano == 0
     }
 
     /// Whether it is negative.
-    #[must_use]
     pub const fn is_negative(self) -> bool {
         self.nano < 0
     }
@@ -476,8 +462,6 @@ mod tests {
             (Quantity::from_bytes(Bytes::from_bytes(1 << 30)), "1Gi"),
             (Quantity::from_bytes(Bytes::from_bytes(1000)), "1k"),
             (Quantity::from_count(110), "110"),
-            (Quantity::from_millis(8000), "8"),
-            (Quantity::from_millis(7910), "7910m"),
             (Quantity::default(), "0"),
         ];
         for (quantity, expected) in rows {

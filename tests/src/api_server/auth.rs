@@ -18,25 +18,22 @@ pub struct Identity {
 
 impl Identity {
     /// May do everything.
-    #[must_use]
     pub fn admin() -> Self {
         Self::new("admin", &["system:masters", "system:authenticated"])
     }
 
     /// The identity of a node's agent.
-    #[must_use]
     pub fn node(name: &str) -> Self {
         let user = format!("system:node:{name}");
         Self::new(&user, &["system:nodes", "system:authenticated"])
     }
 
     /// Any other user. May do nothing until something is granted.
-    #[must_use]
     pub fn user(name: &str) -> Self {
         Self::new(name, &["system:authenticated"])
     }
 
-    /// Of a certificate that is not good (any more).
+    /// A certificate that is not valid (any more).
     pub(super) fn unknown() -> Self {
         Self::new("", &[])
     }
@@ -63,7 +60,7 @@ impl Identity {
     }
 }
 
-/// A right given to a user, as a cluster role does. `*` stands for all.
+/// A permission of a user, as in a cluster role. `*` means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The user's name.

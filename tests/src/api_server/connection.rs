@@ -71,7 +71,7 @@ impl Control {
     }
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 #[derive(Debug)]
 pub(super) enum Wire {
     Tcp(TcpStream),

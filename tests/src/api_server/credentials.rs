@@ -7,7 +7,6 @@ use super::{ApiServer, Grant, Identity};
 
 impl ApiServer {
     /// The certificate that clients have to trust, in PEM.
-    #[must_use]
     pub fn ca_pem(&self) -> String {
         self.listening().authority.ca_pem.clone()
     }
@@ -44,7 +43,7 @@ impl ApiServer {
         tls::write_kubeconfig(path, &self.url(), ca_pem, &TlsCredentials::Token(token))
     }
 
-    /// From now on this bearer token stands for this identity.
+    /// From now on this bearer token identifies this user.
     pub fn allow_token(&self, token: &str, identity: Identity) {
         self.inner.state().tokens.insert(token.to_owned(), identity);
     }
@@ -61,7 +60,7 @@ impl ApiServer {
         self.reset_connections();
     }
 
-    /// Gives a right to a user who is neither an administrator nor a node.
+    /// Grants a permission to a user who is neither an administrator nor a node.
     pub fn grant(&self, grant: Grant) {
         self.inner.state().grants.push(grant);
     }

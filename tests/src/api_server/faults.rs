@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::record::Recorded;
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// The answer is late. Further faults apply to the same request.
@@ -67,7 +67,6 @@ pub struct Fault {
 
 impl Fault {
     /// Happens once, to the first request with this method (`*` for any) below this path.
-    #[must_use]
     pub fn on(method: &str, path_prefix: &str, effect: Effect) -> Self {
         let (method, prefix) = (method.to_owned(), path_prefix.to_owned());
         Self::when(
@@ -79,7 +78,6 @@ impl Fault {
     }
 
     /// Happens once, to the first request that the predicate is true for.
-    #[must_use]
     pub fn when(
         matches: impl Fn(&Recorded) -> bool + Send + Sync + 'static,
         effect: Effect,
@@ -99,7 +97,7 @@ impl Fault {
         self
     }
 
-    /// Happens to so many requests.
+    /// Applies to this many requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -133,13 +131,12 @@ impl Faults {
         self.plan().push(fault);
     }
 
-    /// Nothing goes wrong any more. Frozen connections stay frozen.
+    /// Removes all faults. Frozen connections stay frozen.
     pub fn clear(&self) {
         self.plan().clear();
     }
 
     /// How many faults have still to happen.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.plan().iter().filter(|fault| fault.times > 0).count()
     }

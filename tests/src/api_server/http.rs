@@ -353,7 +353,7 @@ fn patch_kind(seen: &Recorded) -> Result<PatchKind, Failure> {
     }
 }
 
-/// Pods are shown as they were, as everything is that is not gone yet; the rest is a `Status`.
+/// A pod, and anything that still exists, is returned as it was; otherwise a `Status`.
 fn deletion(target: &Target, deleted: Deleted) -> Value {
     match deleted {
         Deleted::Later(object) => Value::clone(&object),

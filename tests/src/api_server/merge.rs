@@ -44,10 +44,6 @@ pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
 }
 
 /// Applies a strategic merge patch to an object of `kind`.
-///
-/// # Errors
-///
-/// The message of the real code, for a patch that contradicts itself.
 pub(super) fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<Value, String> {
     let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
         return Err("a strategic merge patch and what it is applied to must be maps".to_owned());
@@ -56,7 +52,7 @@ pub(super) fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<V
     Ok(Value::Object(merged))
 }
 
-/// What is left when the server has decoded an object into its own types: no directives, no nulls.
+/// An object after the server decoded it into its types: without directives and nulls.
 pub(super) fn typed(value: &mut Value) {
     match value {
         Value::Object(object) => {

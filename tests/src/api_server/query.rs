@@ -62,7 +62,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Which objects of a collection are wanted.
+/// The requested objects of a collection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Selector {
     namespace: String,
@@ -92,10 +92,6 @@ impl Wanted {
 
 impl Selector {
     /// From the path and `fieldSelector` and `labelSelector`.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a field that the resource cannot be selected by, and for what cannot be read.
     pub(super) fn of(target: &Target, query: &QueryParameters) -> Result<Self, Failure> {
         let fields = query.get("fieldSelector").unwrap_or_default();
         let fields = terms(fields)
@@ -166,7 +162,7 @@ fn selectable(resource: &Resource, field: &str) -> bool {
 }
 
 fn field<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
-    // `source` of an event stands for the component.
+    // `source` of an Event selects by component.
     let path = if path == "source" {
         "source.component"
     } else {

@@ -13,7 +13,7 @@ pub struct Recorded {
     pub method: String,
     /// Without the query.
     pub path: String,
-    /// As it was sent, still encoded; empty if there was none.
+    /// The body as sent, still encoded; empty if there was none.
     pub query: String,
     /// Names in lower case. The last of several with one name counts.
     pub headers: BTreeMap<String, String>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::resource::Resource;
 
-/// Number of changes that a watch can be behind before it gets 410.
+/// Number of changes that a watch can be behind before it receives 410.
 const KEPT_CHANGES: usize = 1000;
 
 /// Where an object is: namespace (empty for cluster-scoped ones) and name.

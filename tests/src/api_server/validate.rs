@@ -20,7 +20,7 @@ pub(super) enum From {
     Patch,
 }
 
-/// What cannot be decoded into the kind's own types.
+/// Errors of decoding into the types of the kind.
 pub(super) fn decodable(resource: &Resource, object: &Value, from: From) -> Result<(), Failure> {
     let Some(why) = undecodable(resource, object) else {
         return Ok(());
@@ -56,7 +56,7 @@ fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
     }
 }
 
-/// What the kind's own rules refuse: 422 with all causes.
+/// Violations of the rules of the kind: 422 with all causes.
 pub(super) fn valid(resource: &Resource, object: &Value) -> Result<(), Failure> {
     let causes = match resource.kind {
         "Node" => node(object),

@@ -15,7 +15,7 @@ use super::resource::Resource;
 use super::state::Inner;
 use super::store::{Change, Compacted, Store};
 
-/// How often the real server sends a bookmark to who wants them.
+/// Interval of bookmarks on the real server, for clients that requested them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
 /// The least of what the real server chooses if the client does not.

@@ -32,7 +32,7 @@ pub(super) enum PatchKind {
 /// How a deletion ended.
 #[derive(Debug)]
 pub(super) enum Deleted {
-    /// The object is gone.
+    /// The object was deleted.
     Now(Arc<Value>),
     /// It waits for its grace period or its finalizers.
     Later(Arc<Value>),
@@ -257,7 +257,7 @@ impl Write<'_> {
         Ok((201, self.create(store, object)?))
     }
 
-    /// Writes `object` over `old`, unless someone else was quicker.
+    /// Replaces `old` by `object`, unless another client has changed it.
     fn replace(
         &self,
         store: &mut Store,
@@ -352,7 +352,7 @@ fn has_finalizers(object: &Value) -> bool {
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// A running pod that is bound to a node is given time; all else goes at once.
+/// A running pod that is bound to a node has a grace period; anything else is deleted at once.
 fn grace_seconds(object: &Value, options: &Value) -> u64 {
     let phase = object["status"]["phase"].as_str().unwrap_or_default();
     let bound = object["kind"] == "Pod" && object["spec"]["nodeName"].is_string();

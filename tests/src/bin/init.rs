@@ -10,7 +10,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use nodepulse_tests::vm;
 use nodepulse_tests::vm::capabilities::{UNPRIVILEGED, run_unprivileged};
 
-/// What is mounted: kind of file system, where, and with which options.
+/// The mounts: type of file system, target and options.
 type Mount = (&'static str, &'static str, Option<&'static str>);
 
 const MOUNTS: &[Mount] = &[

@@ -14,7 +14,7 @@ struct Args {
     /// The agent's binary.
     #[arg(long)]
     agent: PathBuf,
-    /// Pods; in each of them the first kill is the one that asks what its container is called.
+    /// Pods; the first kill in each of them reads the names of its containers.
     #[arg(long, default_value_t = 60)]
     pods: usize,
     /// Kills in each pod: from the tenth on the messages of a pod are combined.

@@ -17,7 +17,6 @@ impl Spread {
     /// The interval goes from one rank to another and asks nothing of the distribution: how many
     /// measurements lie below the true median is a row of tosses of a coin, so the ranks stand
     /// 0.98 √n away from the middle.
-    #[must_use]
     pub fn of(mut measured: Vec<f64>) -> Self {
         measured.sort_by(f64::total_cmp);
         let count = measured.len();

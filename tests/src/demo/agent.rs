@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// After SIGTERM the agent gives queued Events two seconds.
+/// After SIGTERM the agent waits two seconds for queued Events.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A running agent; stopped with SIGTERM on drop.
@@ -27,10 +27,6 @@ pub struct Agent {
 
 impl Agent {
     /// Starts the agent with a configuration file.
-    ///
-    /// # Errors
-    ///
-    /// If the binary cannot be run.
     pub fn start(binary: &Path, config: &Path, kubeconfig: &Path) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["run", "--config"])
@@ -69,7 +65,7 @@ impl Agent {
         })
     }
 
-    /// The first log line for which `pick` gives something, old ones included.
+    /// The first log line for which `pick` returns a value, old ones included.
     pub async fn line<T>(&self, limit: Duration, pick: impl Fn(&Value) -> Option<T>) -> Option<T> {
         let mut grown = self.grown.clone();
         let search = async {

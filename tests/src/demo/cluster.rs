@@ -32,10 +32,6 @@ pub struct Given {
 
 impl Cluster {
     /// The one in `kubeconfig`, otherwise the embedded one.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be reached, or already has a Node of this name.
     pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
         let Some(path) = kubeconfig else {
             return Ok(Self::Embedded(Box::new(ApiServer::start().await)));
@@ -60,7 +56,6 @@ impl Cluster {
     }
 
     /// Credentials for the agent; those of the embedded server are written to `dir`.
-    #[must_use]
     pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Embedded(api) => api.node_kubeconfig(dir, NODE),
@@ -69,7 +64,6 @@ impl Cluster {
     }
 
     /// Its address.
-    #[must_use]
     pub fn url(&self) -> String {
         match self {
             Self::Embedded(api) => api.url(),
@@ -101,7 +95,7 @@ impl Cluster {
         }
     }
 
-    /// The first Event in the default namespace that is `wanted`, once there is one.
+    /// Waits for an Event in the default namespace for which `wanted` is true.
     pub async fn event_where(
         &self,
         limit: Duration,
@@ -125,12 +119,9 @@ impl Cluster {
         }
     }
 
-    /// Removes the Node; its Lease goes with it. For after the agent's end.
-    ///
-    /// # Errors
-    ///
-    /// If a given server does not allow it: then the Node remains, and the error contains the command
-    /// that removes it.
+    /// Removes the Node, and with it its Lease, after the agent has ended.
+    /// If a given server refuses it, the Node remains, and the error contains the command that
+    /// removes it.
     pub async fn clean_up(&self) -> Result<()> {
         match self {
             Self::Embedded(_) => Ok(()),

@@ -17,7 +17,7 @@ pub struct DemoReport {
     conditions: Vec<Value>,
 }
 
-/// One thing that was provoked.
+/// One provoked condition or Event.
 pub struct DemoStep {
     name: &'static str,
     outcome: anyhow::Result<StepOutcome>,

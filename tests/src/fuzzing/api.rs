@@ -39,7 +39,7 @@ pub fn api_object(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// If what is logged of it is not one line within its bound, or the wait is not within its own.
+/// If its log line is not one line below the limit, or the wait exceeds its limit.
 pub fn api_refusal(input: &[u8]) {
     let mut parts = input.splitn(2, |byte| *byte == b'\n');
     let header = parts.next().unwrap_or_default();

@@ -11,7 +11,7 @@ use nodepulse::reading::StallKind;
 use nodepulse::units::Bytes;
 use tempfile::TempDir;
 
-/// Files below the made-up root that readers want. All are one file: a link each.
+/// Files below the simulated root that readers open, each a link to one file.
 const FILES: &[&str] = &[
     "proc/loadavg",
     "proc/meminfo",
@@ -141,7 +141,6 @@ fn cgroup_files(hierarchy: &Hierarchy) {
     check_error(memory::RootMemory::new(hierarchy, total).read(&mut buf));
     check_error(memory::CgroupMemory::new(hierarchy, "a").read(&mut buf));
     check_error(oom::counters(hierarchy, "a", &mut buf));
-    check_error(cgroup::limit_of(hierarchy, "a", &mut buf));
     check_error(cgroup::pids::read(hierarchy, "a", &mut buf));
     check_error(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
 }

@@ -1,4 +1,4 @@
-//! What the kernel hands over: records from a ring, and its own types.
+//! Data from the kernel: records from a ring, and BTF.
 
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};
@@ -13,7 +13,7 @@ use nodepulse::record::{DecodeError, Record};
 ///
 /// # Panics
 ///
-/// If decoding makes something up, or reads what is behind a record's end.
+/// If decoding invents a value, or reads beyond a record's end.
 pub fn ring_record(input: &[u8]) {
     let decoded = decode(input);
     match &decoded {
@@ -89,7 +89,7 @@ fn facility(record: &[u8]) -> Option<u64> {
 ///
 /// # Panics
 ///
-/// If a name leads out of its directory, or what is no disk is taken for one.
+/// If a name leaves its directory, or is accepted although it is no disk.
 pub fn disk_announcement(input: &[u8]) {
     let Some(change) = uevent::parse(input) else {
         return;

@@ -2,7 +2,7 @@
 
 use nodepulse::state::State;
 
-/// What stands in the state file, which another program or a crash may have left.
+/// The content of the state file, which another program or a crash may have written.
 ///
 /// # Panics
 ///

@@ -30,10 +30,6 @@ pub struct Victim {
 
 impl Victim {
     /// The good content, put in place at once.
-    ///
-    /// # Panics
-    ///
-    /// Without a directory that can be written to, as every function here.
     pub fn restore(&self) {
         let new = self.path.with_extension("new");
         fs::write(&new, &self.content).expect("a new file");
@@ -104,7 +100,7 @@ pub async fn half_open(address: String, count: usize, end: Instant) {
     }
 }
 
-/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Gives those that
+/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those that
 /// failed, and when, as `now` gives moments.
 pub async fn probes(
     address: String,
@@ -128,11 +124,6 @@ pub async fn probes(
 }
 
 /// A credential plugin that does what the file `mode` next to it contains.
-///
-/// # Panics
-///
-/// Without a directory that can be written to.
-#[must_use]
 pub fn plugin(dir: &Path, token: &str) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
@@ -159,10 +150,6 @@ fn mode(dir: &Path) -> PathBuf {
 }
 
 /// What the plugin does from now on.
-///
-/// # Panics
-///
-/// Without a directory that can be written to.
 pub fn set_mode(dir: &Path, what: &str) {
     fs::write(mode(dir), what).expect("the mode of the plugin");
 }

@@ -35,7 +35,6 @@ pub struct HostileDay {
 impl HostileDay {
     /// A node with twelve pods and two disks, and the agent just started. Another seed is another
     /// day.
-    #[must_use]
     pub fn new(seed: u64, configure: impl FnOnce(Node) -> Node) -> Self {
         let host = Arc::new(MadeUpHost::calm());
         host.pid_max(10_000);
@@ -146,7 +145,6 @@ impl Pods {
     }
 
     /// Kills that Events report, by pod.
-    #[must_use]
     pub fn reported(&self, stage: &Stage) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         let counts = pods.map(|(n, (pod, _))| {
@@ -303,7 +301,7 @@ async fn reload(stage: &Stage, threshold: &str) {
     stage.node.reload(|now| now.eviction_hard = Some(all)).await;
 }
 
-/// What happens next, until it is over.
+/// The next fault, until it ends.
 async fn act(stage: &Stage, pods: &mut Pods, spells: &mut Spells, draws: &Draws) {
     match draws.below(16) {
         0 => {

@@ -20,10 +20,6 @@ pub struct Footprint {
 
 impl Footprint {
     /// Of the process with this id.
-    ///
-    /// # Errors
-    ///
-    /// If it is gone.
     pub fn of(pid: u32) -> io::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let field = |name: &str| {

@@ -24,15 +24,6 @@ const KILLS: usize = 10;
 const QUEUE: usize = 64;
 
 /// Floods BULK and kills meanwhile.
-///
-/// # Errors
-///
-/// If nothing can be loaded or killed.
-///
-/// # Panics
-///
-/// If a kill was not reported, or the received records and those that are counted as lost do not
-/// add up.
 pub async fn during_kills(provoke: &Provoke) -> io::Result<String> {
     let mut testing = Testing::load()?;
     let losses = testing.losses()?;
@@ -107,7 +98,7 @@ impl Seen {
     }
 }
 
-/// Causes a record each time, until there were enough and the killing is over. Gives how many.
+/// Causes records until there were enough and the kills have ended. Returns their number.
 fn flood(killed: Arc<AtomicBool>) -> JoinHandle<u64> {
     thread::spawn(move || {
         let mut written = 0;
@@ -119,7 +110,7 @@ fn flood(killed: Arc<AtomicBool>) -> JoinHandle<u64> {
     })
 }
 
-/// Kills at the limit of a cgroup, one after the other. Gives the victims.
+/// Kills at the limit of a cgroup, one after the other. Returns the victims.
 fn kills(provoke: Provoke, killed: Arc<AtomicBool>) -> JoinHandle<io::Result<BTreeSet<u32>>> {
     thread::spawn(move || {
         let victims = kill_all(&provoke);

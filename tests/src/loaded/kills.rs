@@ -27,7 +27,6 @@ pub use storm::storm;
 const MIB: u64 = 1 << 20;
 
 /// Kills alone, by this hook or, if it is not available, a later one.
-#[must_use]
 pub const fn only(rung: KillHook) -> Wanted {
     Wanted {
         kills: Some(rung),
@@ -144,7 +143,7 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     Ok(format!("{expected} records"))
 }
 
-/// The node itself is short of memory; the victim's own limit, which is far, is not to blame.
+/// The node is short of memory; the victim's limit is far and not the cause.
 /// Takes all memory of this machine: for a virtual one only.
 pub async fn global(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     fs::write("/proc/sys/vm/overcommit_memory", "1")?;

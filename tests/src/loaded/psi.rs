@@ -167,7 +167,7 @@ impl Busy {
         }
     }
 
-    /// Gives how often it was done.
+    /// Returns the number of repetitions.
     fn end(mut self) -> io::Result<u32> {
         self.over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it was started");

@@ -13,7 +13,7 @@ use aya::programs::{BtfTracePoint, Program, ProgramInfo, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader};
 use nix::libc;
 use nodepulse::kernel::Probe;
-use nodepulse::kernel::disks::DiskMaps;
+use nodepulse::kernel::disk_maps::DiskMaps;
 use nodepulse::kernel::loader::BTF;
 use nodepulse::kernel::probe::Hook;
 use nodepulse::kernel::resolve::resolve;
@@ -62,10 +62,6 @@ pub struct Runs {
 
 impl Testing {
     /// Loads the object that `cargo xtask build-ebpf --features testing` left.
-    ///
-    /// # Errors
-    ///
-    /// If it was not built, or if the kernel refuses it.
     pub fn load() -> io::Result<Self> {
         let object = fs::read(object()?)?;
         let resolved = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
@@ -85,10 +81,6 @@ impl Testing {
     }
 
     /// Attaches a program.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or if the kernel refuses it.
     pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
         let found = program_mut(&mut self.programs, program)?;
         let fresh = found.fd().is_err();
@@ -112,19 +104,11 @@ impl Testing {
     }
 
     /// Attaches a probe of the agent to the tracepoint that it is for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::attach`], and for a probe that is attached to a function.
     pub fn attach_probe(&mut self, probe: Probe) -> io::Result<Link> {
         self.attach(probe.program(), tracepoint(probe)?)
     }
 
     /// Detaches it again.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel.
     pub fn detach(&mut self, link: Link) -> io::Result<()> {
         let program = program_mut(&mut self.programs, link.program)?;
         match link.id {
@@ -141,10 +125,6 @@ impl Testing {
     }
 
     /// What the kernel has counted of a program that was attached once.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel.
     pub fn runs(&mut self, program: &'static str) -> io::Result<Runs> {
         let program = program_mut(&mut self.programs, program)?;
         let info: ProgramInfo = program.info().map_err(io::Error::other)?;
@@ -156,28 +136,16 @@ impl Testing {
 
     /// Takes a ring. It must be kept until everything is attached: what is loaded later refers to
     /// it by its descriptor.
-    ///
-    /// # Errors
-    ///
-    /// If it is gone already.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }
 
     /// Takes the counters of losses. To be kept as a ring is.
-    ///
-    /// # Errors
-    ///
-    /// If they are taken already.
     pub fn losses(&mut self) -> io::Result<Losses> {
         self.map("DROPPED").map(Losses)
     }
 
     /// Sets the levels of the fork probe.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> io::Result<()> {
         let map = self.programs.map_mut("PID_SETTINGS");
         let map = map.ok_or(io::ErrorKind::NotFound)?;
@@ -188,10 +156,6 @@ impl Testing {
     }
 
     /// Has the completion probe watch a disk.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel.
     pub fn watch_disk(&mut self, device: DeviceNumber, entry: DiskEntry) -> io::Result<()> {
         let mut disks = match self.disks.take() {
             Some(disks) => disks,
@@ -219,10 +183,6 @@ pub struct Losses(PerCpuArray<MapData, u64>);
 
 impl Losses {
     /// Over all CPUs.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel.
     pub fn by(&self, reason: DropReason) -> io::Result<u64> {
         let each = self.0.get(&reason.slot(), 0).map_err(io::Error::other)?;
         Ok(each.iter().sum())
@@ -244,10 +204,6 @@ fn object() -> io::Result<PathBuf> {
 }
 
 /// The tracepoint that a probe is for.
-///
-/// # Errors
-///
-/// For a probe that is attached to a function.
 pub fn tracepoint(probe: Probe) -> io::Result<&'static str> {
     match probe.hook() {
         Hook::Tracepoint(name) | Hook::Typed(name) => Ok(name),

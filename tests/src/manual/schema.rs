@@ -13,11 +13,14 @@ use super::replaced;
 /// The schema of a file. It is a part of the chart.
 pub const PATH: &str = "deploy/helm/nodepulse/config.schema.json";
 
-/// The schema of the chart's values, of which `config` is the same without the head.
+/// The schema of the chart's values; `config` in it is the same without the head.
 pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
 
 /// The place in [`VALUES`].
 const CONFIG: (&str, &str) = ("\n    \"config\": ", ",\n    \"serve\": {");
+
+/// A number and its unit, as Go writes them.
+const DURATION_PART: &str = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)";
 
 /// [`PATH`].
 pub fn file() -> String {
@@ -196,6 +199,16 @@ fn scalar(scalar: Scalar) -> Value {
             }
             text
         }
+        Json::Duration { zero: true } => json!({
+            "type": ["string", "integer"],
+            "minimum": 0,
+            "maximum": 0,
+            "pattern": format!(r"^([+-]?0|\+?({DURATION_PART})+)$"),
+        }),
+        Json::Duration { zero: false } => json!({
+            "type": "string",
+            "pattern": format!(r"^\+?({DURATION_PART})+$"),
+        }),
         Json::Values(values) => json!({ "enum": names(values) }),
     }
 }
@@ -211,6 +224,6 @@ fn names(values: fn() -> Vec<clap::builder::PossibleValue>) -> Vec<String> {
 fn typed(scalar: Scalar, text: &str) -> Value {
     match scalar.json {
         Json::Boolean | Json::Integer { .. } => text.parse().unwrap_or_default(),
-        Json::Text { .. } | Json::Values(_) => json!(text),
+        Json::Text { .. } | Json::Duration { .. } | Json::Values(_) => json!(text),
     }
 }

@@ -198,7 +198,7 @@ impl Kernel {
         }
     }
 
-    /// An id is the inode of the cgroup's directory. One that is not there has one that is free.
+    /// An id is the inode of the cgroup's directory; a missing cgroup has an unused id.
     fn cgroup_id(&self, cgroup: &str) -> u64 {
         let dir = self.host.path().join("sys/fs/cgroup").join(cgroup);
         fs::metadata(dir).map_or(u64::MAX, |found| found.ino())

@@ -31,13 +31,15 @@ impl MetricSample {
         })
     }
 
-    pub(super) fn has(&self, wanted: &[(&str, &str)]) -> bool {
+    /// Whether it has these labels.
+    #[must_use]
+    pub fn has(&self, wanted: &[(&str, &str)]) -> bool {
         let is = |(key, value): &(&str, &str)| self.labels.get(*key).is_some_and(|v| v == value);
         wanted.iter().all(is)
     }
 }
 
-/// Reads labels up to the closing brace; gives what stands behind it.
+/// Reads labels up to the closing brace; returns the rest.
 fn read_labels<'a>(
     mut rest: &'a str,
     labels: &mut BTreeMap<String, String>,
@@ -62,7 +64,7 @@ fn read_labels<'a>(
     }
 }
 
-/// Reads up to the closing quote; gives what stands behind it.
+/// Reads up to the closing quote; returns the rest.
 fn read_value(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();

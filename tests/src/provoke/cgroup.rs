@@ -26,19 +26,11 @@ enum Version {
 
 impl CgroupTree {
     /// Makes the top directory, `name`, in the memory controller's hierarchy of this machine.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or we may not write to it.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }
 
     /// The same in the hierarchy of another controller.
-    ///
-    /// # Errors
-    ///
-    /// As [`CgroupTree::new`].
     pub fn of(controller: &'static str, name: &str) -> io::Result<Self> {
         let v2 = Path::new("/sys/fs/cgroup");
         let v1 = v2.join(controller);
@@ -66,11 +58,7 @@ impl CgroupTree {
         Ok(tree)
     }
 
-    /// Makes the cgroup `below` our top directory, such as `kubepods/pod1`, and all above it.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system.
+    /// Creates the cgroup `below` the top directory, such as `kubepods/pod1`, and all above it.
     pub fn add(&mut self, below: impl AsRef<Path>) -> io::Result<()> {
         let parts: Vec<_> = below.as_ref().components().collect();
         for depth in 0..=parts.len() {
@@ -89,10 +77,6 @@ impl CgroupTree {
     }
 
     /// Limits the memory of the cgroup `below`.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system.
     pub fn limit(&self, below: impl AsRef<Path>, bytes: u64) -> io::Result<()> {
         let file = match self.version {
             Version::V1 => "memory.limit_in_bytes",
@@ -103,10 +87,6 @@ impl CgroupTree {
 
     /// Processes of the cgroup `below` that were OOM-killed, as the kernel counts
     /// them. What is below it does not count.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system, or if it has no such count.
     pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {
         let file = match self.version {
             Version::V1 => "memory.oom_control",
@@ -120,19 +100,12 @@ impl CgroupTree {
     }
 
     /// A kill in the cgroup `below` takes all of its processes.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system; not supported on cgroup v1.
+    /// Not supported on cgroup v1.
     pub fn kill_together(&self, below: &str) -> io::Result<()> {
         fs::write(self.dir(below).join("memory.oom.group"), "1")
     }
 
     /// The cgroup `below` gets memory of this node only. Its hierarchy is cgroup v2.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system.
     pub fn memory_node(&self, below: &str, node: u32) -> io::Result<()> {
         let dir = self.dir(below);
         let above: Vec<_> = dir.ancestors().skip(1).collect();
@@ -185,10 +158,6 @@ pub struct Pen {
 
 impl Pen {
     /// Makes it, in the hierarchy of the pids controller.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or the error of the file system.
     pub fn new(name: &str, processes: u32) -> io::Result<Self> {
         let v1 = Path::new("/sys/fs/cgroup/pids");
         let v2 = Path::new("/sys/fs/cgroup");
@@ -207,16 +176,11 @@ impl Pen {
     }
 
     /// Its directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// How often a fork was refused, ever.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system.
     pub fn refused(&self) -> io::Result<u64> {
         let events = fs::read_to_string(self.dir.join("pids.events"))?;
         let count = events.trim().strip_prefix("max ").map(str::parse);
@@ -233,7 +197,7 @@ impl Pen {
                 return Ok(());
             }
             for pid in left.lines().filter_map(|line| line.parse().ok()) {
-                // One that has ended meanwhile is what is wanted.
+                // A process that has ended meanwhile needs no signal.
                 let _: nix::Result<()> = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             std::thread::yield_now();

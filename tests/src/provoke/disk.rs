@@ -31,10 +31,7 @@ pub struct DirectFile {
 
 impl DirectFile {
     /// Makes a file in `dir`.
-    ///
-    /// # Errors
-    ///
-    /// If the file system has no direct I/O (tmpfs has none), or its error.
+    /// Fails if the file system has no direct I/O, as tmpfs.
     pub fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!("nodepulse-direct-io-{}", std::process::id()));
         let file = OpenOptions::new()
@@ -51,10 +48,6 @@ impl DirectFile {
     }
 
     /// The disk behind `node`. Its contents are overwritten.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be opened.
     pub fn device(node: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -65,19 +58,11 @@ impl DirectFile {
     }
 
     /// Makes the disk write out its cache.
-    ///
-    /// # Errors
-    ///
-    /// The error of the disk.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
     /// Has the disk zero `count` blocks one after the other, without sending it any data.
-    ///
-    /// # Errors
-    ///
-    /// The error of the disk.
     pub fn punch(&self, count: u64) -> io::Result<()> {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let length = i64::try_from(BLOCK).map_err(io::Error::other)?;
@@ -89,19 +74,11 @@ impl DirectFile {
     }
 
     /// Writes `count` small blocks one after the other.
-    ///
-    /// # Errors
-    ///
-    /// The error of the disk.
     pub fn write(&self, count: u64) -> io::Result<()> {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
     }
 
     /// Reads small block number `n`.
-    ///
-    /// # Errors
-    ///
-    /// The error of the disk.
     pub fn read(&self, n: u64) -> io::Result<()> {
         let mut buffer = vec![0_u8; 2 * BLOCK];
         let start = buffer.as_ptr().align_offset(BLOCK);
@@ -113,10 +90,6 @@ impl DirectFile {
 
     /// Writes large blocks from several threads at once, so that each waits for the others, and
     /// gives how long each took.
-    ///
-    /// # Errors
-    ///
-    /// The error of the disk.
     pub fn write_together(&self) -> io::Result<Vec<Duration>> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -166,10 +139,6 @@ pub struct Loop {
 
 impl Loop {
     /// Over a file of `bytes` bytes in `dir`.
-    ///
-    /// # Errors
-    ///
-    /// If there is no loop device, or no `losetup`.
     pub fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
         let backing = tempfile::NamedTempFile::new_in(dir)?;
         backing.as_file().set_len(bytes)?;
@@ -182,10 +151,6 @@ impl Loop {
     }
 
     /// Cuts the file, but not the device: what is beyond cannot be read any more.
-    ///
-    /// # Errors
-    ///
-    /// The error of the file system.
     pub fn cut_to(&self, bytes: u64) -> io::Result<()> {
         self.backing.as_file().set_len(bytes)
     }
@@ -200,7 +165,7 @@ impl Drop for Loop {
 /// A loop device that hangs on demand: its file is on a file system that can be frozen.
 #[derive(Debug)]
 pub struct FreezableFileSystem {
-    /// The device that hangs. First, since it goes first.
+    /// The device that hangs. The first field, because it must be dropped first.
     pub disk: Loop,
     mount: Mount,
 }
@@ -214,10 +179,6 @@ struct Mount {
 
 impl FreezableFileSystem {
     /// With its files in `dir`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Loop::new`], or if there is no `mke2fs` or no ext4.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let under = Loop::new(dir, 32 << 20)?;
         let node = under.node.as_os_str();
@@ -237,11 +198,7 @@ impl FreezableFileSystem {
         Ok(Self { disk, mount })
     }
 
-    /// From now on requests hang, or do not.
-    ///
-    /// # Errors
-    ///
-    /// If there is no `fsfreeze`, or it is so already.
+    /// Freezes requests from now on, or releases them.
     pub fn hang(&self, on: bool) -> io::Result<()> {
         let how = if on { "--freeze" } else { "--unfreeze" };
         tool(
@@ -258,7 +215,7 @@ impl Drop for Mount {
     }
 }
 
-/// Runs it and gives what it prints.
+/// Runs it and returns its output.
 fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
     let done = Command::new(program).args(args).output()?;
     if done.status.success() {
@@ -292,10 +249,6 @@ pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
 }
 
 /// Major and minor number of the disk behind `node`.
-///
-/// # Errors
-///
-/// If it is not there.
 pub fn disk_of_node(node: &Path) -> io::Result<(u32, u32)> {
     let rdev = fs::metadata(node)?.rdev();
     let number = |number: u64| u32::try_from(number).map_err(io::Error::other);

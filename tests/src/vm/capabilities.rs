@@ -117,10 +117,6 @@ impl User {
 }
 
 /// Runs as that user.
-///
-/// # Errors
-///
-/// If a capability is missing that it should have, or a record is not received.
 pub fn run_unprivileged(more: Option<&str>) -> io::Result<()> {
     std::panic::set_hook(Box::new(|info| println!("panic: {info}")));
     keep_only(more == Some(HANDLES))?;

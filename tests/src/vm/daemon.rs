@@ -143,7 +143,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Fills memory in the container until the kernel kills what does it; gives its pid.
+    /// Fills memory in the container until the kernel kills what does it; returns its pid.
     async fn eats(&self, provoke: &Provoke, bytes: u64) -> io::Result<u32> {
         let (provoke, container) = (provoke.clone(), self.tree.dir(CONTAINER));
         let eaten = in_background(move || provoke.eat_in(&container, bytes));
@@ -158,7 +158,7 @@ impl Node {
         View::of(&self.api, NODE)
     }
 
-    /// Waits for the Event that names this victim; gives its message.
+    /// Waits for the Event that names this victim; returns its message.
     async fn event_message(&self, pid: u32) -> String {
         let naming = [format!("process {pid} "), format!("pid: {pid}")];
         let message = |api: &ApiServer| {

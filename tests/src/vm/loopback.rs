@@ -8,10 +8,6 @@ use nix::sys::socket::{
 };
 
 /// Brings it up: one message of rtnetlink(7), `RTM_NEWLINK` for interface 1.
-///
-/// # Errors
-///
-/// The error of the kernel.
 pub(super) fn up() -> io::Result<()> {
     const LENGTH: u32 = 32;
     const RTM_NEWLINK: u16 = 16;

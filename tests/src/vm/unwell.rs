@@ -109,7 +109,7 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
     Ok(format!("errno {error:?}, {errors} failed requests"))
 }
 
-/// It comes when asked for, can be written to, and goes.
+/// It is created on request, can be written to, and is removed.
 pub(super) async fn plugged() -> io::Result<String> {
     assert!(disk("later").is_err(), "it was not requested yet");
     let ask_for = |verb| {
@@ -194,7 +194,7 @@ pub(super) async fn waiting(check: Check, provoke: &Provoke) -> io::Result<Strin
     }
 }
 
-/// With the kernel's own switch off there is no trigger, and a reason.
+/// If PSI is off in the kernel, there is no trigger but a reason.
 pub(super) fn no_pressure() -> io::Result<String> {
     psi::missing(StallKind::Io).ok_or_else(|| io::Error::other("there is a trigger"))
 }

@@ -233,7 +233,7 @@ async fn a092_a_blocked_sink_of_events_delays_nothing() {
     let renewals = stage.view().renewals();
     assert!(renewals.len() >= 12);
     for gap in gaps(&renewals) {
-        // On a new connection the lease goes first, up to a second early or late.
+        // On a new connection the lease is renewed first, up to a second early or late.
         let longest = PERIOD + Duration::from_secs(1);
         assert!((PERIOD..=longest).contains(&gap), "{gap:?}");
     }

@@ -13,7 +13,7 @@ use super::status_loop::{
     CONDITION_TYPES, FEW, STATUS, TICK, TRANSITION, bodies, busy, calm, change, conditions, crowd,
 };
 
-/// Every patch goes to the status, as a strategic merge.
+/// Every patch is a strategic merge patch of the status.
 #[tokio::test(start_paused = true)]
 async fn a027_patches_are_strategic_merges_of_the_status() {
     let stage = busy().await;

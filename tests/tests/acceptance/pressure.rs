@@ -16,7 +16,7 @@ pub const AT_ONCE: Duration = Duration::from_millis(5);
 /// The longest time between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 pub const TRANSITION: Duration = Duration::from_mins(5);
-/// Room for 10,000 pids, of which the default threshold wants 500 left.
+/// A capacity of 10,000 pids; the default threshold is 500.
 pub const FEW: u64 = 200;
 pub const MANY: u64 = 9_600;
 pub const GI: u64 = 1 << 30;

@@ -23,7 +23,7 @@ pub const TICK: Duration = Duration::from_millis(10_400);
 /// What a request takes in memory.
 pub const AT_ONCE: Duration = Duration::from_millis(5);
 pub const TRANSITION: Duration = Duration::from_mins(5);
-/// Room for 10,000 pids, of which the threshold wants 500 left.
+/// A capacity of 10,000 pids; the threshold is 500.
 pub const FEW: u64 = 200;
 pub const MANY: u64 = 9_600;
 
@@ -264,7 +264,7 @@ async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
         let expected = "PATCH GET PATCH GET PATCH GET PATCH GET PATCH";
         assert_eq!(methods.join(" "), expected, "at {at:?}");
     }
-    // Meanwhile the lease goes on.
+    // Meanwhile the lease is renewed.
     for gap in gaps(&stage.view().renewals()) {
         assert_eq!(gap, PERIOD);
     }

@@ -140,7 +140,7 @@ pub async fn decided(mut tried: impl AsyncFnMut() -> Answer) -> Answer {
     .await
 }
 
-/// Asks again until it is so.
+/// Repeats the request until it is true.
 pub async fn until<T>(what: &str, mut read: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + SOON;
     loop {

@@ -220,7 +220,7 @@ async fn cleaned(stage: &Stage) {
     done(None, &args, &[]).await;
     assert_eq!(left().await, [(0, false), (1, true), (1, true)]);
 
-    // It reaches every Node there is, and agents of other people would lose what is theirs.
+    // It changes every Node, so other agents in the cluster would lose their conditions.
     kubelets_node(&stage.admin, &stage.further("d")).await;
     let mut strange = stage.admin.items(NODES).await;
     strange.retain(|node| !names.iter().any(|name| node["metadata"]["name"] == *name));

@@ -48,7 +48,7 @@ pub struct Neighbours {
     writing: JoinHandle<()>,
 }
 
-/// One of them all, at work.
+/// One running agent.
 struct Writer {
     admin: Caller,
     scenario: String,
@@ -58,7 +58,7 @@ struct Writer {
 }
 
 impl Neighbours {
-    /// On everything that has the scenario's name.
+    /// On all objects that have the scenario's name.
     pub fn start(admin: &Caller, scenario: &str) -> Self {
         let (enough, mut stopped) = watch::channel(());
         let (done, turns) = watch::channel(0);

@@ -22,7 +22,7 @@ fn condition_of(type_: &str, status: &str) -> Value {
 }
 
 /// What was tried, what came of it, and whether it is allowed.
-fn judge(rows: &[(&str, Answer, bool)]) {
+fn assert_answers(rows: &[(&str, Answer, bool)]) {
     for (what, (code, answer), allowed) in rows {
         let refused = *code == 403 || *code == 422;
         let kept = if *allowed { code.is_success() } else { refused };
@@ -78,7 +78,7 @@ async fn refused(stage: &Stage) {
     let cordon = json!({"spec": {"unschedulable": true}});
     let capacity = json!({"status": {"capacity": {"cpu": "64"}}});
     let label = json!({"metadata": {"labels": {"example.com/a": "b"}}});
-    judge(&[
+    assert_answers(&[
         (
             "a condition of nodepulse",
             patch_status(name, condition_of("MemoryLow", "True")).await,
@@ -112,7 +112,7 @@ async fn refused(stage: &Stage) {
             .patch_locked(&format!("{NODES}/{node}"), tainted)
             .await
     };
-    judge(&[
+    assert_answers(&[
         (
             "a taint of nodepulse",
             taint(name, "nodepulse.dev/a").await,

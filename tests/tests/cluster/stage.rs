@@ -194,7 +194,7 @@ impl Stage {
         self.admin.object(&self.lease_path()).await
     }
 
-    /// Makes a Node that is ready, so that no controller of a cloud takes it for one that is gone.
+    /// Creates a Node that is ready, so that no cloud controller removes it.
     pub async fn make_node(&self, name: &str) -> Value {
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
@@ -203,7 +203,7 @@ impl Stage {
         self.admin.make(NODES, &node).await
     }
 
-    /// Waits until the Node is as `wanted`; gives it.
+    /// Waits until `wanted` is true for the Node, and returns it.
     pub async fn node_is(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         until(what, async || Some(self.node().await).filter(&wanted)).await
     }
@@ -337,12 +337,12 @@ impl Stage {
         }
     }
 
-    /// The administrator's kubeconfig with other credentials. An impersonating user is kept.
+    /// The administrator's kubeconfig with other credentials, or with a user to impersonate.
     fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let read = std::fs::read_to_string(&self.admin_file).unwrap();
         let mut config: Value = serde_saphyr::from_str(&read).unwrap();
         let admin = &mut config["users"][0]["user"];
-        if admin.get("as").is_none() {
+        if user.get("as").is_none() {
             *admin = json!({});
         }
         for (key, value) in user.as_object().unwrap() {
@@ -383,7 +383,7 @@ impl Stage {
         may_patch(companion, "").await;
     }
 
-    /// Writes the configuration: the made-up machine, and these lines.
+    /// Writes the configuration: the simulated machine, and these lines.
     pub fn configure(&self, more: &str) -> PathBuf {
         let config = format!(
             "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n\

@@ -32,7 +32,7 @@ fn condition(type_: &str) -> Value {
     })
 }
 
-/// What of a Node is not the server's own bookkeeping.
+/// A Node without the fields that the server maintains.
 fn kept(mut node: Value) -> String {
     let metadata = node["metadata"].as_object_mut().unwrap();
     metadata.remove("resourceVersion");

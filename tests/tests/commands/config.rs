@@ -30,7 +30,7 @@ async fn the_printed_configuration_is_valid_and_equivalent() {
         format!("{head}maxPods: 7\npodsPerCore: 8\nport: 10250\n"),
     )
     .unwrap();
-    // Those that are not for us.
+    // The variables of other programs.
     fs::write(dir.path().join("conf.d/.10.yaml"), "nonsense").unwrap();
     fs::write(dir.path().join("conf.d/10.yaml~"), "nonsense").unwrap();
 
@@ -79,7 +79,7 @@ async fn the_printed_configuration_is_valid_and_equivalent() {
     assert_eq!(validated.code, Some(0), "{validated:?}");
 }
 
-/// Those that a kubelet has too, by its name if that differs.
+/// The flags that a kubelet has too, by its name if that differs.
 #[tokio::test]
 async fn a_kubelets_flag_is_applied() {
     //  flag, its value, what is printed, and after whom

@@ -99,7 +99,7 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
         .await;
     assert_eq!(condition["reason"], "LowMemory");
 
-    // Away in between: the edge goes once it is back, and nothing else.
+    // The Node is absent in between: only the edge is sent when it exists again.
     let before = patches(&api).len();
     api.faults()
         .push(Fault::on("*", "/", Effect::Status(503)).always());

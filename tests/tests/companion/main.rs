@@ -42,7 +42,7 @@ const KILLED_PODS: [&str; 3] = [
     "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a12",
     "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a13",
 ];
-/// Of 16 GiB, of which 5 % are to be left.
+/// 5 % of 16 GiB.
 const SHORT: &str = "15700Mi";
 const PLENTY: &str = "4Gi";
 const MEMORY_TAINT: &str = "nodepulse.dev/memory-low";

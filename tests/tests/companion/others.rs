@@ -48,11 +48,12 @@ async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
         })
     })
     .await;
+    // Each begins in another phase of the other client's writes.
     for cause in [Cause::GlobalKill, Cause::Disk, Cause::Pids, Cause::Kills] {
         sim.begin(cause).await;
-        pass(Duration::from_secs(15)).await;
+        pass(Duration::from_millis(15_015)).await;
         sim.end(cause).await;
-        pass(Duration::from_secs(50)).await;
+        pass(Duration::from_millis(50_015)).await;
     }
     scribbler.abort();
     pass(Duration::from_secs(20)).await;

@@ -121,14 +121,14 @@ async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothin
         if readable {
             counted(&sim.host, 15);
         }
-        // An empty record: what stands in for the log in some containers ends.
+        // An empty record ends the replacement of the log in some containers.
         kernel.send(b"").unwrap();
         if !readable {
             let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
             assert_eq!(condition["reason"], "SourceUnavailable");
             continue;
         }
-        // Also of those of which the log had no record.
+        // Also of those that the log did not record.
         view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + AT_ONCE)
             .await;
     }

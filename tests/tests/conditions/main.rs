@@ -24,7 +24,7 @@ use nodepulse_tests::view::View;
 /// What a request takes in memory.
 const AT_ONCE: Duration = Duration::from_millis(5);
 const TRANSITION: Duration = Duration::from_mins(5);
-/// Room for 10,000 pids, of which the threshold wants 500 left.
+/// A capacity of 10,000 pids; the threshold is 500.
 const FEW: u64 = 200;
 const MANY: u64 = 9_600;
 /// The longest time between two samples.

@@ -119,7 +119,7 @@ async fn after_sigkill_a_condition_ends_half_a_minute_late_at_most_and_never_ear
         host.tasks(MANY);
         node.kernel().pid_crossing(Side::Over, 9_600).await;
         pass(Duration::from_secs(seconds)).await;
-        // What stands in the file now is all that the next one has.
+        // The next agent has only the content of the file.
         let file = host.path().join(STATE);
         let left = fs::read(&file).unwrap();
         let killed = api.now();

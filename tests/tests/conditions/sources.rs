@@ -60,7 +60,7 @@ const SOURCES: [Source; 4] = [
     },
 ];
 
-/// With thresholds on all of them.
+/// With thresholds on all signals.
 fn judged(node: Node) -> Node {
     let hard = "memory.available<1Gi,pid.available<500,nodefs.available<1Ki,nodefs.inodesFree<0%";
     node.config(|overrides| overrides.eviction_hard = Some(hard.to_owned()))

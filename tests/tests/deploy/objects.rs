@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{all, one};
 
-/// Through the API's own type and back: a field that it does not have is lost on the way.
+/// Converts to the type of the API and back, which drops unknown fields.
 fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
     let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|err| {
         panic!("{} {}: {err}", object["kind"], object["metadata"]["name"]);
@@ -43,7 +43,7 @@ fn each_object_has_only_fields_of_its_type() {
             "ValidatingAdmissionPolicyBinding" => {
                 typed::<ValidatingAdmissionPolicyBinding>(&object)
             }
-            // The operator's types are not at hand.
+            // The operator's types are not available here.
             "PodMonitor" | "PrometheusRule" => object.clone(),
             kind => panic!("{kind}: of which type?"),
         };

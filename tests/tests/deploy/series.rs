@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::{text, yaml};
 
 /// What Prometheus and the pod monitor add.
-const ADDED: [&str; 4] = ["job", "node", "pod", "namespace"];
+const ADDED: [&str; 4] = ["job", "instance", "pod", "namespace"];
 
 /// Every series and its labels, as a scraper finds them.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
-    let metrics = Metrics::new("1", "btf");
+    let metrics = Metrics::new("1", "btf", "worker-1");
     let (kernel, node, api) = (&metrics.kernel, &metrics.node, &metrics.api);
     // One of each, so that all are written.
     drop(kernel.events_received.of(["a"]));
@@ -115,9 +115,11 @@ fn each_alert_queries_existing_series() {
     for rule in each(&rules, "groups").flat_map(|group| each(group, "rules")) {
         let (name, expression) = (&rule["alert"], rule["expr"].as_str().unwrap());
         check(&name.to_string(), expression, &series);
-        // A label in an annotation must still exist after the expression has grouped.
         for annotation in rule["annotations"].as_object().unwrap().values() {
-            for label in annotation.as_str().unwrap().split("$labels.").skip(1) {
+            let annotation = annotation.as_str().unwrap();
+            check(&name.to_string(), annotation, &series);
+            // A label in an annotation must still exist after the expression has grouped.
+            for label in annotation.split("$labels.").skip(1) {
                 let label = label.split(|c: char| !c.is_alphanumeric()).next().unwrap();
                 let kept = grouped(expression).contains(&label) || label == "node";
                 assert!(kept, "{name} uses {label}");
@@ -126,6 +128,16 @@ fn each_alert_queries_existing_series() {
         count += 1;
     }
     assert!(count > 5, "{count}");
+}
+
+#[test]
+fn each_alert_has_a_section_in_the_runbooks() {
+    let rules = yaml(&text("helm/nodepulse/files/alerts.yaml"));
+    let rules = each(&rules, "groups").flat_map(|group| each(group, "rules"));
+    let alerts: BTreeSet<&str> = rules.map(|rule| rule["alert"].as_str().unwrap()).collect();
+    let runbooks = text("../docs/runbooks.md");
+    let sections = runbooks.lines().filter_map(|line| line.strip_prefix("## "));
+    assert_eq!(sections.collect::<BTreeSet<_>>(), alerts);
 }
 
 #[test]

@@ -66,7 +66,7 @@ async fn started(api: &Arc<ApiServer>, node: Node) -> Running {
     node
 }
 
-/// Waits for this many Events about the pod; gives them, and how long after `from` that was.
+/// Waits for this many Events about the pod; returns them, and how long after `from` that was.
 async fn reported(
     api: &ApiServer,
     pod: &Pod,

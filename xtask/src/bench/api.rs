@@ -79,7 +79,7 @@ impl Api {
         Ok(api)
     }
 
-    /// Those that it has answered so far.
+    /// The requests that it has answered so far.
     pub fn requests(&self) -> Vec<Request> {
         let requests = self.requests.lock();
         requests.unwrap_or_else(PoisonError::into_inner).clone()

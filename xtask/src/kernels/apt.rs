@@ -33,7 +33,7 @@ pub struct Package {
 }
 
 impl Apt {
-    /// With what `suites` have today on these mirrors.
+    /// With the present content of `suites` on these mirrors.
     pub fn new(dir: &Path, suites: &[String], mirrors: &Mirrors) -> Result<Self> {
         if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
             bail!("apt-get or dpkg-deb is missing: they download Debian's kernels");

@@ -10,7 +10,7 @@ const SECURITY: &str = "http://deb.debian.org/debian-security";
 const ARCHIVE: &str = "http://archive.debian.org/debian";
 const ARCHIVE_SECURITY: &str = "http://archive.debian.org/debian-security";
 
-/// What a source of Debian's own is recognised by; others, Ubuntu's included, have other suites.
+/// The suites of Debian's own sources; others, Ubuntu's included, have other suites.
 const RELEASES: &[&str] = &[
     "bullseye",
     "bookworm",

@@ -251,7 +251,7 @@ fn dict(arguments: &[Value]) -> Result<Value> {
     pairs.collect::<Result<_>>().map(Value::Object)
 }
 
-/// What is not there is null; without a path it is all.
+/// A missing value is null; an empty path is the whole value.
 fn field(path: &str, data: &Value) -> Value {
     if path.is_empty() {
         return data.clone();
@@ -267,6 +267,7 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value> {
         ("default", [other, value]) => if is_true(value) { value } else { other }.clone(),
         ("indent", [width, value]) => indented(width, value)?.into(),
         ("nindent", [width, value]) => format!("\n{}", indented(width, value)?).into(),
+        ("replace", [old, new, text]) => replaced(old, new, text)?.into(),
         ("not", [value]) => (!is_true(value)).into(),
         ("and", [first, second]) => if is_true(first) { second } else { first }.clone(),
         _ => bail!(
@@ -274,6 +275,14 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value> {
             arguments.len()
         ),
     })
+}
+
+fn replaced(old: &Value, new: &Value, text: &Value) -> Result<String> {
+    let all = [old, new, text].map(Value::as_str);
+    let [Some(old), Some(new), Some(text)] = all else {
+        bail!("replace takes three texts");
+    };
+    Ok(text.replace(old, new))
 }
 
 fn indented(width: &Value, text: &Value) -> Result<String> {
@@ -339,6 +348,10 @@ mod tests {
                 "a:\n  - b\n",
             ),
             ("{{ .Files.Get \"f\" | indent 2 }}", "  file f\n  end"),
+            (
+                "{{ .Files.Get \"f\" | replace \"end\" .Values.a }}",
+                "file f\nx",
+            ),
             (
                 "{{- if .Values.up }}\nb\n{{- else }}\nc\n{{- end }}\n",
                 "\nb\n",

@@ -116,6 +116,22 @@ fn a_switch_adds_and_removes_its_objects() {
 }
 
 #[test]
+fn each_alert_links_to_its_section_of_the_configured_runbooks() {
+    let runbooks = "https://wiki.example.com/nodepulse";
+    let rendered = render(&json!({"alerts": {"enabled": true, "runbooks": runbooks}}));
+    let rules = rendered.iter().find(|o| o["kind"] == "PrometheusRule");
+    let rules = rules.unwrap()["spec"]["groups"][0]["rules"]
+        .as_array()
+        .unwrap();
+    assert!(!rules.is_empty());
+    for rule in rules {
+        let section = rule["alert"].as_str().unwrap().to_lowercase();
+        let expected = format!("{runbooks}#{section}");
+        assert_eq!(rule["annotations"]["runbook_url"], expected);
+    }
+}
+
+#[test]
 fn only_taints_grant_the_permission_to_patch_nodes() {
     let may = |values: Value| {
         let rendered = render(&values);
@@ -264,7 +280,7 @@ fn nothing_is_served_if_serving_is_disabled() {
     assert_eq!(container["env"][1]["value"], "off");
 }
 
-/// With the real tool, if this machine has it.
+/// Compares with the real tool, if this machine has it.
 #[test]
 fn kubectl_builds_the_same_objects() {
     let folder = root().join(KUSTOMIZE).join("base");

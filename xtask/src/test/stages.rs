@@ -43,7 +43,7 @@ pub struct StageOutcome {
 pub const STAGES: &[Stage] = &[
     stage("setup", 450, &[], |repo| {
         setup::TEST.announce(repo)?;
-        done(setup::all(repo))
+        done(setup::for_tests(repo))
     }),
     stage("fmt", 30, &["setup"], fmt),
     stage("tidy", 30, &[], |_| tidy()),
@@ -197,7 +197,7 @@ fn overhead(repo: &Repo) -> Result<StageOutcome> {
     })
 }
 
-/// The release binary while everything around it misbehaves for so many `seconds`.
+/// The release binary while everything around it fails for `seconds`.
 fn hostile(repo: &Repo, seconds: &str, tests: &[&str]) -> Result<StageOutcome> {
     const SECONDS: &str = "NODEPULSE_HOSTILE_SECONDS";
     can_load_programs()?;

@@ -112,7 +112,7 @@ mod tests {
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
-    /// What `found` gives, if it does within 10 s.
+    /// The value of `found`, if it has one within 10 s.
     fn until<T>(found: impl Fn() -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {

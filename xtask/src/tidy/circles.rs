@@ -319,6 +319,11 @@ agent-common/src/c.rs to where it belongs, or pass it as a parameter
                 false,
                 "another crate, since `a` has no module `b`",
             ),
+            (
+                "#[cfg(doc)]\nuse crate::b::B;",
+                false,
+                "for a link in a comment",
+            ),
             ("// use crate::b::B;", false, "a comment"),
             (
                 "#[cfg(test)]\nmod tests { use crate::b::B; }",

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 /// In front of an item that only tests contain.
 const TEST_MARK: &str = "#[cfg(test)]";
+/// In front of an item that only the documentation contains, such as an import for a link.
+const DOC_MARK: &str = "#[cfg(doc)]";
 
 /// `text` with comments, strings and character literals blanked out. Lines and columns stay.
 pub fn code_only(text: &str) -> String {
@@ -125,14 +127,16 @@ fn quoted_len(inside: &str, quote: char) -> usize {
     inside.len()
 }
 
-/// [`code_only`], with every item under `#[cfg(test)]` blanked out too.
+/// [`code_only`], with every item that only tests or the documentation have blanked out too.
 pub fn product_code(text: &str) -> String {
     let mut code = code_only(text);
-    while let Some(start) = code.find(TEST_MARK) {
-        let end = item_end(&code, start + TEST_MARK.len());
-        let mut blanked = String::with_capacity(end - start);
-        blank(&mut blanked, &code[start..end]);
-        code.replace_range(start..end, &blanked);
+    for mark in [TEST_MARK, DOC_MARK] {
+        while let Some(start) = code.find(mark) {
+            let end = item_end(&code, start + mark.len());
+            let mut blanked = String::with_capacity(end - start);
+            blank(&mut blanked, &code[start..end]);
+            code.replace_range(start..end, &blanked);
+        }
     }
     code
 }

@@ -27,11 +27,11 @@ pub fn broken(repo: &Repo) -> Result<Vec<String>> {
     let mut tree = repo.cargo();
     tree.args(["tree", "--package", "nodepulse", "--target", MUSL_TARGET]);
     tree.args(["--edges", "normal,features", "--prefix", "none"]);
-    Ok(judge(&output(&mut tree)?))
+    Ok(violations(&output(&mut tree)?))
 }
 
 /// `tree` has lines such as `kube v5.0.0` and `kube feature "client" (*)`.
-fn judge(tree: &str) -> Vec<String> {
+fn violations(tree: &str) -> Vec<String> {
     let has_crate = |name: &str| {
         let line = |line: &str| {
             line.strip_prefix(name)
@@ -83,10 +83,10 @@ mod tests {
             ("hyper feature \"gzip\"\n", 0, "not kube's"),
         ];
         for (more, expected, why) in table {
-            let found = judge(&format!("{good}{more}"));
+            let found = violations(&format!("{good}{more}"));
             assert_eq!(found.len(), expected, "{why}: {found:?}");
         }
         let none = ["agent/Cargo.toml:1: one rustls provider is wanted, not []"];
-        assert_eq!(judge("nodepulse v0.1.0\n"), none);
+        assert_eq!(violations("nodepulse v0.1.0\n"), none);
     }
 }

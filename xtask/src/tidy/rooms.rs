@@ -32,7 +32,7 @@ const IMPURE: &[&str] = &[
 enum Rooms {
     /// May name these rooms, and no other.
     Only(&'static [&'static str]),
-    /// May name any room but these.
+    /// May name any room but these and [`UPPER`].
     Not(&'static [&'static str]),
 }
 
@@ -46,6 +46,9 @@ struct Room {
 const fn room(name: &'static str, rooms: Rooms, not: &'static [&'static str]) -> Room {
     Room { name, rooms, not }
 }
+
+/// What no room may name unless it is listed: the loop, and what stands between it and the host.
+const UPPER: &[&str] = &["app", "cli", "os", "queries", "subjects", "telemetry"];
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
@@ -68,18 +71,7 @@ const ROOMS: &[Room] = &[
     // Edges.
     room(
         "kernel",
-        Rooms::Not(&[
-            "api",
-            "app",
-            "cli",
-            "host",
-            "node_status",
-            "os",
-            "pressure",
-            "queries",
-            "subjects",
-            "telemetry",
-        ]),
+        Rooms::Not(&["api", "host", "node_status", "pressure"]),
         &["kube"],
     ),
     room(
@@ -102,35 +94,8 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         &["aya", "kube"],
     ),
-    room(
-        "api",
-        Rooms::Not(&[
-            "app",
-            "cli",
-            "host",
-            "kernel",
-            "os",
-            "pressure",
-            "queries",
-            "subjects",
-            "telemetry",
-        ]),
-        &["aya"],
-    ),
-    room(
-        "reporting",
-        Rooms::Not(&[
-            "app",
-            "cli",
-            "kernel",
-            "os",
-            "pressure",
-            "queries",
-            "subjects",
-            "telemetry",
-        ]),
-        &["aya"],
-    ),
+    room("api", Rooms::Not(&["host", "kernel", "pressure"]), &["aya"]),
+    room("reporting", Rooms::Not(&["kernel", "pressure"]), &["aya"]),
     room(
         "queries",
         Rooms::Only(&[
@@ -228,17 +193,7 @@ const ROOMS: &[Room] = &[
     // Around the line. `config` fills the policy types of other rooms.
     room(
         "config",
-        Rooms::Not(&[
-            "api",
-            "app",
-            "cli",
-            "host",
-            "kernel",
-            "os",
-            "queries",
-            "subjects",
-            "telemetry",
-        ]),
+        Rooms::Not(&["api", "host", "kernel"]),
         &["aya", "kube"],
     ),
     room(
@@ -339,7 +294,7 @@ impl Room {
             || !is_room
             || match self.rooms {
                 Rooms::Only(rooms) => rooms.contains(&other),
-                Rooms::Not(rooms) => !rooms.contains(&other),
+                Rooms::Not(rooms) => !rooms.contains(&other) && !UPPER.contains(&other),
             }
     }
 }

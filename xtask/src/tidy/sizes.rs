@@ -14,7 +14,7 @@ const TEST_FILE_MAX: usize = 500;
 const AGENT_MAIN: &str = "agent/src/main.rs";
 const AGENT_MAIN_MAX: usize = 80;
 
-/// Near the top of a file means within so many lines.
+/// The number of lines that count as the top of a file.
 const TOP: usize = 40;
 /// Attributes and doc comments may stand between a function and its reason.
 const ABOVE: usize = 12;

@@ -16,7 +16,7 @@ pub struct Check {
 pub enum CheckVerdict {
     Ok,
     Failed,
-    /// This kernel has no such thing.
+    /// This kernel does not have it.
     Skipped,
 }
 

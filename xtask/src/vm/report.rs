@@ -168,7 +168,7 @@ fn section(reports: &[KernelReport]) -> String {
     text + &reasons(reports)
 }
 
-/// Features of which there is a check, and then each check that belongs to none.
+/// Features that have a check, then each check without a feature.
 fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     let mut there: Vec<String> = Vec::new();
     for (name, _) in reports.iter().flat_map(checks) {

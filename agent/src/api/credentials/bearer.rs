@@ -30,9 +30,7 @@ struct Current {
 }
 
 impl Bearer {
-    /// # Errors
-    ///
-    /// A token that is not valid in a header.
+    /// Fails if the token is not valid in a header.
     pub(super) fn new(file: TokenFile) -> Result<Self, InvalidHeaderValue> {
         Ok(Self {
             path: file.path,
@@ -60,11 +58,7 @@ impl Bearer {
     }
 
     /// Reads the file again. Can wait for a disk. The old token stays if there is no other: some
-    /// tools remove the file after it was read.
-    ///
-    /// # Errors
-    ///
-    /// Why there is no other token.
+    /// tools remove the file after it was read. Returns why there is no other token.
     pub(in crate::api) fn refresh(&self) -> Result<(), String> {
         let file = files::read_token(&self.path)?;
         let header = header(&file.token).map_err(|err| err.to_string())?;

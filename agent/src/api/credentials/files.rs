@@ -35,10 +35,6 @@ pub(super) struct TokenFile {
 }
 
 /// Reads `path`, and the files of its current context.
-///
-/// # Errors
-///
-/// What is wrong with it, or with one of those files.
 pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
     let text = file::text(path).map_err(|err| err.to_string())?;
     // Some editors start every file with a byte order mark.
@@ -68,10 +64,6 @@ pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
 }
 
 /// The same for the service account in `dir`, of the server at `host` and `port`.
-///
-/// # Errors
-///
-/// What is missing.
 pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inlined, String> {
     let port: u16 = port
         .parse()
@@ -98,10 +90,6 @@ pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inli
 }
 
 /// The token in a file.
-///
-/// # Errors
-///
-/// Why there is none.
 pub(super) fn read_token(path: &Path) -> Result<TokenFile, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("token {}: {why}", path.display());
     let text = file::text(path).map_err(|err| wrong(&err))?;

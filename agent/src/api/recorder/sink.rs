@@ -32,13 +32,11 @@ pub struct EventCounts {
 
 impl EventCounts {
     /// Lost, for any reason.
-    #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost_full + self.lost_refused + self.lost_unreachable
     }
 
     /// Neither accepted by the API server nor lost.
-    #[must_use]
     pub const fn pending(&self) -> u64 {
         self.recorded.saturating_sub(self.delivered + self.lost())
     }
@@ -129,13 +127,11 @@ impl EventSink {
     }
 
     /// The outcome of recorded kills since the last call.
-    #[must_use]
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.tally.outcomes(std::mem::take)
     }
 
     /// The outcome of everything recorded so far.
-    #[must_use]
     pub fn counts(&self) -> EventCounts {
         self.tally.counts()
     }

@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
-use crate::config::{Config, Mode, RuntimePolicy, key};
+use crate::config::{Config, Mode, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostRoot};
+use crate::node_status::Runtime;
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 use crate::queries::pressure_files;
@@ -141,7 +142,7 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     files.map(set).collect()
 }
 
-fn runtime(mode: Mode, runtime: RuntimePolicy) -> Item {
+fn runtime(mode: Mode, runtime: Runtime) -> Item {
     const NAME: &str = "container runtime (CRI)";
 
     match (mode, runtime) {
@@ -149,10 +150,8 @@ fn runtime(mode: Mode, runtime: RuntimePolicy) -> Item {
             let found = format!("not used: {} is none", key::runtime_endpoint);
             Item::ok(NAME, found)
         }
-        (Mode::Node, RuntimePolicy::NotNeeded) => {
-            Item::ok(NAME, "none; Ready does not require one")
-        }
-        (Mode::Node, RuntimePolicy::Missing) => Item::degraded(
+        (Mode::Node, Runtime::NotNeeded) => Item::ok(NAME, "none; Ready does not require one"),
+        (Mode::Node, Runtime::Missing) => Item::degraded(
             NAME,
             format!("none ({}): Ready is False", key::runtime_endpoint),
             &format!(
@@ -215,9 +214,9 @@ mod tests {
     #[test]
     fn a_runtime_is_missing_only_if_node_mode_requires_one() {
         let rows = [
-            (Mode::Companion, RuntimePolicy::Missing, Verdict::Ok),
-            (Mode::Node, RuntimePolicy::NotNeeded, Verdict::Ok),
-            (Mode::Node, RuntimePolicy::Missing, Verdict::Degraded),
+            (Mode::Companion, Runtime::Missing, Verdict::Ok),
+            (Mode::Node, Runtime::NotNeeded, Verdict::Ok),
+            (Mode::Node, Runtime::Missing, Verdict::Degraded),
         ];
         for (mode, kind, verdict) in rows {
             assert_eq!(runtime(mode, kind).verdict, verdict, "{mode:?} {kind:?}");

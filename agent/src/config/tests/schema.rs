@@ -147,6 +147,37 @@ fn the_schema_accepts_a_number_or_a_boolean_in_quotes() {
 }
 
 #[test]
+fn the_schema_accepts_a_duration_of_zero_wherever_the_agent_does() {
+    let soft = "evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: ";
+    let soft = format!("{soft}{{memory.available: {{}}}}");
+    let rows = [
+        ("evictionPressureTransitionPeriod: {}", true),
+        ("nodeStatusUpdateFrequency: {}", true),
+        ("nodeStatusReportFrequency: {}", true),
+        (&*soft, true),
+        ("diskIO: {solidState: {slow: {}}}", false),
+        ("diskIO: {rotational: {slow: {}}}", false),
+        ("diskIO: {devices: {sda: {slow: {}}}}", false),
+        ("diskIO: {window: {}}", false),
+    ];
+    for (key, is_valid) in rows {
+        for zero in ["0", "'0'", "+0", "-0", "5"] {
+            let text = key.replace("{}", zero);
+            let given = Given {
+                file: Some(&text),
+                ..Given::default()
+            };
+            // Loading compares with the schema what the agent accepts.
+            let is_accepted = given.load().is_ok();
+            let expected = is_valid && zero != "5";
+            assert_eq!(is_accepted, expected, "{text}");
+            let faults = faults(&format!("{HEAD}{text}"));
+            assert_eq!(faults.is_empty(), expected, "{text}: {faults:?}");
+        }
+    }
+}
+
+#[test]
 fn example_files_are_valid_and_name_their_schema() {
     let systemd = "deploy/systemd/config.yaml";
     let example = text(systemd);

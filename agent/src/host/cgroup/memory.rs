@@ -18,7 +18,6 @@ pub struct RootMemory {
 
 impl RootMemory {
     /// `total` is `MemTotal`, used as the limit of the top.
-    #[must_use]
     pub fn new(memory: &Hierarchy, total: Bytes) -> Self {
         let stat = memory.file("/", "memory.stat");
         let usage = match memory.version {
@@ -48,7 +47,6 @@ pub struct CgroupMemory {
 
 impl CgroupMemory {
     /// For the cgroup at this path, which may not exist yet.
-    #[must_use]
     pub fn new(memory: &Hierarchy, cgroup: &str) -> Self {
         match memory.version {
             Version::V1 => Self {

@@ -135,10 +135,6 @@ pub fn kills_below(
 
 /// The id of a cgroup, and the hits of its limit. `None`: it was removed, or it is the top of
 /// version 2.
-///
-/// # Errors
-///
-/// [`HostError::Read`] and [`HostError::Malformed`].
 pub fn limit_hits_of_path(
     memory: &Hierarchy,
     cgroup: &str,

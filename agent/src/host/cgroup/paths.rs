@@ -21,10 +21,6 @@ pub struct CgroupPaths {
 impl CgroupPaths {
     /// The path of a cgroup as of the last walk; walks if the id is unknown. `None`: there is no such
     /// cgroup, or the last walk was a moment ago.
-    ///
-    /// # Errors
-    ///
-    /// If the hierarchy cannot be walked.
     pub fn find(
         &mut self,
         hierarchy: &Hierarchy,

@@ -17,7 +17,6 @@ pub struct CgroupPids {
 
 impl CgroupPids {
     /// `allocatablePid.available`, for the pods cgroup. `None`: no limit.
-    #[must_use]
     pub fn reading(self) -> Option<Reading> {
         let max = self.max?;
         Some(Reading {

@@ -24,7 +24,6 @@ struct SharedPath {
 impl PodsPath {
     /// Selects permanently the only one of `candidates` that contains processes; until then the
     /// first that exists. A single candidate is selected unconditionally.
-    #[must_use]
     pub fn new(layout: Option<Layout>, candidates: &[PathBuf]) -> Self {
         let candidates = candidates.iter().map(|path| path.display().to_string());
         let candidates: Vec<String> = candidates.collect();
@@ -41,14 +40,12 @@ impl PodsPath {
     }
 
     /// The hierarchies; `None`: none has the memory controller.
-    #[must_use]
     pub fn layout(&self) -> Option<&Layout> {
         self.0.layout.as_ref()
     }
 
     /// The path, relative to the hierarchy. Until the choice is final, each call checks again,
     /// which takes 2 µs if none exists; then the first candidate is returned.
-    #[must_use]
     pub fn path(&self) -> &str {
         let found = self.detect().unwrap_or_default();
         let path = self.0.candidates.get(found);
@@ -56,7 +53,6 @@ impl PodsPath {
     }
 
     /// The selected path if the choice is final, else all candidates.
-    #[must_use]
     pub fn possible(&self) -> &[String] {
         self.detect();
         let certain = self.0.certain.get();
@@ -65,13 +61,11 @@ impl PodsPath {
     }
 
     /// All candidates.
-    #[must_use]
     pub fn candidates(&self) -> &[String] {
         &self.0.candidates
     }
 
     /// The candidates that exist.
-    #[must_use]
     pub fn existing(&self) -> Vec<&str> {
         self.existing_candidates().map(|(_, path)| path).collect()
     }

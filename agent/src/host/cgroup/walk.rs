@@ -31,7 +31,6 @@ pub struct InodeMap(HashMap<CgroupId, String>);
 
 impl InodeMap {
     /// The path from the last walk.
-    #[must_use]
     pub fn known(&self, id: CgroupId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }
@@ -76,10 +75,6 @@ pub(super) fn each(
 /// [`MAX_CGROUPS`] is reached: id, directory, and path within the hierarchy. Visits level by level,
 /// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
 /// skipped.
-///
-/// # Errors
-///
-/// If `cgroup` does not exist.
 pub fn each_below(
     hierarchy: &Hierarchy,
     cgroup: &str,

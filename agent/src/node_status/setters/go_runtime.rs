@@ -16,7 +16,6 @@ pub fn set(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> 
 }
 
 /// The architecture of the build, with Go's name.
-#[must_use]
 pub fn architecture() -> &'static str {
     go_name(std::env::consts::ARCH)
 }

@@ -74,7 +74,6 @@ const PIDS: ConditionTexts = ConditionTexts {
 };
 
 /// The texts of a condition type; `None` if it is not the kubelet's.
-#[must_use]
 pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
     [&MEMORY, &DISK, &PIDS]
         .into_iter()
@@ -83,7 +82,6 @@ pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
 
 impl ConditionTexts {
     /// The texts of `status`; `None` for Unknown, for which a kubelet has none.
-    #[must_use]
     pub const fn of(&self, status: Status) -> Option<&StatusText> {
         match status {
             Status::True => Some(&self.when_true),

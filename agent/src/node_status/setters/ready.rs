@@ -63,7 +63,6 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
 }
 
 /// The reason of the Event about a change to `status`.
-#[must_use]
 pub const fn event_reason(status: Status) -> &'static str {
     match status {
         Status::True => "NodeReady",

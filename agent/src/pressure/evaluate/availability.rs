@@ -25,7 +25,6 @@ impl Evaluator {
     /// The resources whose state is unknown because a source is lost, each with the lost signals. A
     /// resource is not listed if a readable source exceeds its threshold, or if its transition
     /// period was started by a readable source or by a kill.
-    #[must_use]
     pub fn lost(&self) -> BTreeMap<Resource, Vec<Signal>> {
         let is_unknown = |resource: &Resource| {
             self.availability(*resource) == Availability::Lost
@@ -46,7 +45,6 @@ impl Evaluator {
     }
 
     /// When a failing signal will be lost; `None` for any other signal.
-    #[must_use]
     pub fn lost_at(&self, signal: Signal) -> Option<BootNanos> {
         let source = self.sources.get(&signal).copied().flatten()?;
         source.lost_at().filter(|_| self.has_threshold(signal))

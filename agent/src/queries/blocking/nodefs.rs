@@ -19,7 +19,7 @@ pub(super) fn storage(directory: &Path, volumes: Option<Vec<String>>) -> Storage
             return StorageSample::missing();
         }
     };
-    let readings: Vec<_> = usage.readings(statfs::FilesystemRole::Nodefs).collect();
+    let readings: Vec<_> = usage.nodefs_readings().collect();
     let sample = |signal| {
         let reading = readings.iter().find(|reading| reading.signal == signal);
         // A file system may have no inodes to count.

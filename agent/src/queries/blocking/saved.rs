@@ -13,7 +13,6 @@ use crate::subjects::{Previous, Saved};
 
 /// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
 /// this boot cannot be distinguished from others.
-#[must_use]
 pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
     let root = HostRoot::new(&config.host_root);
     let boot = root.read_string("proc/sys/kernel/random/boot_id").ok()?;

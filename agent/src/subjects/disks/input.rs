@@ -61,13 +61,10 @@ pub enum DiskInput {
     /// Tasks wait for I/O.
     IoStalled,
     /// The file system of the root directory was sampled, on the thread that also reads disks.
-    StorageSampled {
-        /// See above.
-        soon: BootNanos,
-    },
+    StorageSampled,
     /// The loop woke up.
     Tick {
-        /// See above.
+        /// What is due until then is due now.
         soon: BootNanos,
     },
     /// The configuration changed.

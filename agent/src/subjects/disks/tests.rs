@@ -96,8 +96,7 @@ impl Run {
     }
 
     fn storage_sampled(&mut self, seconds: u64) -> Vec<DiskQuery> {
-        let soon = at(seconds);
-        queries(&self.on(seconds, DiskInput::StorageSampled { soon }))
+        queries(&self.on(seconds, DiskInput::StorageSampled))
     }
 
     fn health(&mut self, seconds: u64, minor: u32, health: Health) {
@@ -263,7 +262,7 @@ fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
 }
 
 #[test]
-fn statistics_are_checked_once_a_period_and_a_switch_lists_the_disks() {
+fn statistics_are_checked_with_storage_and_a_switch_lists_the_disks() {
     let both = Some(vec![disk("sda", 0), without_statistics("sdb", 16)]);
     let mut run = Run::without_probe(both);
     let known = vec![("sda".to_owned(), true), ("sdb".to_owned(), false)];
@@ -273,8 +272,7 @@ fn statistics_are_checked_once_a_period_and_a_switch_lists_the_disks() {
     let switched = false;
     let effects = run.on(11, DiskInput::StatisticsChecked { switched });
     assert_eq!(queries(&effects), []);
-    assert_eq!(run.storage_sampled(10), [], "once a period");
-    assert_eq!(run.storage_sampled(11), asked);
+    assert_eq!(run.storage_sampled(12), asked, "with the next sample");
     let switched = true;
     let effects = run.on(12, DiskInput::StatisticsChecked { switched });
     assert_eq!(queries(&effects), [DiskQuery::List]);

@@ -1,11 +1,13 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::kube_event::{Limiting, VictimOwner};
 use crate::pods::PodId;
 use crate::pressure::oom::Grounds;
-use crate::reading::oom::{OomConstraint, OomScope};
+use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::reading::{Reading, Signal};
-use crate::units::Pid;
+use crate::record::{MemcgLimit, Via};
+use crate::units::{Bytes, Pid};
 
 const PODS: &str = "/kubepods";
 const CONTAINER: &str = "/kubepods/podaa/c";

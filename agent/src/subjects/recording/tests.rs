@@ -193,7 +193,7 @@ fn bad_minute() -> Vec<(Now, Input)> {
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
-impl Recorder for Lines {
+impl RunRecorder for Lines {
     fn start(&mut self, setup: &Setup) {
         self.0.lock().unwrap().push(line(setup).unwrap());
     }

@@ -1,6 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::clock::ALIGN;
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::Threshold;
 use crate::reading::Reading;
@@ -258,6 +259,108 @@ fn the_first_capacity_is_published_at_once_and_until_then_storage_is_sampled_oft
         on(seconds, SignalInput::StorageRequested);
         assert_eq!(on(seconds, storage(capacity)), (at_once, due), "{name}");
     }
+}
+
+/// A node of which every query is answered, storage a little later.
+struct Simulated {
+    signals: Signals,
+    memory: i64,
+    storage_samples: usize,
+}
+
+impl Simulated {
+    fn new(memory: i64) -> Self {
+        Self {
+            signals: signals(),
+            memory,
+            storage_samples: 0,
+        }
+    }
+
+    fn on(&mut self, input: SignalInput, boot: BootNanos) {
+        let wall = SystemTime::UNIX_EPOCH;
+        for effect in self.signals.on(input, Now { boot, wall }) {
+            match effect {
+                Effect::Query(Query::Signals(stamp)) => {
+                    self.on(taken(self.memory, 900_000, stamp), boot);
+                }
+                Effect::Query(Query::Storage) => {
+                    self.storage_samples += 1;
+                    let answer = StorageSample {
+                        samples: vec![read(Signal::NodefsAvailable, 60 * GI)],
+                        capacity: Some(Bytes::from_bytes(1)),
+                        volumes: None,
+                    };
+                    let later = boot.plus(Duration::from_millis(5));
+                    self.on(SignalInput::StorageSampled(answer), later);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs up to `end`. Returns how often the alarm wakes it.
+    fn run(&mut self, end: BootNanos) -> usize {
+        let mut wakeups = 0;
+        while self.signals.due() <= end {
+            let now = self.signals.due();
+            wakeups += 1;
+            let soon = now.plus(ALIGN);
+            let count_tasks = false;
+            self.on(SignalInput::Tick { soon, count_tasks }, now);
+        }
+        wakeups
+    }
+}
+
+#[test]
+fn an_idle_node_wakes_once_for_memory_and_storage_whatever_was_sampled_in_between() {
+    let record = || SignalInput::Requested {
+        stamp: Some(stamp()),
+    };
+    //  memory, what happens 6 s after a sample, wake-ups in a minute, samples of storage in it, name
+    let rows = [
+        (60 * GI, None, 6, 6, "nothing"),
+        (
+            60 * GI,
+            Some(SignalInput::StorageRequested),
+            6,
+            6,
+            "tasks wait for I/O",
+        ),
+        (60 * GI, Some(SignalInput::MemoryMayBeShort), 6, 6, "a kill"),
+        (60 * GI, Some(record()), 6, 6, "a record about pids"),
+        (
+            9 * GI,
+            Some(SignalInput::StorageRequested),
+            15,
+            7,
+            "memory is sampled every 4 s",
+        ),
+    ];
+    for (memory, event, wakeups, storage_samples, name) in rows {
+        let mut node = Simulated::new(memory);
+        node.run(at(16));
+        if let Some(event) = event {
+            node.on(event, at(16));
+        }
+        node.run(at(57));
+        node.storage_samples = 0;
+        assert_eq!(node.run(at(117)), wakeups, "{name}");
+        assert_eq!(node.storage_samples, storage_samples, "{name}");
+    }
+}
+
+#[test]
+fn events_about_memory_do_not_sample_storage() {
+    let mut node = Simulated::new(60 * GI);
+    node.run(at(20));
+    node.storage_samples = 0;
+    for seconds in 21..=80 {
+        node.on(SignalInput::MemoryMayBeShort, at(seconds));
+        node.run(at(seconds));
+    }
+    assert_eq!(node.storage_samples, 6, "once in ten seconds");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
     ))
 }
 
-/// Puts what `order` names in that order, and the rest where it was in relation to them.
+/// Sorts the elements that `order` names, and keeps the relative position of the others.
 fn arrange(
     merged: Vec<Value>,
     order: &[Value],

@@ -196,7 +196,7 @@ prop_compose! {
     }
 }
 
-/// What the server has after the patch, or as it was without one.
+/// The object after the patch, or unchanged without one.
 fn merged(node: &Value, patch: Option<&Value>) -> Value {
     let mut merged = match patch {
         Some(patch) => strategic("Node", node, patch).expect("a patch that the server takes"),

@@ -1,5 +1,5 @@
 //! Which cgroup was at its limit, if several above the victim are close to theirs: compared with
-//! the kernel's own log.
+//! the kernel log.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -41,11 +41,7 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
     ("the pod has a little more", 20_992, 20_480, false),
 ];
 
-/// Each kill names the limit that the kernel's log names, or two of which that is one.
-///
-/// # Panics
-///
-/// If it names another.
+/// Each kill names the limit in the kernel log, or two limits of which it is one.
 pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
     let (mut at_pod, mut ambiguous) = (0, 0);
@@ -77,7 +73,7 @@ pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     ))
 }
 
-/// A kill of which the kernel logs the limit.
+/// A kill whose limit the kernel logs.
 async fn logged_kill(
     loaded: &mut Loaded,
     provoke: &Provoke,

@@ -29,7 +29,7 @@ struct Expected {
 /// The cgroup in which a kill is provoked.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The limit is the container's own.
+    /// The limit of the container.
     Container,
     /// The pod's, one above.
     Pod,
@@ -39,7 +39,7 @@ enum Kind {
     Group,
 }
 
-/// `count` kills in cgroups of four shapes, each removed as soon as its victim is gone.
+/// `count` kills in cgroups of four shapes, each removed as soon as its victim has ended.
 pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, count: usize) -> io::Result<String> {
     const KINDS: [Kind; 4] = [Kind::Container, Kind::Pod, Kind::Deep, Kind::Group];
     let (mut provoked, mut together) = (0, 0);

@@ -21,7 +21,6 @@ pub struct DiskMaps {
 
 impl DiskMaps {
     /// For the maps DISKS and SLOTS of a newly loaded object.
-    #[must_use]
     pub fn new(entries: Array<MapData, DiskBytes>, by_number: HashMap<MapData, u32, u32>) -> Self {
         let slots = Slots::new(entries.len());
         Self {
@@ -32,10 +31,6 @@ impl DiskMaps {
     }
 
     /// Watches `device`, or replaces its entry.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::Full`], or if the kernel refuses a write.
     pub fn put(&mut self, device: DeviceNumber, entry: DiskEntry) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         let entry = DiskEntry {
@@ -56,10 +51,6 @@ impl DiskMaps {
     }
 
     /// Stops watching `device`.
-    ///
-    /// # Errors
-    ///
-    /// If it was not watched, or the kernel refuses the write.
     pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         self.by_number.remove(&number).map_err(in_numbers)?;
@@ -68,7 +59,6 @@ impl DiskMaps {
     }
 
     /// The counters of `device`; `None` if it is not watched.
-    #[must_use]
     pub fn get(&self, device: DeviceNumber) -> Option<DiskEntry> {
         let bytes = self.entries.get(&self.slots.of(device)?, 0).ok()?;
         DiskEntry::read_from_bytes(&bytes).ok()

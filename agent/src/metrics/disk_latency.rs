@@ -5,13 +5,20 @@
 
 use std::fmt::{self, Write};
 
+use super::NODE_LABEL;
+
 /// Name without the prefix.
 pub(super) const NAME: &str = "disk_latency_seconds";
 
 /// Upper bound of the first slot. The bound doubles with each slot; the last one is unbounded.
 const FIRST_NS: u64 = 1024;
 
-pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]) -> fmt::Result {
+pub(super) fn encode(
+    to: &mut impl Write,
+    prefix: &str,
+    node: &str,
+    disks: &[(&str, &[u64])],
+) -> fmt::Result {
     if disks.is_empty() {
         return Ok(());
     }
@@ -25,7 +32,9 @@ pub(super) fn encode(to: &mut impl Write, prefix: &str, disks: &[(&str, &[u64])]
         let mut sum = 0_u64;
         for (slot, count) in slots.iter().enumerate() {
             sum = sum.saturating_add(*count);
-            write!(to, "{prefix}_{NAME}_bucket{{device=\"")?;
+            write!(to, "{prefix}_{NAME}_bucket{{{NODE_LABEL}=\"")?;
+            escaped(to, node)?;
+            to.write_str("\",device=\"")?;
             escaped(to, device)?;
             if slot + 1 == slots.len() {
                 writeln!(to, "\",le=\"+Inf\"}} {sum}")?;
@@ -63,10 +72,10 @@ mod tests {
         slots[15] = 2;
         slots[31] = 4;
         let mut text = String::new();
-        encode(&mut text, "x", &[("s\"d\\a\n", &slots)]).unwrap();
+        encode(&mut text, "x", "worker-1", &[("s\"d\\a\n", &slots)]).unwrap();
 
         let lines: Vec<&str> = text.lines().collect();
-        let name = r#"x_disk_latency_seconds_bucket{device="s\"d\\a\n",le="#;
+        let name = r#"x_disk_latency_seconds_bucket{node="worker-1",device="s\"d\\a\n",le="#;
         let bucket = |le: &str, count| format!("{name}\"{le}\"}} {count}");
         assert_eq!(lines[3], bucket("0.000001024", 1));
         assert_eq!(lines[3 + 14], bucket("0.016777216", 1));
@@ -80,7 +89,7 @@ mod tests {
     #[test]
     fn without_disks_nothing_is_encoded() {
         let mut text = String::new();
-        encode(&mut text, "x", &[]).unwrap();
+        encode(&mut text, "x", "worker-1", &[]).unwrap();
         assert_eq!(text, "");
     }
 }

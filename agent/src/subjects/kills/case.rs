@@ -1,0 +1,202 @@
+//! A kill whose cgroups are known, from a program's record or from the kernel's log.
+
+use crate::clock::{BootNanos, Stamp};
+use crate::escape::escape;
+use crate::kube_event::{Finding, Limiting, VictimOwner};
+use crate::pods::{ByNames, CgroupKind, classify, classify_by_names};
+use crate::pressure::oom::{Kill, KillVerdict};
+use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
+use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
+use crate::units::{Bytes, CgroupId, Pid};
+
+/// What is known of a kill before it is judged: see [`Finding`].
+#[derive(Debug)]
+pub(super) struct Case {
+    stamp: Stamp,
+    victim: Pid,
+    comm: Vec<u8>,
+    uid: Option<u32>,
+    /// Path of the victim's cgroup, as it is.
+    pub(super) path: Option<String>,
+    /// What is known of that path, escaped.
+    cgroup: Option<String>,
+    owner: VictimOwner,
+    /// Path of the cgroup of all pods.
+    pods: String,
+    scope: OomScope<Limiting>,
+    source: ScopeSource,
+    constraint: Option<OomConstraint>,
+    order: Option<i32>,
+    resident: Option<[Bytes; 3]>,
+    trigger: Option<String>,
+}
+
+impl Case {
+    /// By a program's record. `paths` are those of [`cgroups_of`]; a page has `page` bytes.
+    pub(super) fn recorded(
+        kill: RecordedKill,
+        read: BootNanos,
+        pods: String,
+        paths: Vec<Option<String>>,
+        page: u64,
+    ) -> Self {
+        let mut paths = paths.into_iter();
+        let mut next = || paths.next().flatten();
+        let path = next();
+        let scope = kill.scope.map(|limit| {
+            let tied = limit.tied.and_then(|_| next());
+            (limit, next(), tied)
+        });
+        let bytes = |pages| Bytes::from_pages(pages, page);
+        let scope = scope.map(|(limit, path, tied)| Limiting {
+            owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
+            path: Some(path.map_or_else(|| format!("cgroup id {}", limit.limiting.0), escape)),
+            tied: tied.map(|path| (owner_by_path(&path, &pods), escape(path))),
+            usage: Some((bytes(limit.usage_pages), bytes(limit.max_pages))),
+        });
+        let resident = [kill.anon_pages, kill.file_pages, kill.shmem_pages].map(bytes);
+        // An exiting task may have returned its memory before the record was made.
+        let known = kill.via != Via::Exit || resident.iter().any(|bytes| bytes.get() > 0);
+        let owner = match &path {
+            Some(path) => VictimOwner::of(classify(path, &pods)),
+            None => owner_by_names(&kill, &pods),
+        };
+        let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
+        Self {
+            stamp: Stamp {
+                kernel: kill.at,
+                read,
+            },
+            victim: kill.victim,
+            cgroup: Some(path.as_ref().map_or_else(|| last_names(&kill), escape)),
+            comm: kill.comm,
+            uid: Some(kill.uid),
+            path,
+            owner,
+            pods,
+            scope,
+            source: kill.source,
+            constraint: kill.constraint,
+            order: kill.order,
+            resident: known.then_some(resident),
+            trigger: Some(trigger),
+        }
+    }
+
+    /// By the kernel's log.
+    pub(super) fn logged(kill: LoggedKill, read: BootNanos, pods: String) -> Self {
+        // Names that are not text are a tenant's: those of Kubernetes and systemd are text.
+        let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
+        let path = kill.cgroup.as_ref().map(text);
+        let scope = kill.scope.map(|path| Limiting {
+            owner: path
+                .as_ref()
+                .map_or(LimitOwner::Other, |path| owner_by_path(&text(path), &pods)),
+            path: path.map(escape),
+            tied: None,
+            usage: None,
+        });
+        let owner = path.as_deref().map_or(VictimOwner::NoPod, |path| {
+            VictimOwner::of(classify(path, &pods))
+        });
+        let trigger = kill.trigger.map(escape);
+        Self {
+            stamp: Stamp {
+                kernel: kill.at,
+                read,
+            },
+            victim: kill.victim,
+            comm: kill.comm,
+            uid: kill.uid,
+            path,
+            cgroup: kill.cgroup.map(escape),
+            owner,
+            pods,
+            scope,
+            source: ScopeSource::Logged,
+            constraint: kill.constraint,
+            order: kill.order,
+            resident: kill.resident,
+            trigger: trigger.map(|comm| format!("a process named {comm}")),
+        }
+    }
+
+    /// What the verdict depends on.
+    pub(super) fn kill(&self) -> Kill {
+        Kill {
+            scope: self.scope.as_ref().map(|limiting| limiting.owner),
+            source: self.source,
+            constraint: self.constraint,
+            order: self.order,
+        }
+    }
+
+    /// With the verdict, the finding.
+    pub(super) fn judged(self, verdict: KillVerdict) -> Finding {
+        Finding {
+            stamp: self.stamp,
+            victim: self.victim,
+            comm: escape(&self.comm),
+            uid: self.uid,
+            cgroup: self.cgroup,
+            counter: self.owner.counter(self.path.as_deref(), &self.pods),
+            owner: self.owner,
+            scope: self.scope,
+            resident: self.resident,
+            trigger: self.trigger,
+            verdict,
+        }
+    }
+}
+
+/// The cgroups of a record whose paths are needed, in the order in which they are used.
+pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
+    let limit = kill.scope.memcg();
+    let tied = limit.and_then(|limit| limit.tied);
+    let limiting = limit.map(|limit| limit.limiting);
+    [Some(kill.cgroup), tied, limiting]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// By the last names of a cgroup that was removed and not seen before.
+fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
+    match classify_by_names(&kill.names, pods) {
+        ByNames::Certain(kind) => VictimOwner::of(kind),
+        ByNames::Claimed(_) => VictimOwner::UnknownPod,
+        ByNames::Nothing => VictimOwner::NoPod,
+    }
+}
+
+/// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
+/// every pod.
+fn limit_owner(
+    path: Option<&str>,
+    kill: &RecordedKill,
+    limit: &MemcgLimit,
+    pods: &str,
+) -> LimitOwner {
+    match path {
+        Some(path) => owner_by_path(path, pods),
+        None if limit.limiting == kill.cgroup => LimitOwner::Container,
+        None => LimitOwner::Pod,
+    }
+}
+
+fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
+    match classify(path, pods) {
+        CgroupKind::Pods => LimitOwner::PodsCgroup,
+        CgroupKind::Pod { .. } => LimitOwner::Pod,
+        CgroupKind::Container { .. } => LimitOwner::Container,
+        CgroupKind::Other => LimitOwner::Other,
+    }
+}
+
+/// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
+fn last_names(kill: &RecordedKill) -> String {
+    let names = kill.names.iter().rev().filter(|name| !name.is_empty());
+    names.fold("…".to_owned(), |path, name| {
+        format!("{path}/{}", escape(name))
+    })
+}

@@ -1,0 +1,222 @@
+//! An hour of a healthy agent on each layout of a node, and of agents with problems.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_common::DropReason;
+use nodepulse::kernel::counters::ProbeCounters;
+use nodepulse::kernel::support::Missing;
+use nodepulse::kernel::{Probe, ProbeState, Support};
+use nodepulse::record::ScopeSource;
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant};
+use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
+use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, Running, in_memory};
+
+use super::promtool::Promtool;
+use super::scrapes::Scrapes;
+use super::{RULES, promtool};
+
+/// Longer than any `for` and any range but those of a day.
+const MINUTES: usize = 60;
+
+/// A node with a kubelet, in which an agent in companion mode may do what the chart grants.
+fn server() -> Arc<ApiServer> {
+    let api = in_memory();
+    let grants = [
+        ("get", "nodes"),
+        ("patch", "nodes/status"),
+        ("watch", "pods"),
+        ("list", "pods"),
+        ("get", "pods"),
+        ("create", "events"),
+        ("patch", "events"),
+    ];
+    for (verb, resource) in grants {
+        api.grant(Grant {
+            user: COMPANION.to_owned(),
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+        });
+    }
+    api.put_object(serde_json::json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-1" },
+    }));
+    api
+}
+
+fn host(cgroups: Cgroups) -> MadeUpHost {
+    let host = MadeUpHost::with(cgroups);
+    host.disk("sda", "8:0");
+    host
+}
+
+const GLOBAL: Kill<'_> = Kill {
+    victim: ("java", 4321),
+    cgroup: "kubepods/burstable/pod1/ctr",
+    limit: Limit::Machine,
+    source: ScopeSource::Exact,
+};
+
+/// So many records did not fit into the ring CRIT.
+fn lost(count: u64) -> ProbeCounters {
+    ProbeCounters {
+        losses: DropReason::ALL
+            .iter()
+            .map(|reason| {
+                (
+                    *reason,
+                    if *reason == DropReason::CritFull {
+                        count
+                    } else {
+                        0
+                    },
+                )
+            })
+            .collect(),
+        ..ProbeCounters::default()
+    }
+}
+
+fn companion(host: MadeUpHost) -> Node {
+    Node::companion("worker-1").host(host)
+}
+
+/// The best programs, but for these.
+fn without(probes: &[Probe], instead: &[Probe], why: &Missing) -> Support {
+    let mut support = Support::all();
+    for (probe, state) in &mut support.probes {
+        if probes.contains(probe) {
+            *state = ProbeState::Missing(why.clone());
+        }
+        if instead.contains(probe) {
+            *state = ProbeState::Attached;
+        }
+    }
+    support
+}
+
+fn refused() -> Missing {
+    Missing::Refused {
+        why: "load: not supported (os error 524)".to_owned(),
+    }
+}
+
+fn no_btf() -> Missing {
+    Missing::Btf {
+        path: PathBuf::from("/sys/kernel/btf/vmlinux"),
+        why: "no such file".to_owned(),
+    }
+}
+
+/// Each layout of a node without a problem.
+fn layouts() -> Vec<(&'static str, Node)> {
+    use Probe::{OomExit, OomFentry, OomPid, OomVictim, ScopeEnter, ScopeLeave};
+    let v2 = || companion(host(Cgroups::V2));
+    let scope = [ScopeEnter, ScopeLeave];
+    let no_fentry = without(&scope, &[], &refused());
+    let mut by_pid = without(&scope, &[OomPid, OomExit], &refused());
+    by_pid
+        .probes
+        .iter_mut()
+        .for_each(|(probe, state)| match probe {
+            OomVictim => *state = ProbeState::Missing(Missing::Prototype),
+            OomFentry => *state = ProbeState::Missing(refused()),
+            _ => {}
+        });
+    let no_psi = host(Cgroups::V2);
+    for kind in ["cpu", "io", "memory"] {
+        no_psi.remove(&format!("proc/pressure/{kind}"));
+    }
+    // An open log that has no record yet.
+    let (log, writer) = std::io::pipe().unwrap();
+    std::mem::forget(writer);
+    vec![
+        ("cgroup v2, all programs", v2()),
+        ("cgroup v1", companion(host(Cgroups::V1))),
+        ("cgroups of both versions", companion(host(Cgroups::Hybrid))),
+        ("no fentry", v2().support(no_fentry)),
+        (
+            "mark_victim passes a PID",
+            v2().support(without(&[OomVictim], &[OomFentry], &Missing::Prototype)),
+        ),
+        ("mark_victim passes a PID, no fentry", v2().support(by_pid)),
+        (
+            "no BTF: tier kmsg",
+            v2().support(Support::none(&no_btf())).log(log),
+        ),
+        ("no BTF: tier files", v2().support(Support::none(&no_btf()))),
+        (
+            "kernel.tier: files",
+            v2().support(Support::none(&Missing::TurnedOff)),
+        ),
+        (
+            "built without eBPF",
+            v2().support(Support::none(&Missing::NotBuilt)),
+        ),
+        ("no PSI", companion(no_psi)),
+        ("no disk", companion(MadeUpHost::calm())),
+        ("no API server", v2().alone()),
+        ("node mode", Node::named("worker-1").host(host(Cgroups::V2))),
+    ]
+}
+
+/// Lets the agent run for an hour, with `trouble` after a quarter; an error if other alerts fire
+/// than those with the labels `expected`.
+async fn check(
+    promtool: &Promtool,
+    node: Running,
+    trouble: impl AsyncFnOnce(&Running),
+    expected: &[&str],
+) -> Result<(), String> {
+    let mut scrapes = Scrapes::default();
+    scrapes.of(&node, MINUTES / 4).await;
+    trouble(&node).await;
+    scrapes.of(&node, MINUTES - MINUTES / 4).await;
+    promtool.test(RULES, &scrapes.test(expected))
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_alert_fires_on_a_healthy_node_of_any_layout() {
+    let Some(promtool) = promtool() else { return };
+    let mut fired = Vec::new();
+    for (layout, node) in layouts() {
+        let node = node.start(&server());
+        if let Err(why) = check(&promtool, node, async |_| (), &[]).await {
+            fired.push(format!("{layout}: {why}"));
+        }
+    }
+    assert!(fired.is_empty(), "{}", fired.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_with_problems_fires_their_alerts_and_no_others() {
+    let Some(promtool) = promtool() else { return };
+    let host = Arc::new(host(Cgroups::V2));
+    let api = server();
+    let node = Node::companion("worker-1")
+        .host(Arc::clone(&host))
+        .start(&api);
+    node.counted(lost(0));
+    let trouble = async |node: &Running| {
+        host.mem_working_set("15700Mi");
+        host.remove("proc/loadavg");
+        node.reload(|settings| settings.eviction_hard = Some("nonsense".to_owned()))
+            .await;
+        api.faults()
+            .push(Fault::on("PATCH", "/api/v1/nodes", Effect::Status(500)).always());
+        for _ in 0..3 {
+            node.kernel().oom_kill(GLOBAL).await;
+        }
+        node.counted(lost(7));
+    };
+    let expected = [
+        r#"alertname="NodepulseConditionUnknown",type="PIDsLow""#,
+        r#"alertname="NodepulseConfigReloadFailed""#,
+        r#"alertname="NodepulseEventsLost""#,
+        r#"alertname="NodepulseGlobalOOMKill""#,
+        r#"alertname="NodepulseMemoryLow",type="MemoryLow""#,
+        r#"alertname="NodepulseRequestsFail""#,
+    ];
+    let found = check(&promtool, node, trouble, &expected).await;
+    found.unwrap_or_else(|why| panic!("{why}"));
+}

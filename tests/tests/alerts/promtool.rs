@@ -1,0 +1,41 @@
+//! Prometheus' program that tests rules.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// `promtool`.
+pub struct Promtool(PathBuf);
+
+impl Promtool {
+    /// On the search path, or where `cargo xtask setup` puts it.
+    pub fn find() -> Option<Self> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path = set("PATH").unwrap_or_default();
+        let home = set("HOME").map(|home| PathBuf::from(home).join(".cache"));
+        let cache = set("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+        let cache = cache.map(|cache| cache.join("nodepulse/tools/promtool"));
+        std::env::split_paths(&path)
+            .chain(cache)
+            .map(|dir| dir.join("promtool"))
+            .find(|file| file.is_file())
+            .map(Self)
+    }
+
+    /// Runs tests, whose rule file is `alerts.yaml`; an error is what promtool printed.
+    pub fn test(&self, rules: &str, tests: &str) -> Result<(), String> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("alerts.yaml"), rules).unwrap();
+        fs::write(dir.path().join("tests.yaml"), tests).unwrap();
+        let mut promtool = Command::new(&self.0);
+        promtool.args(["test", "rules", "tests.yaml"]);
+        let done = promtool.current_dir(dir.path()).output().unwrap();
+        let printed = [done.stdout, done.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        if done.status.success() {
+            Ok(())
+        } else {
+            Err(printed)
+        }
+    }
+}

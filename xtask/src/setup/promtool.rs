@@ -1,0 +1,58 @@
+//! promtool, which evaluates the alerts in the tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Install, Step, apt_get_command, cache, update_lists};
+use crate::repo::{command, on_path, run};
+
+const PROGRAM: &str = "promtool";
+
+/// Debian's package. Only the program is extracted: an installed package starts a server.
+const PACKAGE: &str = "prometheus";
+
+const CURE: &str = "install promtool (part of Prometheus) with your package manager";
+
+pub(super) fn step() -> Result<Step> {
+    let file = dir()?.join(PROGRAM);
+    Ok(Step {
+        name: format!("{PROGRAM}, or {} (20 MiB of downloads)", file.display()),
+        present: on_path(PROGRAM).is_some() || runs(&file),
+        install: Install::Promtool,
+    })
+}
+
+/// Also in `tests/tests/alerts/promtool.rs`.
+fn dir() -> Result<PathBuf> {
+    Ok(cache()?.join("tools/promtool"))
+}
+
+fn runs(file: &Path) -> bool {
+    let version = command(file).arg("--version").output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+pub(super) fn install() -> Result<()> {
+    if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
+        bail!("apt-get or dpkg-deb is missing: {CURE}");
+    }
+    let dir = dir()?;
+    let parts = dir.join("package");
+    // What an interrupted run may have left.
+    let _absent = fs::remove_dir_all(&parts);
+    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    if nix::unistd::geteuid().is_root() {
+        update_lists();
+    }
+    let mut download = apt_get_command();
+    download.args(["download", PACKAGE]).current_dir(&parts);
+    run(&mut download).context(CURE)?;
+    let deb = fs::read_dir(&parts)?.next().context(CURE)??.path();
+    run(command("dpkg-deb").arg("-x").arg(&deb).arg(&parts))?;
+    let program = parts.join("usr/bin").join(PROGRAM);
+    fs::rename(&program, dir.join(PROGRAM))
+        .with_context(|| format!("{PACKAGE} contains no {}", program.display()))?;
+    fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
+}
