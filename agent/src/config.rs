@@ -18,6 +18,8 @@ use crate::kube_event::NodeEvents;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use crate::pressure::Policy;
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
 
 mod allocation;
 mod checks;
@@ -83,8 +85,8 @@ pub struct DiskIo {
 pub struct PsiConfig {
     /// Whether PSI is used.
     pub enabled: bool,
-    /// Percentage of time.
-    pub threshold: f32,
+    /// `memory` and `io`.
+    pub thresholds: StallThresholds,
 }
 
 /// The checked configuration. It cannot represent invalid values.
@@ -144,6 +146,8 @@ pub struct Config {
     /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
     /// Node.
     pub oom_node_events: bool,
+    /// `oom.frequent`: from when on OOM kills are frequent.
+    pub frequent_oom: FrequentOom,
     /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Machine, Network, Resource, Signal, Stall};
@@ -330,10 +332,12 @@ pub struct CompanionFacts {
     pub causes: BTreeMap<Resource, Cause>,
     /// Whether pods' processes are OOM-killed often; unknown without a source of kills.
     pub kills: Pressure,
+    /// From when on they are.
+    pub frequent_oom: FrequentOom,
     /// Path of the pods cgroup.
     pub pods_cgroup: String,
-    /// `psi.threshold`, in percent.
-    pub stall_threshold: f32,
+    /// `psi.memory` and `psi.io`.
+    pub stall_thresholds: StallThresholds,
 }
 
 /// Whether containers can run here.

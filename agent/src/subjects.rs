@@ -15,8 +15,9 @@ use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode};
 use crate::kube_event::{Draft, Finding, NodeEvents};
 use crate::node_status::{Disks, Facts};
-use crate::pods::Pod;
+use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
 use crate::pressure::{Cause, Policy, Pressure};
@@ -68,10 +69,10 @@ pub enum Input {
     Configured(Box<Settings>),
     /// Cgroups below the pods cgroup were created or removed, or reached a limit.
     CgroupsChanged,
-    /// Processes of pods were OOM-killed.
-    KilledInPods {
-        /// How many.
-        kills: u64,
+    /// There was an OOM incident in a pod: one decision of the kernel, however many processes died.
+    OomIncident {
+        /// In which.
+        pod: PodId,
         /// When.
         at: BootNanos,
     },
@@ -346,6 +347,8 @@ pub struct Settings {
     pub disk_io: DiskIo,
     /// Who records Events on the Node.
     pub node_events: NodeEvents,
+    /// From when on OOM kills are frequent.
+    pub frequent_oom: FrequentOom,
 }
 
 /// All subjects.
@@ -400,6 +403,8 @@ pub struct NodeSetup {
     pub counters: KillCounterSetup,
     /// Who records Events on the Node.
     pub node_events: NodeEvents,
+    /// From when on OOM kills are frequent.
+    pub frequent_oom: FrequentOom,
     /// Whether the kernel announces refused forks.
     pub refused_forks: Announced,
 }

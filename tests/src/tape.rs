@@ -46,16 +46,16 @@ pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
 
 /// A recording of kills that lacks one record, or that has another effect, is not replayed.
 pub fn assert_changes_are_found(lines: &[String]) {
-    const EFFECT: &str = r#"{"Input":{"KilledInPods":{"kills":1,"#;
+    const EFFECT: &str = r#"{"Input":{"OomIncident":{"pod":{"Uid":""#;
     let first = |text: &str| lines.iter().position(|line| line.contains(text));
     let record = first(r#""input":{"Kill":{"Recorded":"#).expect("a kill");
     let mut lacking = lines.to_vec();
     lacking.remove(record);
     assert_differs(&lacking, record + 1);
-    let counted = first(EFFECT).expect("a kill of a pod");
+    let counted = first(EFFECT).expect("an incident in a pod");
     let mut changed = lines.to_vec();
     if let Some(line) = changed.get_mut(counted) {
-        *line = line.replace(EFFECT, r#"{"Input":{"KilledInPods":{"kills":2,"#);
+        *line = line.replace(EFFECT, r#"{"Input":{"OomIncident":{"pod":{"Uid":"not-"#);
     }
     assert_differs(&changed, counted + 1);
 }

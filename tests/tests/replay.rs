@@ -67,7 +67,7 @@ const EFFECTS: [(&str, usize); 37] = [
     ("Fact.Stalls", 1000),
     ("Input.Incident.Happened", 1000),
     ("Input.KillCounter.Found", 1000),
-    ("Input.KilledInPods", 1000),
+    ("Input.OomIncident", 100),
     ("Log.Disk.HealthChanged", 50),
     ("Log.Disk.Reported", 20),
     ("Log.Disk.Unwatched", 10),

@@ -26,7 +26,7 @@ const INPUTS: [(&str, usize); 9] = [
 
 /// The same of effects.
 const EFFECTS: [(&str, usize); 6] = [
-    ("Input.KilledInPods", 50),
+    ("Input.OomIncident", 1),
     ("Event", 6),
     ("Log.KillFound", 50),
     ("Map.PidLevels", 1),

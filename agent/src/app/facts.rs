@@ -38,7 +38,8 @@ pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
         companion: CompanionFacts {
             checks: config.conditions.clone(),
             pods_cgroup: signals.pods_cgroup().to_owned(),
-            stall_threshold: config.psi.threshold,
+            frequent_oom: config.frequent_oom,
+            stall_thresholds: config.psi.thresholds,
             ..CompanionFacts::default()
         },
     }
@@ -52,4 +53,5 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.runtime = config.runtime;
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);
+    facts.companion.frequent_oom = config.frequent_oom;
 }

@@ -135,6 +135,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
         policy: app.config.policy.clone(),
         disk_io: app.config.disk_io.clone(),
         node_events: app.config.node_events(),
+        frequent_oom: app.config.frequent_oom,
     };
     app.feed(Input::Configured(Box::new(settings)), now);
     // A condition that was turned off is removed without waiting for the next regular computation.

@@ -172,7 +172,7 @@ fn setup(
             },
         },
         stalls: StallSetup {
-            threshold: config.psi.threshold,
+            thresholds: config.psi.thresholds,
             transition_period: config.policy.transition_period,
             watched: watched.collect(),
         },

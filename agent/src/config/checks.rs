@@ -101,10 +101,23 @@ pub(super) const MAX_QUEUE: u32 = 10_000;
 
 /// Capacity of a queue of Events, which take up to 2 KiB each.
 pub(super) fn queue(text: &str) -> Result<usize, String> {
-    let room = text.parse().ok();
-    let room = room.filter(|room| (1..=MAX_QUEUE).contains(room));
-    room.and_then(|room| usize::try_from(room).ok())
-        .ok_or_else(|| format!("is not an integer from 1 to {MAX_QUEUE}"))
+    from_one_to(MAX_QUEUE, text)
+}
+
+/// The greatest [`frequency`]: so many incidents, or pods, are remembered.
+pub(super) const MAX_FREQUENCY: u32 = 1_000;
+
+/// How many make something frequent.
+pub(super) fn frequency(text: &str) -> Result<usize, String> {
+    from_one_to(MAX_FREQUENCY, text)
+}
+
+fn from_one_to(max: u32, text: &str) -> Result<usize, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (1..=max).contains(number));
+    number
+        .and_then(|number| usize::try_from(number).ok())
+        .ok_or_else(|| format!("is not an integer from 1 to {max}"))
 }
 
 /// A duration; `None` for zero, which the kubelet treats as "unset".

@@ -31,15 +31,19 @@ pub(super) fn conditions_and_taints(
     Ok((enabled, taints))
 }
 
-/// All conditions except disabled ones.
+/// The conditions that are on by default, or as configured.
 fn conditions(
     settings: BTreeMap<String, Setting>,
     mode: Mode,
 ) -> Result<BTreeSet<NodepulseCondition>, ConfigError> {
-    let mut enabled = BTreeSet::from(NodepulseCondition::ALL);
+    let by_default = NodepulseCondition::ALL.into_iter();
+    let by_default = by_default.filter(|condition| condition.is_on_by_default());
+    let mut enabled: BTreeSet<NodepulseCondition> = by_default.collect();
     for (type_, setting) in settings {
         let nodepulse = condition(&type_, &setting, mode)?;
-        if !setting.parsed(key::conditions.parse)? {
+        if setting.parsed(key::conditions.parse)? {
+            enabled.insert(nodepulse);
+        } else {
             enabled.remove(&nodepulse);
         }
     }
@@ -57,7 +61,9 @@ fn taints(
     for (type_, setting) in settings {
         let nodepulse = condition(&type_, &setting, mode)?;
         if !enabled.contains(&nodepulse) {
-            return Err(setting.refused("is for a condition that `conditions` disables"));
+            return Err(
+                setting.refused("is for a condition that is off; set it to true in `conditions`")
+            );
         }
         let taint = setting.parsed(|text| taint(nodepulse, text))?;
         let same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;

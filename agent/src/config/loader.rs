@@ -16,6 +16,8 @@ use super::table::key;
 use super::{Config, DiskIo, PerPodMetrics, PsiConfig};
 use super::{allocation, checks, companion, eviction, labels};
 use crate::node_status::{AttachDetach, Runtime, Taint};
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::{Threshold, with_allocatable};
 use crate::pressure::{Policy, SlowDisks};
 
@@ -73,9 +75,13 @@ impl Loader<'_> {
             disk_io: self.disk_io()?,
             psi: PsiConfig {
                 enabled: keys.value(&key::psi_enabled)?,
-                threshold: keys.value(&key::psi_threshold)?,
+                thresholds: StallThresholds {
+                    memory: keys.value(&key::psi_memory)?,
+                    io: keys.value(&key::psi_io)?,
+                },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
+            frequent_oom: self.frequent_oom()?,
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,
             tier: keys.value(&key::kernel_tier)?,
@@ -219,6 +225,23 @@ impl Loader<'_> {
             rotational_slow: keys.value(&key::disk_io_rotational_slow)?,
             devices,
             window: keys.value(&key::disk_io_window)?,
+        })
+    }
+
+    fn frequent_oom(&self) -> Result<FrequentOom, ConfigError> {
+        let keys = &self.0;
+        let incidents = keys.value(&key::oom_frequent_incidents)?;
+        let pods = keys.checked(&key::oom_frequent_pods, |pods| {
+            if pods <= incidents {
+                return Ok(pods);
+            }
+            let all = key::oom_frequent_incidents.spec.name;
+            Err(format!("is more than {all}, which is {incidents}"))
+        })?;
+        Ok(FrequentOom {
+            incidents,
+            pods,
+            window: keys.value(&key::oom_frequent_window)?,
         })
     }
 

@@ -74,6 +74,10 @@ const QUEUE: Type<usize> = Type {
     scalar: integer("whole number from 1 to 10000", 1, checks::MAX_QUEUE),
     parse: checks::queue,
 };
+const FREQUENCY: Type<usize> = Type {
+    scalar: integer("whole number from 1 to 1000", 1, checks::MAX_FREQUENCY),
+    parse: checks::frequency,
+};
 const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
@@ -89,6 +93,12 @@ const PERIOD: Type<Option<Duration>> = Type {
     scalar: go_duration(true),
     parse: checks::period,
 };
+const PERCENT: Type<f32> = Type::text(
+    STRING,
+    "percentage",
+    r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$",
+    checks::percent,
+);
 const THRESHOLD: Type<String> = Type::text(
     NUMBER,
     "quantity, percentage or `min(PERCENTAGE,QUANTITY)`",
@@ -236,8 +246,11 @@ keys! {
     conditions: bool = BOOLEAN
         .map(CONDITIONS, "conditions", "Companion mode: which of nodepulse's conditions are written")
         .details("A condition that is turned off is removed from the Node.")
-        .preset(Preset::Derived("all `true`"))
-        .example("{DiskStallPressure: false}").live();
+        .preset(Preset::Derived(
+            "all `true`, but `FrequentOOMKills`, `DiskStallPressure`, `PodsMemoryStallPressure` and \
+             `PodsDiskStallPressure`",
+        ))
+        .example("{MemoryStallPressure: false, FrequentOOMKills: true}").live();
     taints: String = Key::new(
             Form::ConditionTaints, checks::any, "taints",
             "Companion mode: taints of the Node while a condition is True"
@@ -397,14 +410,30 @@ keys! {
     psi_enabled: bool = BOOLEAN
         .key("psi.enabled", "Use pressure stall information")
         .default("true", "a trigger that does not fire costs nothing");
-    psi_threshold: f32 = Type::text(STRING, "percentage", r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%$", checks::percent)
-        .key("psi.threshold", "Share of the time for which tasks wait")
+    psi_memory: f32 = PERCENT
+        .key("psi.memory", "Share of the time for which tasks wait for memory during a stall")
+        .details("It must be reached over 10 s and over a minute (PSI `some`).")
+        .default("15%", "reclaim within the limits of busy pods stays below it");
+    psi_io: f32 = PERCENT
+        .key("psi.io", "Share of the time for which tasks wait for I/O during a stall")
+        .details("As `psi.memory`.")
         .default("40%", "KEP-5394's");
     oom_node_events: bool = BOOLEAN
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
         .default("true",
                  "set to false if another agent reports OOM kills, such as node-problem-detector")
         .example("false").live();
+    oom_frequent_incidents: usize = FREQUENCY
+        .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
+        .details("One decision of the kernel is one incident, however many processes die.")
+        .default("5", "more than one pod that restarts after each kill").live();
+    oom_frequent_pods: usize = FREQUENCY
+        .key("oom.frequent.pods", "Number of different pods in which these incidents must be")
+        .details("At most `oom.frequent.incidents`.")
+        .default("3", "the kills of one workload concern its owner, not the node").live();
+    oom_frequent_window: Duration = POSITIVE
+        .key("oom.frequent.window", "Time within which these incidents must be")
+        .default("10m", "two restarts of a pod in `CrashLoopBackOff`").live();
     events_queue: usize = QUEUE
         .key("events.queue", "Number of Events that may wait while the API server is unavailable")
         .details("Each takes up to 2 KiB.")

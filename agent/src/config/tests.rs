@@ -130,7 +130,10 @@ fn without_settings_the_defaults_apply() {
     assert!(config.disk_io.devices.is_empty());
     let stalls = PsiConfig {
         enabled: true,
-        threshold: 40.0,
+        thresholds: StallThresholds {
+            memory: 15.0,
+            io: 40.0,
+        },
     };
     assert_eq!(config.psi, stalls);
     assert!(config.oom_node_events);
@@ -195,7 +198,7 @@ diskIO:
   devices: {sda: {slow: 50ms}}
   window: 2s
   raisesDiskPressure: true
-psi: {enabled: false, threshold: 12.5%}
+psi: {enabled: false, memory: 7.5%, io: 12.5%}
 oom: {nodeEvents: false}
 runtime: {endpoint: none}
 kubernetesVersion: 1.34.2
@@ -235,7 +238,10 @@ fn every_key_of_the_file_is_parsed() {
     assert_eq!(config.policy.slow_disks, SlowDisks::RaiseDiskPressure);
     let stalls = PsiConfig {
         enabled: false,
-        threshold: 12.5,
+        thresholds: StallThresholds {
+            memory: 7.5,
+            io: 12.5,
+        },
     };
     assert_eq!(config.psi, stalls);
     assert!(!config.oom_node_events);

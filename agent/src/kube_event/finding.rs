@@ -178,7 +178,7 @@ impl Finding {
     }
 
     /// Whether both kills have one cause, as far as is known.
-    pub(super) fn has_the_cause_of(&self, other: &Self) -> bool {
+    pub fn has_the_cause_of(&self, other: &Self) -> bool {
         !self.is_global()
             && !other.is_global()
             && self.limiting().is_some()

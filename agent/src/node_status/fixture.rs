@@ -12,6 +12,8 @@ use super::{
 };
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::{HugePages, InterfaceAddress, Machine, Network, Resource};
 use crate::units::Bytes;
@@ -118,7 +120,15 @@ pub fn facts() -> Facts {
             checks: NodepulseCondition::ALL.into(),
             kills: Pressure::Normal,
             pods_cgroup: "/kubepods".to_owned(),
-            stall_threshold: 40.0,
+            frequent_oom: FrequentOom {
+                incidents: 5,
+                pods: 3,
+                window: Duration::from_mins(10),
+            },
+            stall_thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             ..CompanionFacts::default()
         },
     }

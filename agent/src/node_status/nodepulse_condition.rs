@@ -85,6 +85,22 @@ impl NodepulseCondition {
         }
     }
 
+    /// Whether it is written unless the configuration turns it off. The others are True on nodes on
+    /// which no pod suffers, or do not need an action of who operates the node.
+    pub const fn is_on_by_default(self) -> bool {
+        match self {
+            Self::MemoryLow
+            | Self::PidsLow
+            | Self::DiskSpaceLow
+            | Self::DiskIoPressure
+            | Self::MemoryStallPressure => true,
+            Self::FrequentOomKills
+            | Self::DiskStallPressure
+            | Self::PodsMemoryStallPressure
+            | Self::PodsDiskStallPressure => false,
+        }
+    }
+
     /// The stall that it is about.
     pub const fn stall(self) -> Option<Stall> {
         let (of, kind) = match self {

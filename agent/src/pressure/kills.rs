@@ -1,44 +1,60 @@
-//! Whether pods' processes are OOM-killed so often that it is a condition.
+//! Whether pods' processes are OOM-killed so often, in so many pods, that it is a condition.
 
 use std::collections::VecDeque;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
 use crate::pressure::kept::KeptTrue;
 use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
 
-/// This many kills are frequent.
-pub const FREQUENT: usize = 5;
+/// `oom.frequent`: from when on OOM kills are frequent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FrequentOom {
+    /// At least this many incidents. One decision of the kernel is one incident.
+    pub incidents: usize,
+    /// In at least this many different pods.
+    pub pods: usize,
+    /// Within this time.
+    pub window: Duration,
+}
 
-/// If they occur within this time.
-pub const WITHIN: Duration = Duration::from_mins(10);
-
-/// The most recent kills.
+/// The most recent incidents in pods, which `P` identifies.
 ///
 /// ```text
-/// Normal ──FREQUENT within WITHIN──► exceeded until WITHIN after the oldest of them
-///   ▲                                             │
-///   └────────────── transition period ────────────┘
+/// Normal ──enough incidents in enough pods──► exceeded until a window after the oldest of them
+///   ▲                                                              │
+///   └───────────────────────── transition period ──────────────────┘
 /// ```
+///
+/// With `incidents` times and `pods` pods, what is stored is bounded and still sufficient: the window
+/// must reach back to the oldest of the newest `incidents` incidents, and to the newest incident of each
+/// of the newest `pods` pods.
 #[derive(Debug, Clone)]
-pub struct KillWindow {
+pub struct IncidentWindow<P> {
+    limits: FrequentOom,
     transition_period: Duration,
     /// Whether the source of kills can be read.
     source: SourceState,
-    /// At most [`FREQUENT`], the oldest first.
+    /// The newest incidents, the oldest first.
     newest: VecDeque<BootNanos>,
-    /// Exceeded until the first moment at which fewer kills are within the window.
+    /// The pods of the newest incidents, each with its newest one, the oldest first.
+    pods: VecDeque<(P, BootNanos)>,
+    /// Exceeded until the first moment at which fewer incidents or pods are within the window.
     kept: KeptTrue,
 }
 
-impl KillWindow {
-    /// Without kills, and without a source.
-    pub const fn new(transition_period: Duration) -> Self {
+impl<P: PartialEq> IncidentWindow<P> {
+    /// Without incidents, and without a source.
+    pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
         Self {
+            limits,
             transition_period,
             source: SourceState::NeverRead,
             newest: VecDeque::new(),
+            pods: VecDeque::new(),
             kept: KeptTrue::UNREAD,
         }
     }
@@ -58,27 +74,43 @@ impl KillWindow {
         }
     }
 
-    /// Applies from now on.
-    pub const fn set_transition_period(&mut self, transition_period: Duration) {
+    /// Apply from the next incident on.
+    pub const fn configure(&mut self, limits: FrequentOom, transition_period: Duration) {
+        self.limits = limits;
         self.transition_period = transition_period;
     }
 
-    /// Records `count` kills at `at`. They can arrive out of order and late.
-    pub fn record_kills(&mut self, at: BootNanos, count: u64, now: BootNanos) {
+    /// How long a window is.
+    pub const fn window(&self) -> Duration {
+        self.limits.window
+    }
+
+    /// Records an incident at `at`. They can arrive out of order and late.
+    pub fn record_incident(&mut self, pod: P, at: BootNanos, now: BootNanos) {
         let at = at.min(now);
-        let count = usize::try_from(count).unwrap_or(usize::MAX).min(FREQUENT);
         let index = self.newest.partition_point(|known| *known <= at);
-        for _ in 0..count {
-            self.newest.insert(index, at);
-        }
-        while self.newest.len() > FREQUENT {
+        self.newest.insert(index, at);
+        let known = self.pods.iter().position(|(known, _)| *known == pod);
+        let known = known.and_then(|index| self.pods.remove(index));
+        let latest = known.map_or(at, |(_, latest)| latest.max(at));
+        let index = self.pods.partition_point(|(_, known)| *known <= latest);
+        self.pods.insert(index, (pod, latest));
+        while self.newest.len() > self.limits.incidents {
             self.newest.pop_front();
         }
-        let (Some(oldest), Some(newest)) = (self.newest.front(), self.newest.back()) else {
+        while self.pods.len() > self.limits.pods {
+            self.pods.pop_front();
+        }
+        let (Some(incident), Some((_, pod)), Some(newest)) =
+            (self.newest.front(), self.pods.front(), self.newest.back())
+        else {
             return;
         };
-        if self.newest.len() == FREQUENT && newest.since(*oldest) <= WITHIN {
-            self.restore(oldest.plus(WITHIN), now);
+        let oldest = *incident.min(pod);
+        let enough =
+            self.newest.len() == self.limits.incidents && self.pods.len() == self.limits.pods;
+        if enough && newest.since(oldest) <= self.limits.window {
+            self.restore(oldest.plus(self.limits.window), now);
         }
     }
 
@@ -122,61 +154,88 @@ mod tests {
     use super::*;
 
     const PERIOD: Duration = Duration::from_mins(5);
+    const WITHIN: Duration = Duration::from_mins(10);
+    const LIMITS: FrequentOom = FrequentOom {
+        incidents: 5,
+        pods: 3,
+        window: WITHIN,
+    };
+
+    type Window = IncidentWindow<char>;
 
     fn at(seconds: u64) -> BootNanos {
         BootNanos(seconds * 1_000_000_000)
     }
 
-    fn is_exceeded(window: &KillWindow) -> bool {
+    fn is_exceeded(window: &Window) -> bool {
         matches!(window.pressure(), Pressure::UnderPressure { .. })
     }
 
-    fn available_since(seconds: u64) -> KillWindow {
-        let mut window = KillWindow::new(PERIOD);
+    fn available_since(seconds: u64) -> Window {
+        let mut window = Window::new(LIMITS, PERIOD);
         window.source_read(at(seconds));
         window
     }
 
-    /// Kills at the given seconds, recorded in this order.
-    fn window_with(kills: &[u64]) -> KillWindow {
-        let mut window = available_since(0);
-        for kill in kills {
-            window.record_kills(at(*kill), 1, at(2000));
+    /// Incidents in pods at the given seconds, recorded in this order.
+    fn record(window: &mut Window, incidents: &[(char, u64)], now: u64) {
+        for (pod, seconds) in incidents {
+            window.record_incident(*pod, at(*seconds), at(now));
         }
+    }
+
+    fn window_with(incidents: &[(char, u64)]) -> Window {
+        let mut window = available_since(0);
+        record(&mut window, incidents, 2000);
         window
     }
 
+    /// Name, incidents, whether they are frequent.
+    type Row<'a> = (&'a str, &'a [(char, u64)], bool);
+
     #[test]
-    fn five_within_ten_minutes_are_frequent_in_any_order() {
-        let rows: [(&str, &[u64], bool); 7] = [
-            ("four", &[1400, 1401, 1402, 1403], false),
-            ("five", &[1400, 1401, 1402, 1403, 1404], true),
-            ("just within", &[1400, 1401, 1402, 1403, 2000], true),
-            ("just outside", &[1399, 1401, 1402, 1403, 2000], false),
-            ("out of order", &[1700, 1500, 1800, 1600, 1900], true),
-            (
-                "the newest five count",
-                &[1000, 1100, 1500, 1600, 1700, 1800, 1900],
-                true,
-            ),
-            ("recorded after the window", &[1, 2, 3, 4, 5], false),
+    fn five_incidents_in_three_pods_within_ten_minutes_are_frequent_in_any_order() {
+        #[rustfmt::skip]
+        let rows: [Row<'_>; 12] = [
+            ("four", &[('a', 1400), ('b', 1401), ('c', 1402), ('d', 1403)], false),
+            ("five", &[('a', 1400), ('b', 1401), ('c', 1402), ('a', 1403), ('a', 1404)], true),
+            ("one pod", &[('a', 1400), ('a', 1401), ('a', 1402), ('a', 1403), ('a', 1404), ('a', 1405)], false),
+            ("two pods", &[('a', 1400), ('b', 1401), ('a', 1402), ('b', 1403), ('a', 1404), ('b', 1405)], false),
+            ("the third pod last", &[('a', 1400), ('b', 1401), ('a', 1402), ('b', 1403), ('a', 1404), ('c', 1405)], true),
+            ("just within", &[('a', 1400), ('b', 1401), ('b', 1402), ('b', 1403), ('c', 2000)], true),
+            ("just outside", &[('a', 1399), ('b', 1401), ('b', 1402), ('b', 1403), ('c', 2000)], false),
+            ("out of order", &[('a', 1700), ('b', 1500), ('c', 1800), ('a', 1600), ('b', 1900)], true),
+            ("a pod of long ago", &[('c', 100), ('a', 1500), ('b', 1600), ('a', 1700), ('b', 1800), ('a', 1900)], false),
+            ("a pod again", &[('c', 100), ('a', 1500), ('b', 1600), ('a', 1700), ('c', 1800), ('a', 1900)], true),
+            ("five different pods", &[('a', 1500), ('b', 1600), ('c', 1700), ('d', 1800), ('e', 1900)], true),
+            ("recorded after the window", &[('a', 1), ('b', 2), ('c', 3), ('a', 4), ('b', 5)], false),
         ];
-        for (name, kills, expected) in rows {
-            assert_eq!(is_exceeded(&window_with(kills)), expected, "{name}");
+        for (name, incidents, expected) in rows {
+            assert_eq!(is_exceeded(&window_with(incidents)), expected, "{name}");
         }
     }
 
     #[test]
-    fn it_ends_a_transition_period_after_fewer_are_within_the_window() {
-        let mut window = window_with(&[1600, 1650, 1700, 1750, 1800]);
+    fn it_ends_a_transition_period_after_too_few_are_within_the_window() {
+        let all = [
+            ('a', 1600),
+            ('b', 1650),
+            ('b', 1700),
+            ('c', 1750),
+            ('c', 1800),
+        ];
+        let mut window = window_with(&all);
         let end = at(1600).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
         window.advance(BootNanos(end.0 - 1));
         assert!(is_exceeded(&window));
 
-        // One more: the second oldest counts now.
-        window.record_kills(at(2100), 1, at(2100));
-        let end = at(1650).plus(WITHIN).plus(PERIOD);
+        // The five newest begin at 1650 s, but the third pod's is still that of 1600 s.
+        record(&mut window, &[('c', 2100)], 2100);
+        assert_eq!(window.fall_at(), Some(end));
+        record(&mut window, &[('a', 2101)], 2101);
+        // The newest of pod b.
+        let end = at(1700).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
         window.advance(end);
         assert_eq!(
@@ -186,12 +245,31 @@ mod tests {
     }
 
     #[test]
-    fn simultaneous_kills_all_count_and_a_future_time_counts_as_now() {
+    fn what_is_stored_is_bounded_and_a_future_time_counts_as_now() {
         let mut window = available_since(0);
-        window.record_kills(at(9999), u64::MAX, at(100));
+        for pod in ('a'..='z').cycle().take(10_000) {
+            window.record_incident(pod, at(9999), at(100));
+        }
         assert_eq!(window.fall_at(), Some(at(100).plus(WITHIN).plus(PERIOD)));
-        assert_eq!(window.newest.len(), FREQUENT);
+        assert_eq!((window.newest.len(), window.pods.len()), (5, 3));
     }
+
+    #[test]
+    fn changed_limits_apply_from_the_next_incident_on() {
+        let mut window = available_since(0);
+        record(&mut window, &[('a', 1), ('a', 2)], 2);
+        let limits = FrequentOom {
+            incidents: 3,
+            pods: 1,
+            window: WITHIN,
+        };
+        window.configure(limits, PERIOD);
+        assert!(!is_exceeded(&window));
+        record(&mut window, &[('a', 3)], 3);
+        assert!(is_exceeded(&window));
+    }
+
+    const ENOUGH: [(char, u64); 5] = [('a', 210), ('b', 210), ('c', 210), ('a', 210), ('b', 210)];
 
     #[test]
     fn a_condition_stored_as_true_is_kept_from_the_start_of_the_source_and_never_shortened() {
@@ -199,7 +277,7 @@ mod tests {
         window.source_read(at(51));
         window.seed(at(200));
         assert_eq!(window.fall_at(), Some(at(50).plus(PERIOD)));
-        window.record_kills(at(210), 5, at(210));
+        record(&mut window, &ENOUGH, 210);
         window.seed(at(220));
         assert_eq!(window.fall_at(), Some(at(210).plus(WITHIN).plus(PERIOD)));
 
@@ -214,7 +292,7 @@ mod tests {
 
     #[test]
     fn without_a_source_of_kills_the_state_is_unknown() {
-        let mut window = KillWindow::new(PERIOD);
+        let mut window = Window::new(LIMITS, PERIOD);
         window.seed(at(50));
         assert_eq!(
             (window.pressure(), window.fall_at()),
@@ -222,20 +300,20 @@ mod tests {
         );
         window.source_read(at(60));
         assert_eq!(window.pressure(), Pressure::Normal);
-        window.record_kills(at(70), 5, at(70));
-        window.source_failed(at(75));
-        window.source_failed(at(94));
+        record(&mut window, &ENOUGH, 210);
+        window.source_failed(at(215));
+        window.source_failed(at(234));
         assert!(is_exceeded(&window), "not lost yet");
-        window.source_failed(at(95));
+        window.source_failed(at(235));
         assert_eq!(
             window.pressure(),
             Pressure::Unknown,
             "an old state does not apply"
         );
-        window.source_read(at(96));
+        window.source_read(at(236));
         assert!(
             is_exceeded(&window),
-            "the kills are still within the window"
+            "the incidents are still within the window"
         );
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::BootNanos;
 use crate::pressure::kept::KeptTrue;
 use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
-use crate::reading::Stall;
+use crate::reading::{Stall, StallKind};
 
 /// How often a pressure file is read during a stall.
 pub const READ_INTERVAL: Duration = Duration::from_secs(10);
@@ -25,6 +25,25 @@ pub struct StallSample {
     pub avg10: f32,
     /// Over the last 60 s.
     pub avg60: f32,
+}
+
+/// `psi.memory` and `psi.io`, in percent of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct StallThresholds {
+    /// For tasks that wait for memory.
+    pub memory: f32,
+    /// For tasks that wait for a disk.
+    pub io: f32,
+}
+
+impl StallThresholds {
+    /// The threshold for a resource.
+    pub const fn of(self, kind: StallKind) -> f32 {
+        match kind {
+            StallKind::Memory => self.memory,
+            StallKind::Io => self.io,
+        }
+    }
 }
 
 /// The state of a stall changed. An extension of its transition period is not a change.
@@ -89,16 +108,15 @@ struct StallState {
 /// The monitored stalls.
 #[derive(Debug, Clone)]
 pub struct StallBoard {
-    threshold: f32,
+    thresholds: StallThresholds,
     transition_period: Duration,
     states: BTreeMap<Stall, StallState>,
 }
 
 impl StallBoard {
-    /// `threshold` is in percent. Each stall comes with whether it has a trigger. All files are due
-    /// at once.
+    /// Each stall comes with whether it has a trigger. All files are due at once.
     pub fn new(
-        threshold: f32,
+        thresholds: StallThresholds,
         transition_period: Duration,
         stalls: impl IntoIterator<Item = (Stall, bool)>,
     ) -> Self {
@@ -113,7 +131,7 @@ impl StallBoard {
             (stall, state)
         };
         Self {
-            threshold,
+            thresholds,
             transition_period,
             states: stalls.into_iter().map(unread).collect(),
         }
@@ -186,7 +204,8 @@ impl StallBoard {
     ) -> Option<StallChange> {
         let state = self.states.get_mut(&stall)?;
         let from = state.kept.pressure();
-        let high = |percent: f32| percent >= self.threshold;
+        let threshold = self.thresholds.of(stall.kind);
+        let high = |percent: f32| percent >= threshold;
         state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
         state.source = match sample {
             Some(_) => SourceState::Read,
@@ -222,17 +241,21 @@ impl StallBoard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::{StallKind, StallOf};
+    use crate::reading::StallOf;
 
     const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
     const PERIOD: Duration = Duration::from_secs(30);
+    const THRESHOLDS: StallThresholds = StallThresholds {
+        memory: 15.0,
+        io: 40.0,
+    };
 
     fn at(seconds: u64) -> BootNanos {
         BootNanos(seconds * 1_000_000_000)
     }
 
     fn board(has_trigger: bool) -> StallBoard {
-        StallBoard::new(40.0, PERIOD, [(IO, has_trigger)])
+        StallBoard::new(THRESHOLDS, PERIOD, [(IO, has_trigger)])
     }
 
     #[test]
@@ -300,6 +323,29 @@ mod tests {
             board.apply_sample(IO, Some(StallSample { avg10, avg60 }), at(seconds));
             assert_eq!(board.pressures()[&IO], expected, "at {seconds} s: {why}");
             assert_eq!(board.wake_at(), wake.map(at), "at {seconds} s: {why}");
+        }
+    }
+
+    #[test]
+    fn each_resource_has_its_threshold() {
+        let rows = [
+            (StallKind::Memory, 15.0, true),
+            (StallKind::Memory, 14.9, false),
+            (StallKind::Io, 39.9, false),
+            (StallKind::Io, 40.0, true),
+        ];
+        for (kind, percent, expected) in rows {
+            for of in [StallOf::Node, StallOf::Pods] {
+                let stall = Stall::new(of, kind);
+                let mut board = StallBoard::new(THRESHOLDS, PERIOD, [(stall, true)]);
+                let sample = StallSample {
+                    avg10: percent,
+                    avg60: percent,
+                };
+                board.apply_sample(stall, Some(sample), at(1));
+                let exceeded = matches!(board.pressures()[&stall], Pressure::UnderPressure { .. });
+                assert_eq!(exceeded, expected, "{kind:?} of {of:?} at {percent} %");
+            }
         }
     }
 

@@ -113,6 +113,7 @@ impl Cgroups {
                 boot_known,
             },
             node_events: config.node_events(),
+            frequent_oom: config.frequent_oom,
             refused_forks: match pids.map(|pids| pids.version) {
                 Some(Version::V1) => Announced::No,
                 Some(Version::V2) | None => Announced::Yes,

@@ -20,15 +20,16 @@ pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
     let files = files(config, pods).into_iter();
     let files = files.filter(|(stall, _)| is_clear || stall.of == StallOf::Node);
     let set = |(stall, file): (Stall, HostFile)| {
-        let trigger = open(file.path(), stall).inspect_err(|err| {
-            warn!(
-                of = stall.of.as_str(),
-                kind = stall.kind.as_str(),
-                path = %file.path().display(),
-                err = err as &dyn std::error::Error,
-                "no trigger; the pressure file is read every ten seconds instead"
-            );
-        });
+        let trigger =
+            open(file.path(), stall, config.psi.thresholds.of(stall.kind)).inspect_err(|err| {
+                warn!(
+                    of = stall.of.as_str(),
+                    kind = stall.kind.as_str(),
+                    path = %file.path().display(),
+                    err = err as &dyn std::error::Error,
+                    "no trigger; the pressure file is read every ten seconds instead"
+                );
+            });
         trigger.ok()
     };
     files.filter_map(set).collect()

@@ -33,7 +33,7 @@ impl Subjects {
             kills: Kills::new(node.page),
             kill_counters: KillCounters::new(node.counters, started),
             frequent_kills: match node.mode {
-                Mode::Companion => Some(FrequentKills::new(transition_period)),
+                Mode::Companion => Some(FrequentKills::new(node.frequent_oom, transition_period)),
                 Mode::Node => None,
             },
             incidents: Incidents::new(node.node_events),
@@ -53,8 +53,8 @@ impl Subjects {
                 Effect::Query(Query::PodCgroups),
                 pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
             ],
-            Input::KilledInPods { kills, at } => {
-                self.with_frequent_kills(|frequent| frequent.killed(kills, at, now))
+            Input::OomIncident { pod, at } => {
+                self.with_frequent_kills(|frequent| frequent.killed(pod, at, now))
             }
             Input::PidsReported { side, ids, stamp } => {
                 let stamp = Some(stamp);
@@ -135,10 +135,11 @@ impl Subjects {
             policy,
             disk_io,
             node_events,
+            frequent_oom,
         } = settings;
         let transition_period = policy.transition_period;
         if let Some(frequent) = &mut self.frequent_kills {
-            frequent.set_transition_period(transition_period);
+            frequent.configure(frequent_oom, transition_period);
         }
         let inputs = [
             Input::Incident(IncidentInput::Configured(node_events)),

@@ -1,32 +1,33 @@
-//! Whether processes of pods are OOM-killed often: `FrequentOOMKills`.
+//! Whether there are many OOM incidents in many pods: `FrequentOOMKills`.
 
 use std::time::Duration;
 
 use super::{Decision, Effect, FactChange};
 use crate::clock::{BootNanos, Now};
-use crate::pressure::kills::{KillWindow, WITHIN};
+use crate::pods::PodId;
+use crate::pressure::kills::{FrequentOom, IncidentWindow};
 use crate::pressure::{Exceeded, Pressure};
 
-/// The frequency of kills in pods.
+/// The frequency of OOM incidents in pods.
 #[derive(Debug)]
 pub struct FrequentKills {
-    window: KillWindow,
+    window: IncidentWindow<PodId>,
     /// As last published.
     published: Pressure,
 }
 
 impl FrequentKills {
     /// Without kills, and without a source.
-    pub const fn new(transition_period: Duration) -> Self {
+    pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
         Self {
-            window: KillWindow::new(transition_period),
+            window: IncidentWindow::new(limits, transition_period),
             published: Pressure::Unknown,
         }
     }
 
-    /// Processes of pods were killed at `at`.
-    pub(super) fn killed(&mut self, kills: u64, at: BootNanos, now: Now) -> Vec<Effect> {
-        self.window.record_kills(at, kills, now.boot);
+    /// The kernel killed in `pod` at `at`.
+    pub(super) fn killed(&mut self, pod: PodId, at: BootNanos, now: Now) -> Vec<Effect> {
+        self.window.record_incident(pod, at, now.boot);
         self.publish()
     }
 
@@ -49,15 +50,15 @@ impl FrequentKills {
 
     /// Before a restart, the threshold was exceeded until `until`, which may be in the future.
     pub(super) fn restore(&mut self, until: BootNanos, now: Now) -> Vec<Effect> {
-        // It is exceeded until the oldest of the kills is out of the window.
-        let until = until.min(now.boot.plus(WITHIN));
+        // It is exceeded until the oldest of the incidents is out of the window.
+        let until = until.min(now.boot.plus(self.window.window()));
         self.window.restore(until, now.boot);
         self.publish()
     }
 
-    /// Applies from now on.
-    pub(super) const fn set_transition_period(&mut self, period: Duration) {
-        self.window.set_transition_period(period);
+    /// Apply from now on.
+    pub(super) const fn configure(&mut self, limits: FrequentOom, transition_period: Duration) {
+        self.window.configure(limits, transition_period);
     }
 
     /// When the threshold was last exceeded.
@@ -70,7 +71,7 @@ impl FrequentKills {
         self.window.fall_at()
     }
 
-    /// A kill extends the condition; only a change of its status is published.
+    /// An incident extends the condition; only a change of its status is published.
     fn publish(&mut self) -> Vec<Effect> {
         let (from, to) = (self.published, self.window.pressure());
         if from == to {

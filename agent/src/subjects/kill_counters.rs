@@ -17,6 +17,7 @@ use crate::kube_event::{
 };
 use crate::pods::{PodRef, classify};
 
+mod causes;
 mod effects;
 mod input;
 mod ledger;
@@ -24,6 +25,7 @@ mod states;
 #[cfg(test)]
 mod tests;
 
+use causes::{RecentCauses, counted_in_pods};
 use effects::{log_reported, report};
 pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
@@ -57,6 +59,7 @@ pub struct KillCounters {
     patience: Patience,
     suspected: Option<Missed>,
     reported: Option<Missed>,
+    causes: RecentCauses,
 }
 
 impl KillCounters {
@@ -87,6 +90,7 @@ impl KillCounters {
             },
             suspected: None,
             reported: None,
+            causes: RecentCauses::default(),
         }
     }
 
@@ -153,7 +157,11 @@ impl KillCounters {
         if findings.is_empty() {
             return Vec::new();
         }
-        vec![report(incidents(findings, now))]
+        let incidents = incidents(findings, now);
+        let in_pods = self.causes.new_in_pods(&incidents);
+        let mut effects = vec![report(incidents)];
+        effects.extend(in_pods.into_iter().map(pass_on));
+        effects
     }
 
     fn is_new(&mut self, owner: &KillOwner, at: BootNanos) -> bool {
@@ -312,7 +320,7 @@ impl KillCounters {
             self.ledger.begin(&counters);
         }
         let mut missing = self.ledger.count(&counters, now.boot);
-        let (mut incidents, mut new) = (Vec::new(), 0);
+        let mut incidents = Vec::new();
         let patience = self.patience;
         let confirmed = self.suspected.take_if(|suspected| {
             patience == Patience::None || suspected.until.plus(AGAIN) <= self.asked_at
@@ -325,7 +333,6 @@ impl KillCounters {
             Patience::None => {
                 for (owner, kills) in missing {
                     let incident = self.report(&owner, kills, Period::Now, (&counted, now));
-                    new += incident.as_ref().map_or(0, Incident::new_kills);
                     incidents.extend(incident);
                 }
             }
@@ -338,15 +345,11 @@ impl KillCounters {
             self.reading.want();
         }
         let mut effects = log_reported(&incidents);
+        let in_pods = counted_in_pods(&incidents, now.boot);
         if !incidents.is_empty() {
             effects.push(report(incidents));
         }
-        if new > 0 {
-            effects.push(pass_on(Input::KilledInPods {
-                kills: new,
-                at: now.boot,
-            }));
-        }
+        effects.extend(in_pods.into_iter().map(pass_on));
         effects.extend(self.save_if_due(now.boot));
         effects
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Input, KillCounterInput, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{Finding, VictimOwner};
+use crate::kube_event::Finding;
 use crate::pods::RecentPods;
 use crate::pressure::oom::{
     Doubt, Evidence, KillVerdict, LimitCounters, MissingEvidence, RemainingMemory, verdict_on,
@@ -294,14 +294,6 @@ impl Kills {
                 at: finding.stamp.kernel.min(now.boot),
                 stamp: finding.stamp,
             })));
-        }
-        match finding.owner {
-            VictimOwner::Pod(_) => effects.push(pass_on(Input::KilledInPods {
-                kills: 1,
-                at: finding.stamp.kernel,
-            })),
-            // Names that only claim to be a pod's are no basis for a condition.
-            VictimOwner::UnknownPod | VictimOwner::NoPod => {}
         }
         effects.push(pass_on(Input::Signal(SignalInput::MemoryMayBeShort)));
         self.found.push(finding);

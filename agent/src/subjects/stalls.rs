@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Exceeded;
-use crate::pressure::stall::{StallBoard, StallChange, StallSample};
+use crate::pressure::stall::{StallBoard, StallChange, StallSample, StallThresholds};
 use crate::reading::{Stall, StallKind, StallOf};
 
 /// Everything that can happen to the stalls.
@@ -61,8 +61,8 @@ pub enum StallDecision {
 /// How stalls are watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StallSetup {
-    /// In percent of time.
-    pub threshold: f32,
+    /// `psi.memory` and `psi.io`.
+    pub thresholds: StallThresholds,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
     /// Each watched stall, with whether a trigger reports it.
@@ -79,7 +79,7 @@ impl StallWatch {
     /// All files are due at once.
     pub fn new(setup: StallSetup) -> Self {
         Self {
-            board: StallBoard::new(setup.threshold, setup.transition_period, setup.watched),
+            board: StallBoard::new(setup.thresholds, setup.transition_period, setup.watched),
         }
     }
 
@@ -167,7 +167,10 @@ mod tests {
         watched: [(Stall, bool); N],
     ) -> StallWatch {
         StallWatch::new(StallSetup {
-            threshold: 40.0,
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             transition_period,
             watched: watched.into(),
         })

@@ -21,6 +21,9 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::disk::DirectFile;
 
+/// At which a trigger fires, in percent.
+const THRESHOLD: f32 = 15.0;
+
 /// Why there is no trigger here; `None` if there is one.
 pub fn missing(kind: StallKind) -> Option<String> {
     open(kind).err().map(|why| why.to_string())
@@ -28,7 +31,7 @@ pub fn missing(kind: StallKind) -> Option<String> {
 
 fn open(kind: StallKind) -> Result<psi::Trigger, psi::TriggerError> {
     let path = Path::new("/proc/pressure").join(kind.as_str());
-    psi::open(&path, Stall::new(StallOf::Node, kind))
+    psi::open(&path, Stall::new(StallOf::Node, kind), THRESHOLD)
 }
 
 /// A trigger that is waited for from now on. Must be called in a runtime.

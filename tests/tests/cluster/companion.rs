@@ -51,7 +51,8 @@ fn nodepulse_conditions(node: &Value) -> usize {
 }
 
 fn has_all(node: &Value) -> bool {
-    nodepulse_conditions(node) == NodepulseCondition::ALL.len()
+    let by_default = NodepulseCondition::ALL.into_iter();
+    nodepulse_conditions(node) == by_default.filter(|c| c.is_on_by_default()).count()
 }
 
 /// The parts of a Node that only the scribbler changes.

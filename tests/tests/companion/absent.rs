@@ -6,12 +6,12 @@ use std::time::Duration;
 use nodepulse::record::Side;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault};
-use nodepulse_tests::node::{Node, in_memory, pass};
+use nodepulse_tests::node::{in_memory, pass};
 use nodepulse_tests::view::{EVENTS, View};
 
 use crate::{
-    NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, calm, cluster, grant, kubelets_node,
-    lines, patches, writes_only_nodepulse_fields,
+    NODE, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, calm, cluster, companion, grant,
+    kubelets_node, lines, patches, writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,7 @@ async fn a_permanently_rejected_write_is_tried_again_with_heartbeats_only() {
     let api = in_memory();
     grant(&api, "get", "nodes");
     api.put_object(kubelets_node());
-    let node = Node::companion("worker-1").host(calm()).start(&api);
+    let node = companion().host(calm()).start(&api);
     pass(Duration::from_mins(20)).await;
     let refused = || patches(&api).len();
     assert!((2..=5).contains(&refused()), "{} at the start", refused());
@@ -83,7 +83,7 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let api = cluster();
     api.delete_object(NODE);
     let host = calm();
-    let node = Node::companion("worker-1")
+    let node = companion()
         .host(Arc::clone(&host))
         .out_of_reach()
         .start(&api);
@@ -170,7 +170,7 @@ async fn a_change_that_never_reached_the_server_is_no_event() {
 async fn it_stops_at_once_while_it_waits_for_its_node() {
     let api = cluster();
     api.delete_object(NODE);
-    let node = Node::companion("worker-1").host(calm()).start(&api);
+    let node = companion().host(calm()).start(&api);
     pass(Duration::from_mins(2)).await;
     let asked = api.now();
     node.stop().await.unwrap();
@@ -181,7 +181,7 @@ async fn it_stops_at_once_while_it_waits_for_its_node() {
 #[tokio::test(start_paused = true)]
 async fn run_once_writes_one_patch_and_exits() {
     let api = cluster();
-    let node = Node::companion("worker-1").host(calm()).once();
+    let node = companion().host(calm()).once();
     node.start(&api).ended().await.unwrap();
     let written = api.requests_where(|r| r.method != "GET" && !r.path.ends_with("/events"));
     let expected = format!("PATCH {STATUS} 200");
@@ -192,7 +192,7 @@ async fn run_once_writes_one_patch_and_exits() {
 async fn run_once_fails_if_the_node_does_not_exist() {
     let api = cluster();
     api.delete_object(NODE);
-    let node = Node::companion("worker-1").host(calm()).once();
+    let node = companion().host(calm()).once();
     let running = node.start(&api);
     pass(Duration::from_secs(31)).await;
     let err = running.ended().await.unwrap_err();

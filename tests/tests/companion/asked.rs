@@ -6,12 +6,12 @@ use std::time::Duration;
 use nodepulse::clock::BootNanos;
 use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::record::{Record, Side};
-use nodepulse_tests::node::{Node, pass};
+use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 
 use crate::{
-    AT_ONCE, NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, condition_types, kubelets_node,
-    pods_pressure, types,
+    AT_ONCE, NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, companion, condition_types,
+    kubelets_node, pods_pressure, types,
 };
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,7 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
     let api = cluster();
     api.delete_object(NODE);
     let host = calm();
-    let node = Node::companion("worker-1").host(Arc::clone(&host));
+    let node = companion().host(Arc::clone(&host));
     let node = node.start(&api);
     pass(Duration::from_secs(1)).await;
     assert_eq!(node.get("/readyz").await.code, Some(503));

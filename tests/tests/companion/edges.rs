@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use nodepulse::reading::{StallKind, StallOf};
-use nodepulse::record::Side;
+use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
-use nodepulse_tests::node::{Limit, Node, pass};
+use nodepulse_tests::node::{Kill, Limit, Node, pass};
+use nodepulse_tests::view::View;
 
 use crate::{
-    AT_ONCE, Cause, NODE, REGULAR, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION, WATCHED, calm,
-    cluster, condition_types, lines, patches, theirs, types, writes_only_nodepulse_fields,
+    AT_ONCE, Cause, KILLED_PODS, NODE, REGULAR, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION,
+    WATCHED, calm, cluster, companion, condition_types, lines, patches, theirs, types,
+    writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -49,9 +51,61 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_idle_minutes_cost_one_read_and_three_patches() {
+async fn by_default_five_conditions_are_written() {
     let api = cluster();
     let node = Node::companion("worker-1").host(calm()).start(&api);
+    pass(Duration::from_secs(60)).await;
+    let view = View::of(&api, "worker-1");
+    let nodepulse: Vec<_> = view.condition_types().into_iter().take(6).collect();
+    let expected = [
+        "MemoryLow",
+        "PIDsLow",
+        "DiskSpaceLow",
+        "DiskIOPressure",
+        "MemoryStallPressure",
+        "NetworkUnavailable",
+    ];
+    assert_eq!(nodepulse, expected);
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn kills_are_frequent_only_if_there_are_enough_in_enough_pods() {
+    let [a, b, c] = KILLED_PODS;
+    let rows: [(&[&str], u32, &str); 4] = [
+        (&[a], 20, "False"),
+        (&[a, b], 20, "False"),
+        (&[a, b, c], 4, "False"),
+        (&[a, b, c], 5, "True"),
+    ];
+    for (cgroups, kills, expected) in rows {
+        let sim = Sim::start().await;
+        sim.kills_in(cgroups, kills).await;
+        pass(Duration::from_secs(5)).await;
+        let status = sim.view().status("FrequentOOMKills");
+        assert_eq!(status, expected, "{kills} in {cgroups:?}");
+    }
+    // One decision of the kernel, by which a whole container dies.
+    let sim = Sim::start().await;
+    for cgroup in KILLED_PODS {
+        for process in 0..20 {
+            let kill = Kill {
+                victim: ("java", 4321 + process),
+                cgroup,
+                limit: Limit::Of(cgroup),
+                source: ScopeSource::Exact,
+            };
+            sim.node.kernel().oom_kill_by(kill, ("java", 4321)).await;
+        }
+    }
+    pass(Duration::from_secs(5)).await;
+    assert_eq!(sim.view().status("FrequentOOMKills"), "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_idle_minutes_cost_one_read_and_three_patches() {
+    let api = cluster();
+    let node = companion().host(calm()).start(&api);
     pass(Duration::from_mins(10)).await;
     let patch = || format!("PATCH {STATUS} 200");
     let expected = [format!("GET {NODE} 200"), patch(), patch(), patch()];
@@ -67,7 +121,7 @@ async fn heartbeats_are_sent_after_a_random_time_and_then_every_five_minutes() {
     let mut minutes = std::collections::BTreeSet::new();
     for seed in 1..=8 {
         let api = cluster();
-        let node = Node::companion("worker-1").seed(seed).host(calm());
+        let node = companion().seed(seed).host(calm());
         let node = node.start(&api);
         pass(Duration::from_mins(20)).await;
         let at: Vec<_> = patches(&api).iter().map(|patch| patch.at).collect();
@@ -100,10 +154,10 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
         (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
         (Disk, none, none, "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
-        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "at least 5 processes of pods were OOM-killed within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
+        (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "OOM incidents in pods: at least 5, in at least 3 pods, within 10 minutes".to_owned(), "FewOOMKills"),
+        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 15% {lately}"), "NotStalled"),
         (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 15% {lately}"), "NotStalled"),
         (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {

@@ -40,6 +40,12 @@ const WATCHED: &str = "/api/v1/pods";
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+/// Of three pods.
+const KILLED_PODS: [&str; 3] = [
+    "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11",
+    "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a12",
+    "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a13",
+];
 /// 5 % of 16 GiB.
 const SHORT: &str = "15700Mi";
 const PLENTY: &str = "4Gi";
@@ -98,6 +104,13 @@ fn grant(api: &ApiServer, verb: &str, resource: &str) {
     });
 }
 
+/// A companion with all conditions on.
+fn companion() -> Node {
+    let on = |type_| format!("{type_}=true");
+    let all: Vec<String> = types().into_iter().map(on).collect();
+    Node::companion("worker-1").config(|overrides| overrides.conditions = Some(all.join(",")))
+}
+
 /// A server with a kubelet's Node, on which companions may do what they need without taints.
 fn cluster() -> Arc<ApiServer> {
     let api = in_memory();
@@ -152,7 +165,7 @@ impl Sim {
         host: Arc<MadeUpHost>,
         configure: impl FnOnce(Node) -> Node,
     ) -> Self {
-        let node = Node::companion("worker-1").host(Arc::clone(&host));
+        let node = companion().host(Arc::clone(&host));
         let before = patches(api).len();
         let node = configure(node).start(api);
         api.wait_for(SOON, "the first words", |api| {
@@ -176,6 +189,19 @@ impl Sim {
             source: ScopeSource::Exact,
         };
         self.node.kernel().oom_kill(kill).await;
+    }
+
+    /// Kills in turn in these cgroups.
+    async fn kills_in(&self, cgroups: &[&str], kills: u32) {
+        for (n, cgroup) in (0..kills).zip(cgroups.iter().cycle()) {
+            let kill = Kill {
+                victim: ("java", 4321 + n),
+                cgroup,
+                limit: Limit::Of(cgroup),
+                source: ScopeSource::Exact,
+            };
+            self.node.kernel().oom_kill(kill).await;
+        }
     }
 
     async fn crowd(&self) {
@@ -275,11 +301,7 @@ impl Sim {
             Cause::Pids => self.crowd().await,
             Cause::PodsPids => drop(self.host.pods_pids(95, Some(100))),
             Cause::Disk => self.node.kernel().disk_state((8, 0), Side::Over).await,
-            Cause::Kills => {
-                for _ in 0..5 {
-                    self.kill(Limit::Of(CONTAINER)).await;
-                }
-            }
+            Cause::Kills => self.kills_in(&KILLED_PODS, 5).await,
             Cause::Stall(of, kind) => {
                 self.waits(of, kind, 80.0);
                 self.stall(of, kind).await;

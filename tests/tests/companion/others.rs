@@ -120,7 +120,7 @@ async fn a_condition_that_is_turned_off_is_removed_from_the_node_with_its_taint(
     pass(Duration::from_secs(1)).await;
     let types = sim.view().condition_types();
     assert!(!types.contains(&"MemoryLow".to_owned()), "{types:?}");
-    assert_eq!((types.len(), types[0].as_str()), (13, "PIDsLow"));
+    assert_eq!((types.len(), types[0].as_str()), (9, "PIDsLow"));
     assert_eq!(taint_keys(sim.view()), ["dedicated"]);
     let deletion = json!({ "type": "MemoryLow", "$patch": "delete" });
     let first = patches(&api).remove(0).body.unwrap();

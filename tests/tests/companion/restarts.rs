@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use nodepulse::reading::{StallKind, StallOf};
-use nodepulse_tests::node::{Node, pass};
+use nodepulse_tests::node::pass;
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};
 
-use crate::{Cause, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, kubelets_node, types};
+use crate::{
+    Cause, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, companion, kubelets_node, types,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
@@ -80,7 +82,7 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
         }
         api.put_object(node);
         let started = api.now();
-        let node = Node::companion("worker-1").host(calm()).out_of_reach();
+        let node = companion().host(calm()).out_of_reach();
         let node = node.start(&api);
         pass(Duration::from_mins(minutes)).await;
         node.reach();

@@ -4,9 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use nodepulse::reading::{StallKind, StallOf};
-use nodepulse::record::ScopeSource;
 use nodepulse_tests::host_root::MadeUpHost;
-use nodepulse_tests::node::{Kill, Limit, Node, pass};
+use nodepulse_tests::node::{Node, pass};
 
 use crate::{CONTAINER, LOST, PLENTY, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
 
@@ -54,46 +53,50 @@ async fn kills_in_removed_cgroups_count_if_the_cgroups_were_certainly_pods() {
         ("system.slice/a.service/b/c", "False"),
     ];
     for (cgroup, status) in rows {
-        let sim = Sim::start().await;
-        for _ in 0..5 {
-            let kill = Kill {
-                victim: ("java", 4321),
-                cgroup,
-                limit: Limit::Of(cgroup),
-                source: ScopeSource::Exact,
-            };
-            sim.node.kernel().oom_kill(kill).await;
-        }
+        let sim = Sim::on(&cluster(), each_kill_is_frequent).await;
+        sim.kills_in(&[cgroup], 1).await;
         pass(Duration::from_secs(5)).await;
         assert_eq!(sim.view().status("FrequentOOMKills"), status, "{cgroup}");
     }
 }
 
+fn each_kill_is_frequent(node: Node) -> Node {
+    node.config(|overrides| {
+        overrides.oom_frequent_incidents = Some("1".to_owned());
+        overrides.oom_frequent_pods = Some("1".to_owned());
+    })
+}
+
 /// How many of all pods were killed.
 const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
 
-/// More kills than the threshold, according to the counters.
-fn counted(host: &MadeUpHost) {
-    host.pods_oom(0, 10).oom(CONTAINER, 0, 10);
+/// The pod of [`CONTAINER`].
+const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+
+/// So many kills in one container, according to the counters.
+fn counted(host: &MadeUpHost, kills: u64) {
+    let all = host.pods_oom(0, kills);
+    all.oom(POD, 0, kills).oom(CONTAINER, 0, kills);
 }
 
 #[tokio::test(start_paused = true)]
 async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
     let host = calm();
-    counted(&host);
-    let sim = Sim::with(&cluster(), host, Node::on_files).await;
+    counted(&host, 10);
+    let on_files = |node: Node| each_kill_is_frequent(node.on_files());
+    let sim = Sim::with(&cluster(), host, on_files).await;
     let view = sim.view();
     pass(Duration::from_secs(30)).await;
     assert_eq!(view.status("FrequentOOMKills"), "False", "of before");
     sim.host.remove(COUNTERS);
     let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
     assert_eq!(condition["reason"], "SourceUnavailable");
-    counted(&sim.host);
+    counted(&sim.host, 10);
     view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + REGULAR)
         .await;
     sim.host.remove(COUNTERS);
     view.becomes("FrequentOOMKills", "Unknown", LOST).await;
-    sim.host.pods_oom(0, 15);
+    counted(&sim.host, 15);
     view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + REGULAR)
         .await;
 }
@@ -104,16 +107,19 @@ async fn counters_report_kills_after_the_kernel_log_ends_and_without_them_nothin
         let (kernel, log) = UnixDatagram::pair().unwrap();
         log.set_nonblocking(true).unwrap();
         let host = calm();
-        counted(&host);
+        counted(&host, 10);
         if !readable {
             host.remove(COUNTERS);
         }
-        let sim = Sim::with(&cluster(), host, |node| node.on_log(log)).await;
+        let sim = Sim::with(&cluster(), host, |node| {
+            each_kill_is_frequent(node.on_log(log))
+        })
+        .await;
         let view = sim.view();
         pass(Duration::from_secs(30)).await;
         assert_eq!(view.status("FrequentOOMKills"), "False");
         if readable {
-            sim.host.pods_oom(0, 15);
+            counted(&sim.host, 15);
         }
         // An empty record ends the replacement of the log in some containers.
         kernel.send(b"").unwrap();

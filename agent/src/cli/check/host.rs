@@ -164,7 +164,7 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
         let path = file.path().display().to_string();
-        match psi::open(file.path(), stall) {
+        match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
             Ok(_) => Item::ok(&name, format!("trigger on {path}")),
             Err(err) => Item::degraded(
                 &name,

@@ -3,13 +3,21 @@
 use super::*;
 
 #[test]
-fn conditions_are_enabled_and_without_taints_by_default() {
+fn some_conditions_are_on_by_default_and_none_has_a_taint() {
     let config = Given::default().load().unwrap();
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len());
+    let types = config.conditions.iter().map(|condition| condition.type_());
+    let expected = [
+        "MemoryLow",
+        "PIDsLow",
+        "DiskSpaceLow",
+        "DiskIOPressure",
+        "MemoryStallPressure",
+    ];
+    assert_eq!(types.collect::<Vec<_>>(), expected);
     assert!(config.nodepulse_taints.is_empty());
 
     let config = file(
-        "conditions: {MemoryLow: true, PIDsLow: false}\n\
+        "conditions: {MemoryLow: true, PIDsLow: false, FrequentOOMKills: true, DiskStallPressure: true}\n\
          taints:\n  \
            MemoryLow: NoExecute\n  \
            DiskIOPressure: {effect: PreferNoSchedule, key: example.com/slow, value: disk}\n  \
@@ -17,7 +25,7 @@ fn conditions_are_enabled_and_without_taints_by_default() {
            FrequentOOMKills: {value: oom}\n  \
            DiskStallPressure: {}\n",
     );
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
+    assert_eq!(config.conditions.len(), expected.len() + 1);
     assert!(!config.conditions.contains(&NodepulseCondition::PidsLow));
     let taints: Vec<_> = config
         .nodepulse_taints
@@ -38,7 +46,7 @@ fn conditions_are_enabled_and_without_taints_by_default() {
 fn the_environment_configures_conditions_and_taints() {
     let given = Given {
         env: &[
-            ("NODEPULSE_CONDITIONS", "DiskStallPressure=false"),
+            ("NODEPULSE_CONDITIONS", "DiskStallPressure=true"),
             (
                 "NODEPULSE_TAINTS",
                 "MemoryLow=NoSchedule,PIDsLow=a.b/c=d:NoExecute",
@@ -47,7 +55,7 @@ fn the_environment_configures_conditions_and_taints() {
         ..Given::default()
     };
     let config = given.load().unwrap();
-    assert_eq!(config.conditions.len(), NodepulseCondition::ALL.len() - 1);
+    assert_eq!(config.conditions.len(), 6);
     let pids = &config.nodepulse_taints[&NodepulseCondition::PidsLow];
     let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
     assert_eq!(parts, ("a.b/c", "d", "NoExecute"));

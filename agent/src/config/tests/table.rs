@@ -257,20 +257,28 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["diskIO.rotational.slow", r#""100""#],
     ),
     (
-        "psi: {threshold: 0%}",
-        &["psi.threshold", r#""0%""#, "above 0%", "threshold: 40%"],
+        "psi: {memory: 0%}",
+        &["psi.memory", r#""0%""#, "above 0%", "memory: 15%"],
     ),
     (
-        "psi: {threshold: 40}",
-        &["psi.threshold", r#""40""#, "percentage"],
+        "psi: {io: 40}",
+        &["psi.io", r#""40""#, "percentage", "io: 40%"],
     ),
-    ("psi: {threshold: 101%}", &["psi.threshold", "up to 100%"]),
-    ("psi: {threshold: nan%}", &["psi.threshold", "percentage"]),
+    ("psi: {io: 101%}", &["psi.io", "up to 100%"]),
+    ("psi: {memory: nan%}", &["psi.memory", "percentage"]),
+    (
+        "oom: {frequent: {incidents: 0}}",
+        &["from 1 to 1000", "incidents: 5"],
+    ),
+    (
+        "oom: {frequent: {incidents: 2}}",
+        &["oom.frequent.pods", "which is 2"],
+    ),
     (
         "psi: {enabled: perhaps}",
         &["psi.enabled", r#""perhaps""#, "neither true nor false"],
     ),
-    ("psi: {treshold: 40%}", &[r#""treshold""#, "threshold"]),
+    ("psi: {memry: 15%}", &[r#""memry""#, "memory"]),
     (
         "diskIO: {window: 0s}",
         &["diskIO.window", "greater than zero", "window: 1s"],
@@ -424,7 +432,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &[
             "conditions.MemoryLo",
             "the nearest is MemoryLow",
-            "conditions: {DiskStallPressure: false}",
+            "conditions: {MemoryStallPressure: false, FrequentOOMKills: true}",
         ],
     ),
     (
@@ -481,7 +489,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "conditions: {MemoryLow: false}\ntaints: {MemoryLow: NoSchedule}",
-        &["taints.MemoryLow", "disables"],
+        &["taints.MemoryLow", "is off"],
     ),
     (
         "events: {queue: 0}",

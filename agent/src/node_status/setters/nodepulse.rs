@@ -4,11 +4,13 @@
 //! that there is a problem. Without a source a condition is Unknown: it is never a stale True or a
 //! guessed False.
 
+use std::time::Duration;
+
 use super::{Context, SetterError, UNAVAILABLE, cannot_be_read, disk_io as disks, signal_name};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
-use crate::pressure::kills::{FREQUENT, WITHIN};
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::oom::Grounds;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal, StallKind, StallOf};
@@ -126,20 +128,23 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
 
 /// Appends `FrequentOOMKills`.
 pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
-    let minutes = WITHIN.as_secs() / 60;
+    let FrequentOom {
+        incidents,
+        pods,
+        window,
+    } = context.facts.companion.frequent_oom;
+    let within = period(window);
     let outcome = match context.facts.companion.kills {
         Pressure::UnderPressure { .. } => Outcome::problem(
             "FrequentOOMKills",
             format!(
-                "at least {FREQUENT} processes of pods were OOM-killed within \
-                 {minutes} minutes"
+                "OOM incidents in pods: at least {incidents}, in at least {pods} pods, within {within}"
             ),
         ),
         Pressure::Normal => Outcome::no_problem(
             "FewOOMKills",
             format!(
-                "fewer than {FREQUENT} processes of pods were OOM-killed within \
-                 {minutes} minutes"
+                "OOM incidents in pods: fewer than {incidents}, or in fewer than {pods} pods, within {within}"
             ),
         ),
         Pressure::Unknown => Outcome::unknown("no source of OOM kills is available"),
@@ -150,6 +155,15 @@ pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
         context,
         status,
     )
+}
+
+/// `10 minutes`, or `90 seconds`.
+fn period(period: Duration) -> String {
+    match period.as_secs() {
+        60 => "1 minute".to_owned(),
+        seconds if seconds > 0 && seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        _ => format!("{} seconds", period.as_secs_f64()),
+    }
 }
 
 /// Appends `MemoryStallPressure`.
@@ -189,7 +203,7 @@ fn stall(
         StallKind::Memory => "memory",
         StallKind::Io => "I/O",
     };
-    let percent = facts.stall_threshold;
+    let percent = facts.stall_thresholds.of(stall.kind);
     let known = context.facts.stalls.get(&stall);
     let outcome = match known.copied().unwrap_or_default() {
         Pressure::UnderPressure { .. } => Outcome::problem(

@@ -4,6 +4,9 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::config::DiskIo;
 use crate::kube_event::NodeEvents;
+use crate::pods::PodId;
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
 use crate::pressure::{Policy, Pressure, SlowDisks};
 use crate::subjects::kill_counters::{CountedKills, Counting};
 use crate::subjects::{
@@ -34,6 +37,11 @@ fn subjects() -> Subjects {
                 boot_known: true,
             },
             node_events: NodeEvents::Companion,
+            frequent_oom: FrequentOom {
+                incidents: 5,
+                pods: 3,
+                window: Duration::from_mins(10),
+            },
             refused_forks: Announced::Yes,
         },
         signals: SignalSetup {
@@ -56,7 +64,10 @@ fn subjects() -> Subjects {
             trigger: IoTrigger::Missing,
         },
         stalls: StallSetup {
-            threshold: 40.0,
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             transition_period,
             watched: Vec::new(),
         },
@@ -137,11 +148,14 @@ fn what_is_exceeded_is_saved_before_it_is_published() {
         counted: None,
     };
     play(&mut subjects, Input::State(recalled), at(1001));
-    let killed = Input::KilledInPods {
-        kills: 5,
-        at: at(1002).boot,
-    };
-    let effects = play(&mut subjects, killed, at(1002));
+    let mut effects = Vec::new();
+    for pod in ["a", "b", "c", "a", "b"] {
+        let killed = Input::OomIncident {
+            pod: PodId::Uid(pod.to_owned()),
+            at: at(1002).boot,
+        };
+        effects = play(&mut subjects, killed, at(1002));
+    }
     let position = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
     let save = position(|effect| matches!(effect, Effect::Save(_)));
     let publish = position(|effect| matches!(effect, Effect::Publish));

@@ -93,7 +93,9 @@ fn short(effects: &[Effect]) -> Vec<String> {
         Effect::Query(query) => format!("{query:?}"),
         Effect::Input(input) => match &**input {
             Input::Incident(IncidentInput::Happened(incidents)) => reported(incidents),
-            Input::KilledInPods { kills, .. } => format!("count {kills}"),
+            Input::OomIncident { pod, at } => {
+                format!("incident in {} at {}", pod.as_str(), at.0 / 1_000_000_000)
+            }
             Input::State(StateInput::Acknowledged(kills)) => {
                 let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
                 format!("save {of_pod}")
@@ -150,14 +152,66 @@ fn a_kill_without_a_record_is_reported_by_number_at_the_second_reading() {
         (21, In::Counted(Some(counted(5))), &[], Wanted),
         (22, In::Sampled, &[], Wanted),
         (23, In::Sampled, &["KillCounters"], Asked),
-        (23, record(19), &["report 1"], AskedAndWanted),
-        (24, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Wanted),
+        (23, record(19), &["report 1", "incident in aa at 19"], AskedAndWanted),
+        (24, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 24"], Wanted),
         (25, record(19), &[], Wanted),
         (26, acknowledged(2), &[], Wanted),
         (26, In::Sampled, &["save 5", "KillCounters"], Asked),
         (27, In::Counted(Some(counted(5))), &[], Idle),
     ];
     play(&mut counters, steps);
+}
+
+/// Kills in pod `aa` by the trigger of this name, at these milliseconds.
+fn kills_by(trigger: &str, at_millis: &[u64]) -> Vec<Finding> {
+    let In::Found(findings) = record(0) else {
+        panic!("no record");
+    };
+    let one = |millis: &u64| {
+        let mut finding = findings[0].clone();
+        finding.stamp.kernel = BootNanos(millis * 1_000_000);
+        finding.trigger = Some(trigger.to_owned());
+        finding.scope = OomScope::Memcg(crate::kube_event::Limiting {
+            owner: LimitOwner::Pod,
+            path: Some(POD.to_owned()),
+            tied: None,
+            usage: None,
+        });
+        finding
+    };
+    at_millis.iter().map(one).collect()
+}
+
+#[test]
+fn a_group_that_is_killed_together_is_one_incident_even_if_its_records_come_apart() {
+    let unknown_pod = || {
+        let mut findings = kills_by("a", &[1]);
+        findings[0].owner = VictimOwner::UnknownPod;
+        findings
+    };
+    //  the batches, then the times of the incidents in ms
+    #[rustfmt::skip]
+    let rows = [
+        ("one batch", vec![kills_by("a", &[1, 2, 3])], vec![1]),
+        ("two batches", vec![kills_by("a", &[1, 2]), kills_by("a", &[900, 1800]), kills_by("a", &[2700])], vec![1]),
+        ("a second later", vec![kills_by("a", &[1]), kills_by("a", &[1001])], vec![1, 1001]),
+        ("two triggers", vec![[kills_by("a", &[1]), kills_by("b", &[2])].concat()], vec![1, 2]),
+        ("names that only claim to be a pod's", vec![unknown_pod()], vec![]),
+    ];
+    for (name, batches, expected) in rows {
+        let mut counters = counters(KillSource::Program);
+        let mut times = Vec::new();
+        for findings in batches {
+            for effect in counters.on(In::Found(findings), at(9)) {
+                if let Effect::Input(input) = effect
+                    && let Input::OomIncident { at, .. } = *input
+                {
+                    times.push(at.0 / 1_000_000);
+                }
+            }
+        }
+        assert_eq!(times, expected, "{name}");
+    }
 }
 
 #[test]
@@ -192,7 +246,7 @@ fn if_counters_are_the_only_source_they_are_read_when_that_of_all_pods_moved() {
         (10, all(3), &[], Idle),
         (11, In::Sampled, &["PodsKillCounter"], Idle),
         (11, all(4), &["KillCounters"], Asked),
-        (11, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now", "count 1"], Idle),
+        (11, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 11"], Idle),
         (20, failed, &["KillCounters"], Asked),
         (20, In::Counted(None), &["log KillCountersFailed"], Wanted),
         (29, In::Sampled, &["KillCounters"], Asked),
@@ -211,9 +265,9 @@ fn the_end_of_the_log_and_of_the_agent_leave_nothing_for_later() {
         (3, In::Saved, &[], Idle),
         (4, In::LogEnded, &["log KillLogEnded", "KillCounters"], Asked),
         (4, In::LogEnded, &[], Asked),
-        (4, In::Counted(Some(counted(1))), &["log 1 by number", "report 1 by number, Now", "count 1"], Idle),
+        (4, In::Counted(Some(counted(1))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 4"], Idle),
         (5, In::Stopping, &["KillCounters"], Asked),
-        (5, In::Counted(Some(counted(3))), &["log 2 by number", "report 2 by number, Now", "count 2"], Idle),
+        (5, In::Counted(Some(counted(3))), &["log 2 by number", "report 2 by number, Now", "incident in aa at 5"], Idle),
         (5, acknowledged(2), &[], Idle),
         (5, In::Stopped, &["save 2"], Idle),
     ];
@@ -258,7 +312,7 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
         (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
-        (5, record(4), &["report 1"], Wanted),
+        (5, record(4), &["report 1", "incident in aa at 4"], Wanted),
         (5, In::Sampled, &["save 3", "KillCounters"], Asked),
         (5, In::Counted(Some(counted(4))), &[], Idle),
         (6, dropped(1), &[], Wanted),
@@ -339,7 +393,7 @@ fn counters_are_asked_for_once_and_saved_two_seconds_apart() {
     let steps: Vec<Step> = vec![
         (3, recalled(PreviousAgent::Unknown, 0), &["save 0"], Idle),
         (3, In::Saved, &[], Idle),
-        (4, record(3), &["report 1"], Wanted),
+        (4, record(3), &["report 1", "incident in aa at 3"], Wanted),
         (5, In::Sampled, &["KillCounters"], Asked),
         (5, In::LogEnded, &["log KillLogEnded"], AskedAndWanted),
         (5, all(9), &[], AskedAndWanted),
@@ -396,9 +450,9 @@ fn a_record_without_a_counter_is_reported_and_two_cgroups_of_one_pod_are_added()
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
         (1, start, &[], Idle),
-        (2, In::Found(findings), &["report 1"], Idle),
+        (2, In::Found(findings), &["report 1", "incident in aa at 3"], Idle),
         (3, In::Stopping, &["KillCounters"], Asked),
-        (3, In::Counted(Some(all)), &["log 1 by number", "report 1 by number, Now", "count 1", "save 7"], Idle),
+        (3, In::Counted(Some(all)), &["log 1 by number", "report 1 by number, Now", "incident in aa at 3", "save 7"], Idle),
     ];
     play(&mut counters, steps);
 }

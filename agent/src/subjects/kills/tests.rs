@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::kube_event::Limiting;
+use crate::kube_event::{Limiting, VictimOwner};
 use crate::pods::PodId;
 use crate::pressure::oom::Grounds;
 use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
@@ -95,7 +95,6 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("force {resource:?} at {}", at.0)
             }
             Input::Signal(SignalInput::MemoryMayBeShort) => "sample".to_owned(),
-            Input::KilledInPods { kills, .. } => format!("count {kills}"),
             Input::KillCounter(KillCounterInput::Found(found)) => format!("found {}", found.len()),
             other => panic!("unexpected: {other:?}"),
         },
@@ -119,7 +118,7 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
     let rows: Vec<(&str, Script)> = vec![
         ("at the container's limit, by the kernel", vec![
             (recorded(kill(limit(VICTIM), Exact)), ask_both),
-            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "count 1", "sample"]),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "sample"]),
             (KillInput::BatchRead, &["found 1"]),
             (KillInput::BatchReported, ask_hits),
             (hits(&[(3, 1)]), &[]),
@@ -128,14 +127,14 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
         ("inferred, and the counter moved", vec![
             (recorded(kill(limit(VICTIM), Inferred)), ask_both),
             (paths(&[Some(CONTAINER), Some(CONTAINER)]), ask_hits),
-            (hits(&[(3, 1)]), &["event only: limit of a container", "count 1", "sample"]),
+            (hits(&[(3, 1)]), &["event only: limit of a container", "sample"]),
             (KillInput::BatchReported, &[]),
         ]),
         ("inferred, no counter moved, memory is short", vec![
             (recorded(kill(limit(VICTIM), Inferred)), ask_both),
             (paths(&[Some(CONTAINER), Some(CONTAINER)]), ask_hits),
             (hits(&[(3, 0)]), &["RemainingMemory"]),
-            (memory(1), &["node pressure: the node is out of memory", "force Memory at 8000000000", "count 1", "sample"]),
+            (memory(1), &["node pressure: the node is out of memory", "force Memory at 8000000000", "sample"]),
         ]),
         ("global, by the kernel", vec![
             (recorded(unconstrained), ask_victim),
@@ -143,7 +142,7 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
         ]),
         ("at the limit of all pods", vec![
             (recorded(kill(limit(CgroupId(1)), Exact)), &["CgroupPaths([CgroupId(3), CgroupId(1)])"]),
-            (paths(&[Some(CONTAINER), Some(PODS)]), &["node pressure: all pods together reached their limit", "force Memory at 8000000000", "count 1", "sample"]),
+            (paths(&[Some(CONTAINER), Some(PODS)]), &["node pressure: all pods together reached their limit", "force Memory at 8000000000", "sample"]),
         ]),
         ("an unknown cgroup has no counters", vec![
             (recorded(kill(OomScope::Unknown, Inferred)), ask_victim),
@@ -152,7 +151,7 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
         ("a query without an answer loses no kill", vec![
             (recorded(kill(limit(VICTIM), Inferred)), ask_both),
             (recorded(kill(limit(VICTIM), Exact)), &["event only: memory could not be read", "sample", "CgroupPaths([CgroupId(3), CgroupId(3)])"]),
-            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "count 1", "sample"]),
+            (paths(&[Some(CONTAINER), Some(CONTAINER)]), &["event only: limit of a container", "sample"]),
             (KillInput::BatchRead, &["found 2"]),
         ]),
         ("answers that nothing asked for", vec![
@@ -258,7 +257,7 @@ fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
         "{judged:?}"
     );
     let judged = kills.on(logged(OomScope::Global, Some(OomConstraint::Cpuset)), now());
-    let expected = ["event only: memory nodes of a cpuset", "count 1", "sample"];
+    let expected = ["event only: memory nodes of a cpuset", "sample"];
     assert_eq!(short(&judged), expected);
 }
 
@@ -303,7 +302,7 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
 #[test]
 fn effects_have_the_time_of_the_kernel_but_not_after_now() {
     let late = BootNanos(now().boot.0 + 1);
-    //  time of the record; of the pressure, of the count of kills
+    //  time of the record, of the pressure
     let rows = [
         (BootNanos(8_000_000_000), BootNanos(8_000_000_000)),
         (late, now().boot),
@@ -320,14 +319,13 @@ fn effects_have_the_time_of_the_kernel_but_not_after_now() {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::Input(input) => match &**input {
-                    Input::Signal(SignalInput::Forced { at, .. })
-                    | Input::KilledInPods { at, .. } => Some(*at),
+                    Input::Signal(SignalInput::Forced { at, .. }) => Some(*at),
                     _ => None,
                 },
                 _ => None,
             })
             .collect();
-        assert_eq!(times, [expected, recorded_at]);
+        assert_eq!(times, [expected]);
     }
 }
 

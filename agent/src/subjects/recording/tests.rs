@@ -9,8 +9,9 @@ use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode};
 use crate::kube_event::NodeEvents;
 use crate::pressure::disks::{DiskSample, Health};
+use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
-use crate::pressure::stall::StallSample;
+use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Policy, SlowDisks};
 use crate::reading::{Disk, Signal, Stall, StallKind, StallOf};
@@ -54,6 +55,11 @@ fn setup() -> Setup {
             boot_known: false,
         },
         node_events: NodeEvents::Companion,
+        frequent_oom: FrequentOom {
+            incidents: 5,
+            pods: 3,
+            window: Duration::from_mins(10),
+        },
         refused_forks: Announced::Yes,
     };
     Setup {
@@ -74,7 +80,10 @@ fn setup() -> Setup {
             trigger: IoTrigger::Set,
         },
         stalls: StallSetup {
-            threshold: 40.0,
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
             transition_period: Duration::from_mins(5),
             watched: vec![(NODE_IO, true)],
         },
@@ -267,7 +276,7 @@ fn the_first_line_that_differs_is_named_with_both_texts() {
         (
             "another threshold",
             Box::new(|lines| {
-                lines[0] = lines[0].replace("\"threshold\":40.0", "\"threshold\":99.0");
+                lines[0] = lines[0].replace("\"io\":40.0", "\"io\":99.0");
             }),
             find("{\"Stall\":{\"Sampled\"") + 1,
         ),

@@ -12,16 +12,27 @@ fn counted_in_all(kills: u64) -> CountedKills {
 #[test]
 fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
     type Counted = fn(u64) -> CountedKills;
-    //  what is counted, and what is saved of the pod
-    let rows: [(&str, Counted, &[&str]); 2] = [
-        ("in a pod", counted, &["save 3", "KillCounters"]),
+    type Effects = &'static [&'static str];
+    //  what is counted, what is saved of the pod, and what is reported
+    let rows: [(&str, Counted, Effects, Effects); 2] = [
+        (
+            "in a pod",
+            counted,
+            &["save 3", "KillCounters"],
+            &[
+                "log 1 by number",
+                "report 1 by number, Now",
+                "incident in aa at 12",
+            ],
+        ),
         (
             "in a removed pod",
             counted_in_all,
             &["save 0", "KillCounters"],
+            &["log 1 by number", "report 1 by number, Now"],
         ),
     ];
-    for (name, of, saved) in rows {
+    for (name, of, saved, reported) in rows {
         let mut counters = counters(KillSource::Program);
         let recalled = In::Recalled {
             previous: PreviousAgent::Unknown,
@@ -34,9 +45,9 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
             (9, In::Sampled, saved, Asked),
             (9, In::Counted(Some(of(4))), &[], Wanted),
             (11, In::Sampled, &["KillCounters"], Asked),
-            (12, In::Counted(Some(of(4))), &["log 1 by number", "report 1 by number, Now"], Idle),
+            (12, In::Counted(Some(of(4))), reported, Idle),
             (13, record(9), &[], Wanted),
-            (13, record(9), &["report 1"], Wanted),
+            (13, record(9), &["report 1", "incident in aa at 9"], Wanted),
         ];
         play_row(name, &mut counters, steps);
     }
@@ -48,8 +59,8 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
         (9, In::Sampled, &["save 3", "KillCounters"], Asked),
         (9, In::Counted(Some(counted(4))), &[], Wanted),
         (11, In::Sampled, &["KillCounters"], Asked),
-        (12, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now"], Idle),
-        (13, record(10), &["report 1"], Wanted),
+        (12, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 12"], Idle),
+        (13, record(10), &["report 1", "incident in aa at 10"], Wanted),
     ];
     play(&mut counters, steps);
 }
@@ -67,17 +78,17 @@ fn what_is_missing_at_one_reading_only_is_not_reported_by_number() {
     #[rustfmt::skip]
     let rows: [(&str, Vec<Step>); 2] = [
         ("the record came, and another kill is missing", vec![
-            (10, record(8), &["report 1"], Wanted),
+            (10, record(8), &["report 1", "incident in aa at 8"], Wanted),
             (11, In::Sampled, &["KillCounters"], Asked),
             (12, In::Counted(Some(counted(5))), &[], Wanted),
             (14, In::Sampled, &["KillCounters"], Asked),
-            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Idle),
+            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 14"], Idle),
         ]),
         ("no record came, and another kill is missing", vec![
             (11, In::Sampled, &["KillCounters"], Asked),
-            (12, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Wanted),
+            (12, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 12"], Wanted),
             (14, In::Sampled, &["KillCounters"], Asked),
-            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now"], Idle),
+            (14, In::Counted(Some(counted(5))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 14"], Idle),
         ]),
     ];
     for (name, steps) in rows {
@@ -92,13 +103,13 @@ fn a_record_that_the_kernel_did_not_count_is_not_acknowledged_twice() {
     #[rustfmt::skip]
     let rows: [(&str, Vec<Step>); 2] = [
         ("of the moment of the query", vec![
-            (9, record(9), &["report 1"], AskedAndWanted),
+            (9, record(9), &["report 1", "incident in aa at 9"], AskedAndWanted),
             (10, In::Counted(Some(counted(3))), &[], Wanted),
             (11, acknowledged(1), &[], Wanted),
             (13, In::Sampled, &["save 3", "KillCounters"], Asked),
         ]),
         ("after one query, and still not at the next", vec![
-            (10, record(10), &["report 1"], AskedAndWanted),
+            (10, record(10), &["report 1", "incident in aa at 10"], AskedAndWanted),
             (10, In::Counted(Some(counted(3))), &[], Wanted),
             (12, In::Sampled, &["KillCounters"], Asked),
             (12, In::Counted(Some(counted(3))), &[], Idle),
