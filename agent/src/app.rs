@@ -442,7 +442,7 @@ impl Agent {
         tokio::pin!(shutdown);
         let result = app.handle_wakeups(&mut inputs, &mut alarm, shutdown).await;
         // Reports and saves the remaining state in any case, also after an error.
-        shutdown::shut_down(app, inputs).await;
+        Box::pin(shutdown::shut_down(app, inputs)).await;
         info!("stopped");
         result
     }

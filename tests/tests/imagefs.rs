@@ -4,7 +4,7 @@
 //! Always compiled; run with the feature `kernel`, as root: they mount. Serially: loop devices.
 #![cfg_attr(
     not(feature = "kernel"),
-    expect(dead_code, unused_imports, reason = "runs with the feature `kernel`")
+    expect(dead_code, reason = "runs with the feature `kernel`")
 )]
 
 use std::fs;
