@@ -55,7 +55,7 @@ impl Exceeds {
     }
 }
 
-/// A resource whose threshold is crossed every [`PERIOD`].
+/// A resource whose threshold is crossed every 20 s.
 #[derive(Debug, Clone, Copy)]
 pub struct Flapping {
     /// Which one.
