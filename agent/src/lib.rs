@@ -22,6 +22,7 @@ mod fd;
 mod file;
 mod lane;
 mod names;
+mod object_name;
 pub mod reading;
 mod tasks;
 pub mod units;

@@ -9,12 +9,10 @@ use super::error::ConfigError;
 use super::layers::Setting;
 use super::table::key;
 use crate::node_status::Taint;
+use crate::object_name::is_subdomain;
 
 /// Maximum length of a label value, and of the name part of a key.
-const LONGEST_LABEL: usize = 63;
-
-/// Maximum length of a DNS-1123 subdomain.
-const LONGEST_SUBDOMAIN: usize = 253;
+const LONGEST_VALUE: usize = 63;
 
 /// Keys under `kubernetes.io` and `k8s.io` that a node may set on itself.
 ///
@@ -41,8 +39,8 @@ pub(super) fn check_node_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("is empty".to_owned());
     }
-    if name.len() > LONGEST_LABEL {
-        return Err(format!("is longer than {LONGEST_LABEL} characters"));
+    if name.len() > LONGEST_VALUE {
+        return Err(format!("is longer than {LONGEST_VALUE} characters"));
     }
     if !is_subdomain(name) {
         return Err(
@@ -165,7 +163,7 @@ fn check_key(key: &str) -> Result<(), String> {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let prefix_ok = prefix.is_none_or(|p| p.len() <= LONGEST_SUBDOMAIN && is_subdomain(p));
+    let prefix_ok = prefix.is_none_or(is_subdomain);
     if prefix_ok && !name.is_empty() && is_label_text(name) {
         return Ok(());
     }
@@ -181,7 +179,7 @@ fn check_value(value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "has a value that is not a label value (at most {LONGEST_LABEL} letters, digits, -, _ and ., \
+        "has a value that is not a label value (at most {LONGEST_VALUE} letters, digits, -, _ and ., \
          beginning and ending with a letter or digit)"
     ))
 }
@@ -189,21 +187,12 @@ fn check_value(value: &str) -> Result<(), String> {
 /// Whether `text` is a valid label value, which may be empty.
 fn is_label_text(text: &str) -> bool {
     let end_ok = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    text.len() <= LONGEST_LABEL
+    text.len() <= LONGEST_VALUE
         && end_ok(text.chars().next())
         && end_ok(text.chars().next_back())
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.split('.').all(|part| {
-        part.starts_with(is_alphanumeric)
-            && part.ends_with(is_alphanumeric)
-            && part.chars().all(|c| is_alphanumeric(c) || c == '-')
-    })
 }
 
 #[cfg(test)]

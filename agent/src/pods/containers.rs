@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::is_valid;
+use crate::object_name::LONGEST_LABEL;
 
-/// Longest name of a container: a DNS label.
-const LONGEST_NAME: usize = 63;
 /// Longest id of a container runtime.
 const LONGEST_ID: usize = 128;
 /// Maximum number of ids, and of containers, per pod: each container has at most two ids, the current
@@ -35,7 +34,7 @@ pub enum ContainerList {
 impl Container {
     /// `None` if the name is invalid.
     pub fn new(list: Option<ContainerList>, name: &str) -> Option<Self> {
-        is_valid(name, LONGEST_NAME).then(|| Self {
+        is_valid(name, LONGEST_LABEL).then(|| Self {
             list,
             name: name.into(),
         })

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Container, Containers, PodId, is_valid};
+use crate::object_name::{LONGEST_LABEL, LONGEST_SUBDOMAIN};
 
 /// Maximum number of pods: far more than a kubelet runs. Beyond it, a new pod replaces a removed
 /// one, or else one that the latest listings did not contain. If there is neither, the new pod
@@ -15,10 +16,6 @@ pub const MAX_PODS: usize = 4096;
 /// Maximum number of removed pods, the latest ones. A uid is never reused, so this only limits
 /// memory.
 pub const MAX_REMOVED_PODS: usize = 512;
-/// Longest namespace: a DNS label.
-const LONGEST_NAMESPACE: usize = 63;
-/// Longest name of a pod: a DNS subdomain.
-const LONGEST_NAME: usize = 253;
 /// Longest uid, and longest hash of a static pod's manifest. A UUID has 36 characters.
 const LONGEST_UID: usize = 64;
 
@@ -38,8 +35,8 @@ pub struct Pod {
 impl Pod {
     /// `None` if a part is missing or invalid at any API server.
     pub fn new(namespace: &str, name: &str, uid: &str, config_hash: Option<&str>) -> Option<Self> {
-        let fit = is_valid(namespace, LONGEST_NAMESPACE)
-            && is_valid(name, LONGEST_NAME)
+        let fit = is_valid(namespace, LONGEST_LABEL)
+            && is_valid(name, LONGEST_SUBDOMAIN)
             && is_valid(uid, LONGEST_UID);
         fit.then(|| Self {
             namespace: namespace.into(),

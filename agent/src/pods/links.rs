@@ -10,12 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::names::CONTAINER_ID_LENGTH;
 use super::{Container, Pod, PodId};
+use crate::object_name::{is_label, is_subdomain};
 
 const SUFFIX: &str = ".log";
-/// Longest DNS label: a namespace, or a container's name.
-const LONGEST_LABEL: usize = 63;
-/// Longest DNS subdomain: a pod's name.
-const LONGEST_SUBDOMAIN: usize = 253;
 
 /// What the name of a link contains in addition to the container's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,20 +111,6 @@ fn split(name: &str) -> Option<(&str, &str)> {
     let name = name.strip_suffix(SUFFIX)?;
     let (text, id) = name.split_at_checked(name.len().checked_sub(CONTAINER_ID_LENGTH)?)?;
     Some((text.strip_suffix('-')?, id))
-}
-
-fn is_label(text: &str) -> bool {
-    text.len() <= LONGEST_LABEL && is_part(text)
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_part)
-}
-
-/// Lower-case letters, digits and `-`, which is neither first nor last.
-fn is_part(text: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(plain) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ const UPPER: &[&str] = &["app", "cli", "os", "queries", "subjects", "telemetry"]
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
     room("escape", Rooms::Only(&[]), IMPURE),
+    room("object_name", Rooms::Only(&[]), IMPURE),
     room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
     room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
     room(
@@ -150,7 +151,7 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         IMPURE,
     ),
-    room("pods", Rooms::Only(&["units"]), IMPURE),
+    room("pods", Rooms::Only(&["object_name", "units"]), IMPURE),
     room(
         "pressure",
         Rooms::Only(&["clock", "reading", "units"]),
