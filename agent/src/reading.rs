@@ -47,6 +47,12 @@ impl Signal {
         Self::AllocatablePidAvailable,
     ];
 
+    /// Space and inodes of the file system of the kubelet's root directory.
+    pub const NODEFS: [Self; 2] = [Self::NodefsAvailable, Self::NodefsInodesFree];
+
+    /// Space and inodes of the file system of the container images.
+    pub const IMAGEFS: [Self; 2] = [Self::ImagefsAvailable, Self::ImagefsInodesFree];
+
     /// The kubelet's name, as in `evictionHard`.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -29,33 +29,20 @@ pub struct Inodes {
     pub capacity: u64,
 }
 
-/// The role of a file system, which determines the signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilesystemRole {
-    /// The kubelet's root directory: `nodefs`.
-    Nodefs,
-    /// Container images: `imagefs`.
-    Imagefs,
-}
-
 impl Usage {
-    /// Readings of space and, if limited, of inodes.
-    pub fn readings(self, role: FilesystemRole) -> impl Iterator<Item = Reading> {
-        let (space, inodes) = match role {
-            FilesystemRole::Nodefs => (Signal::NodefsAvailable, Signal::NodefsInodesFree),
-            FilesystemRole::Imagefs => (Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
-        };
-        let of_inodes = self.inodes.map(|i| Reading {
-            signal: inodes,
-            available: signed(i.free),
-            capacity: i.capacity,
-        });
+    /// Readings of `space` and, if limited, of `inodes`.
+    pub fn readings(self, [space, inodes]: [Signal; 2]) -> [Option<Reading>; 2] {
         let of_space = Reading {
             signal: space,
             available: signed(self.available.get()),
             capacity: self.capacity.get(),
         };
-        [Some(of_space), of_inodes].into_iter().flatten()
+        let of_inodes = self.inodes.map(|count| Reading {
+            signal: inodes,
+            available: signed(count.free),
+            capacity: count.capacity,
+        });
+        [Some(of_space), of_inodes]
     }
 }
 
@@ -141,7 +128,7 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     #[test]
-    fn readings_depend_on_the_role_of_the_file_system() {
+    fn a_reading_of_inodes_is_left_out_if_they_are_not_limited() {
         use Signal::{ImagefsAvailable, NodefsAvailable, NodefsInodesFree};
 
         let with = usage(4096, [10, 100], [7, 70]);
@@ -151,28 +138,30 @@ mod tests {
         let rows = [
             (
                 with,
-                FilesystemRole::Nodefs,
+                Signal::NODEFS,
                 vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)],
             ),
             (
                 without,
-                FilesystemRole::Imagefs,
+                Signal::IMAGEFS,
                 vec![(ImagefsAvailable, 40960, 409_600)],
             ),
             (
                 huge,
-                FilesystemRole::Imagefs,
+                Signal::IMAGEFS,
                 vec![(ImagefsAvailable, i64::MAX, u64::MAX)],
             ),
             (
                 full,
-                FilesystemRole::Nodefs,
+                Signal::NODEFS,
                 vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
             ),
         ];
-        for (usage, role, expected) in rows {
+        for (usage, signals, expected) in rows {
             let got: Vec<_> = usage
-                .readings(role)
+                .readings(signals)
+                .into_iter()
+                .flatten()
                 .map(|r| (r.signal, r.available, r.capacity))
                 .collect();
             assert_eq!(got, expected, "{usage:?}");

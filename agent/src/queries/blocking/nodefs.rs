@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use tracing::debug;
 
 use crate::config::Config;
-use crate::host::statfs::{self, Filesystem, FilesystemRole, Usage};
+use crate::host::statfs::{self, Filesystem, Usage};
 use crate::host::{HostError, HostRoot};
 use crate::pressure::sample::Sample;
-use crate::reading::{Reading, Signal};
+use crate::reading::Signal;
 use crate::subjects::StorageSample;
 
 /// Where containerd stores images, and where CRI-O and Podman do. There is no runtime to ask.
@@ -67,15 +67,15 @@ impl Directories {
                 return StorageSample::missing();
             }
         };
-        let mut samples = samples(Some(nodefs.usage), FilesystemRole::Nodefs).to_vec();
+        let mut samples: Vec<_> = samples(Some(nodefs.usage), Signal::NODEFS).collect();
         match self.separate(&nodefs) {
             Ok(found) => {
                 let usage = found.map(|(_, imagefs)| imagefs.usage);
-                samples.extend(self::samples(usage, FilesystemRole::Imagefs));
+                samples.extend(self::samples(usage, Signal::IMAGEFS));
             }
             Err(err) => {
                 debug!(err = &err as &dyn std::error::Error, "imagefs not read");
-                samples.extend(signals(FilesystemRole::Imagefs).map(Sample::Missing));
+                samples.extend(Signal::IMAGEFS.map(Sample::Missing));
             }
         }
         StorageSample {
@@ -86,23 +86,11 @@ impl Directories {
     }
 }
 
-const fn signals(role: FilesystemRole) -> [Signal; 2] {
-    match role {
-        FilesystemRole::Nodefs => [Signal::NodefsAvailable, Signal::NodefsInodesFree],
-        FilesystemRole::Imagefs => [Signal::ImagefsAvailable, Signal::ImagefsInodesFree],
-    }
-}
-
 /// Of a file system. There may be no separate one, and it may have no inodes to count.
-fn samples(usage: Option<Usage>, role: FilesystemRole) -> [Sample; 2] {
-    let readings: Vec<Reading> = usage
-        .into_iter()
-        .flat_map(|all| all.readings(role))
-        .collect();
-    signals(role).map(|signal| {
-        let reading = readings.iter().find(|reading| reading.signal == signal);
-        reading.map_or(Sample::Absent(signal), |reading| Sample::Read(*reading))
-    })
+fn samples(usage: Option<Usage>, signals: [Signal; 2]) -> impl Iterator<Item = Sample> {
+    let readings = usage.map_or([None; 2], |usage| usage.readings(signals));
+    let pairs = signals.into_iter().zip(readings);
+    pairs.map(|(signal, reading)| reading.map_or(Sample::Absent(signal), Sample::Read))
 }
 
 /// The directory, or its nearest existing ancestor, on whose file system the directory would be
@@ -167,8 +155,8 @@ mod tests {
         assert_eq!(sample, StorageSample::missing());
 
         let volumes = Some(vec!["a".to_owned()]);
-        let absent = signals(FilesystemRole::Imagefs).map(Sample::Absent);
-        let missing = signals(FilesystemRole::Imagefs).map(Sample::Missing);
+        let absent = Signal::IMAGEFS.map(Sample::Absent);
+        let missing = Signal::IMAGEFS.map(Sample::Missing);
         dir.mkdir("images");
         std::os::unix::fs::symlink("circle", dir.path().join("circle")).unwrap();
         for (images, expected) in [("/none", absent), ("/images", absent), ("/circle", missing)] {

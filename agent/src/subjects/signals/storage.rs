@@ -20,9 +20,6 @@ pub const SIGNALS: [Signal; 4] = [
     Signal::ImagefsInodesFree,
 ];
 
-/// Those of imagefs.
-const IMAGEFS: [Signal; 2] = [Signal::ImagefsAvailable, Signal::ImagefsInodesFree];
-
 /// For this time after its start the kubelet checks often whether the node is ready.
 const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
@@ -108,7 +105,7 @@ impl Storage {
             .iter()
             .all(|sample| matches!(sample, Sample::Missing(_)))
         {
-            samples.retain(|one| self.has_imagefs || !IMAGEFS.contains(&one.signal()));
+            samples.retain(|one| self.has_imagefs || !Signal::IMAGEFS.contains(&one.signal()));
         } else {
             let absent = |one: &Sample| matches!(one, Sample::Absent(Signal::ImagefsAvailable));
             self.has_imagefs = !samples.iter().any(absent);
@@ -151,8 +148,8 @@ mod tests {
     fn a_hung_file_system_makes_imagefs_unavailable_only_if_there_is_one() {
         let hung = || StorageSample::missing().samples;
         let with = |imagefs: fn(Signal) -> Sample| {
-            let nodefs = SIGNALS.iter().take(2).map(|signal| read(*signal));
-            nodefs.chain(IMAGEFS.map(imagefs)).collect::<Vec<_>>()
+            let nodefs = Signal::NODEFS.map(read);
+            [nodefs, Signal::IMAGEFS.map(imagefs)].concat()
         };
         //  sample, how many of it count
         let rows = [
