@@ -52,6 +52,16 @@ const NO_DISK_SPACE: &str = "nodefs.available<0%,nodefs.inodesFree<0%";
 
 /// The user of an agent in companion mode.
 pub const COMPANION: &str = "system:serviceaccount:nodepulse:nodepulse";
+/// What the chart permits companion mode without taints: verbs and resources.
+pub const COMPANION_PERMISSIONS: [(&str, &str); 7] = [
+    ("get", "nodes"),
+    ("patch", "nodes/status"),
+    ("create", "events"),
+    ("patch", "events"),
+    ("list", "pods"),
+    ("watch", "pods"),
+    ("get", "pods"),
+];
 
 /// What to start.
 #[derive(Debug)]

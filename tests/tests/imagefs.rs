@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{ApiServer, Grant};
+use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::hung_files::HungDirectory;
-use nodepulse_tests::node::{COMPANION, Node, Running, in_memory, pass};
+use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Node, Running, in_memory, pass};
 use nodepulse_tests::provoke::disk::Mounted;
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};
@@ -53,19 +53,7 @@ impl Companion {
 
     async fn on(host: Arc<MadeUpHost>, configure: impl FnOnce(&Path, Node) -> Node) -> Self {
         let api = in_memory();
-        for (verb, resource) in [
-            ("get", "nodes"),
-            ("patch", "nodes/status"),
-            ("create", "events"),
-            ("patch", "events"),
-            ("watch", "pods"),
-        ] {
-            api.grant(Grant {
-                user: COMPANION.to_owned(),
-                verb: verb.to_owned(),
-                resource: resource.to_owned(),
-            });
-        }
+        api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
         api.put_object(json!({
             "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-1" },
         }));

@@ -9,7 +9,7 @@ use nodepulse::metrics::Metrics;
 use nodepulse::record::{ScopeSource, Side};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{Effect, Fault, Grant};
+use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, Running, in_memory, pass};
 use nodepulse_tests::openmetrics::Exposition;
@@ -78,13 +78,7 @@ async fn every_metric_is_updated() {
     let companion = Node::companion("worker-2").host(host).config(|overrides| {
         overrides.taints = Some("MemoryLow=NoSchedule".to_owned());
     });
-    for (verb, resource) in [("get", "nodes"), ("patch", "nodes/status")] {
-        api.grant(Grant {
-            user: COMPANION.to_owned(),
-            verb: verb.to_owned(),
-            resource: resource.to_owned(),
-        });
-    }
+    api.grant_all(COMPANION, &[("get", "nodes"), ("patch", "nodes/status")]);
     api.put_object(serde_json::json!({
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-2" },
     }));

@@ -17,10 +17,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use nodepulse::record::ScopeSource::Exact;
 use nodepulse::record::Side;
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Recorded};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::MISHAPS;
 use nodepulse_tests::host_root::MadeUpHost;
-use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, in_memory, pass};
+use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 use nodepulse_tests::view::{LEASES, NODES};
 use serde_json::json;
@@ -165,23 +165,8 @@ fn cluster(mode: Mode) -> Arc<ApiServer> {
         .container("web", ID)
         .put(&api);
     if mode == Mode::Companion {
-        for (verb, resource) in [
-            ("get", "nodes"),
-            ("patch", "nodes"),
-            ("patch", "nodes/status"),
-            ("create", "events"),
-            ("patch", "events"),
-            ("watch", "pods"),
-            ("get", "pods"),
-        ] {
-            let (user, verb, resource) =
-                (COMPANION.to_owned(), verb.to_owned(), resource.to_owned());
-            api.grant(Grant {
-                user,
-                verb,
-                resource,
-            });
-        }
+        api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
+        api.grant_all(COMPANION, &[("patch", "nodes")]);
         api.put_object(json!({
             "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-1" },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },

@@ -64,4 +64,15 @@ impl ApiServer {
     pub fn grant(&self, grant: Grant) {
         self.inner.state().grants.push(grant);
     }
+
+    /// Grants such a user several permissions, each a verb and a resource.
+    pub fn grant_all(&self, user: &str, permissions: &[(&str, &str)]) {
+        for (verb, resource) in permissions {
+            self.grant(Grant {
+                user: user.to_owned(),
+                verb: (*verb).to_owned(),
+                resource: (*resource).to_owned(),
+            });
+        }
+    }
 }

@@ -8,9 +8,11 @@ use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
 use nodepulse::kernel::{Probe, ProbeState, Support};
 use nodepulse::record::ScopeSource;
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
-use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, Running, in_memory};
+use nodepulse_tests::node::{
+    COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory,
+};
 
 use super::promtool::Promtool;
 use super::scrapes::Scrapes;
@@ -22,22 +24,7 @@ const MINUTES: usize = 60;
 /// A node with a kubelet, in which an agent in companion mode may do what the chart grants.
 fn server() -> Arc<ApiServer> {
     let api = in_memory();
-    let grants = [
-        ("get", "nodes"),
-        ("patch", "nodes/status"),
-        ("watch", "pods"),
-        ("list", "pods"),
-        ("get", "pods"),
-        ("create", "events"),
-        ("patch", "events"),
-    ];
-    for (verb, resource) in grants {
-        api.grant(Grant {
-            user: COMPANION.to_owned(),
-            verb: verb.to_owned(),
-            resource: resource.to_owned(),
-        });
-    }
+    api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
     api.put_object(serde_json::json!({
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-1" },
     }));

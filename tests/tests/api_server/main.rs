@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{Client, MERGE, STRATEGIC};
 use http_body_util::BodyExt;
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Identity};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout};
@@ -57,11 +57,7 @@ async fn a_user_may_do_what_was_granted() {
     server.put_object(node("worker-1"));
     let user = Client::over(server.dial_as(Identity::user("sa"))).await;
     assert_eq!(user.get(NODE).await.0, 403);
-    server.grant(Grant {
-        user: "sa".into(),
-        verb: "get".into(),
-        resource: "nodes".into(),
-    });
+    server.grant_all("sa", &[("get", "nodes")]);
     assert_eq!(user.get(NODE).await.0, 200);
 }
 

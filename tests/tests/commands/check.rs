@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Grant, Identity};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Identity};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
+use nodepulse_tests::node::COMPANION_PERMISSIONS;
 use nodepulse_tests::process::{Finished, finished};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -15,13 +16,7 @@ use crate::{HEAD, text};
 fn user(api: &ApiServer, dir: &Path, rules: &[(&str, &str)]) -> String {
     const NAME: &str = "system:serviceaccount:nodepulse:agent";
 
-    for (verb, resource) in rules {
-        api.grant(Grant {
-            user: NAME.to_owned(),
-            verb: (*verb).to_owned(),
-            resource: (*resource).to_owned(),
-        });
-    }
+    api.grant_all(NAME, rules);
     text(&api.kubeconfig(&dir.join("kubeconfig-user"), &Identity::user(NAME)))
 }
 
@@ -55,16 +50,6 @@ fn verdict<'a>(report: &'a Value, name: &str) -> &'a str {
     item(report, name)["verdict"].as_str().unwrap()
 }
 
-const COMPANION: [(&str, &str); 7] = [
-    ("get", "nodes"),
-    ("patch", "nodes/status"),
-    ("create", "events"),
-    ("patch", "events"),
-    ("list", "pods"),
-    ("watch", "pods"),
-    ("get", "pods"),
-];
-
 #[tokio::test]
 async fn check_lists_each_permission_that_the_mode_needs() {
     let dir = tempdir().unwrap();
@@ -82,7 +67,7 @@ async fn check_lists_each_permission_that_the_mode_needs() {
     }
 
     let all_but = |denied: (&str, &str)| {
-        COMPANION
+        COMPANION_PERMISSIONS
             .into_iter()
             .filter(|rule| *rule != denied)
             .collect::<Vec<_>>()

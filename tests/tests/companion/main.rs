@@ -25,9 +25,11 @@ use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::record::{Record, ScopeSource, Side};
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{ApiServer, Grant, Recorded};
+use nodepulse_tests::api_server::{ApiServer, Recorded};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
-use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, Running, in_memory};
+use nodepulse_tests::node::{
+    COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory,
+};
 use nodepulse_tests::view::{EVENTS, LEASES, View};
 use serde_json::{Value, json};
 
@@ -97,11 +99,7 @@ fn kubelets_node() -> Value {
 }
 
 fn grant(api: &ApiServer, verb: &str, resource: &str) {
-    api.grant(Grant {
-        user: COMPANION.to_owned(),
-        verb: verb.to_owned(),
-        resource: resource.to_owned(),
-    });
+    api.grant_all(COMPANION, &[(verb, resource)]);
 }
 
 /// A companion with all conditions on.
@@ -114,16 +112,7 @@ fn companion() -> Node {
 /// A server with a kubelet's Node, on which companions may do what they need without taints.
 fn cluster() -> Arc<ApiServer> {
     let api = in_memory();
-    for (verb, resource) in [
-        ("get", "nodes"),
-        ("patch", "nodes/status"),
-        ("create", "events"),
-        ("patch", "events"),
-        ("watch", "pods"),
-        ("get", "pods"),
-    ] {
-        grant(&api, verb, resource);
-    }
+    api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
     api.put_object(kubelets_node());
     api
 }
