@@ -389,5 +389,7 @@ mod tests {
         };
         syncs.ended(found, DUE, BootNanos(3));
         assert_eq!(syncs.urgent_due(), None, "the Node has it");
+        syncs.changed(&began("b"), DUE);
+        assert_eq!(syncs.urgent_due(), Some(BootNanos(0)), "nothing was sent");
     }
 }

@@ -101,22 +101,25 @@ fn frequent(effects: &[Effect]) -> Option<Pressure> {
 /// The condition that a restart finds, by what the first answers are.
 #[test]
 fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
-    let until = at(1300).boot;
-    let kept = Some(Pressure::UnderPressure {
-        last_exceeded: until,
-    });
-    let saved = Saved {
-        exceeded: BTreeMap::from([(TYPE.to_owned(), Some(until))]),
-        ..Saved::default()
+    let kept = |until| {
+        let last_exceeded = at(until).boot;
+        Some(Pressure::UnderPressure { last_exceeded })
     };
-    let same_boot = || Previous::SameBoot(saved.clone());
+    let saved = |until| {
+        let exceeded = BTreeMap::from([(TYPE.to_owned(), Some(at(until).boot))]);
+        Previous::SameBoot(Saved {
+            exceeded,
+            ..Saved::default()
+        })
+    };
     let counted = Some(CountedKills {
         pods: "/kubepods".to_owned(),
         cgroups: Vec::new(),
     });
     let rows = [
-        (same_boot(), counted.clone(), kept, "counted"),
-        (same_boot(), None, kept, "the first count failed"),
+        (saved(1300), counted.clone(), kept(1300), "counted"),
+        (saved(1300), None, kept(1300), "the first count failed"),
+        (saved(9999), None, kept(1601), "a window from now at most"),
         (Previous::Unknown, counted, None, "nothing was saved"),
         (Previous::Unknown, None, None, "nothing was read"),
     ];

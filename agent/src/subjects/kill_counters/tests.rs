@@ -196,6 +196,7 @@ fn a_group_that_is_killed_together_is_one_incident_even_if_its_records_come_apar
         ("two batches", vec![kills_by("a", &[1, 2]), kills_by("a", &[900, 1800]), kills_by("a", &[2700])], vec![1]),
         ("a second later", vec![kills_by("a", &[1]), kills_by("a", &[1001])], vec![1, 1001]),
         ("two triggers", vec![[kills_by("a", &[1]), kills_by("b", &[2])].concat()], vec![1, 2]),
+        ("after more causes than are remembered", [0, 1, 2, 3, 4, 5, 6, 7, 8, 0].iter().zip(1..).map(|(n, at)| kills_by(&format!("{n}"), &[at])).collect(), (1..=10).collect()),
         ("names that only claim to be a pod's", vec![unknown_pod()], vec![]),
     ];
     for (name, batches, expected) in rows {
