@@ -8,6 +8,8 @@ mod asked;
 mod edges;
 /// Other writers of the same Node.
 mod others;
+/// Keys whose new value applies without a restart.
+mod reload;
 /// What a restart changes.
 mod restarts;
 /// What cannot be read.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nodepulse::clock::BootNanos;
 use nodepulse::node_status::urgent::UrgentPatches;
+use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::view::gaps;
@@ -163,8 +164,35 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     pass(REGULAR).await;
     let counts = view.event_counts();
     assert_eq!(counts["NodeHasInsufficientPID"], 2, "{counts:?}");
+    let began = view.event("NodeHasInsufficientPID", SOON).await;
+    assert_eq!(began["lastTimestamp"], "2026-01-01T00:00:35Z", "not later");
     // That of the new Node, and those of both ends.
     assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_its_end() {
+    const STATUS: &str = "/api/v1/nodes/worker-1/status";
+
+    let sim = Sim::start(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    sim.api
+        .faults()
+        .push(Fault::on("PATCH", STATUS, Effect::Hang).always());
+    sim.crowd().await;
+    pass(SECOND).await;
+    sim.host.mem_working_set("15500Mi");
+    pass(SAMPLE_INTERVAL).await;
+    unreadable(&sim.host, "sys/fs/cgroup/memory.stat");
+    pass(LOST + SAMPLE_INTERVAL).await;
+    sim.api.faults().clear();
+    view.becomes("MemoryPressure", "Unknown", Duration::from_mins(1))
+        .await;
+    pass(SECOND).await;
+    let counts = view.event_counts();
+    assert_eq!(counts["NodeHasInsufficientMemory"], 1, "{counts:?}");
+    assert_eq!(counts["SourceUnavailable"], 1, "{counts:?}");
 }
 
 /// What happens to one of four conditions, after this many milliseconds.
