@@ -206,8 +206,8 @@ fn address(line: &str) -> String {
     address[..end].to_owned()
 }
 
-#[tokio::test]
-async fn the_program_serves_at_the_configured_address() {
+/// An agent that serves, and its address.
+async fn serving() -> (Process, String) {
     let agent = Process::start([
         "run",
         "--mode",
@@ -217,7 +217,13 @@ async fn the_program_serves_at_the_configured_address() {
         "--serve-address",
         "127.0.0.1:0",
     ]);
-    let address = address(&agent.wait_for_line("serving address=", SOON).await);
+    let line = agent.wait_for_line("serving address=", SOON).await;
+    (agent, address(&line))
+}
+
+#[tokio::test]
+async fn the_program_serves_at_the_configured_address() {
+    let (agent, address) = serving().await;
     let get = async |path| {
         let stream = TcpStream::connect(&address).await.unwrap();
         exchange(stream, &request("GET", path)).await
@@ -295,16 +301,7 @@ impl Drop for Strangers {
 
 #[tokio::test]
 async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
-    let agent = Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--kernel-tier",
-        "files",
-        "--serve-address",
-        "127.0.0.1:0",
-    ]);
-    let address = address(&agent.wait_for_line("serving address=", SOON).await);
+    let (agent, address) = serving().await;
     agent.wait_for_line("kernel line", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again.
     for (count, opened) in [(64, 64), (1000, 3000)] {

@@ -44,6 +44,17 @@ pub async fn calm() -> Stage {
     stage
 }
 
+/// A label that other clients changed has to be restored, and every patch fails. Returns since when.
+fn unsendable_change(stage: &Stage) -> Duration {
+    let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
+    stage.api.faults().push(fault);
+    let from = stage.api.now();
+    change(stage, |node| {
+        node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9")
+    });
+    from
+}
+
 /// Another client changes the Node.
 pub fn change(stage: &Stage, with: impl FnOnce(&mut Value)) {
     let mut node = stage.view().node().unwrap();
@@ -200,13 +211,8 @@ async fn a023_ticks_are_ten_seconds_apart_and_a_little_more() {
         let view = stage.view();
         view.settled(SOON).await;
         pass(Duration::from_secs(15)).await;
-        // A change that cannot be sent: each tick tries.
-        let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
-        stage.api.faults().push(fault);
-        let from = stage.api.now();
-        change(&stage, |node| {
-            node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9")
-        });
+        // Each tick tries.
+        let from = unsendable_change(&stage);
         pass(Duration::from_mins(10)).await;
         let tries = moments(&view.patches()).into_iter().filter(|at| from < *at);
         let ticks: Vec<Duration> = BTreeSet::from_iter(tries).into_iter().collect();
@@ -243,13 +249,7 @@ async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
     let stage = Stage::open(|node| node);
     stage.view().settled(SOON).await;
     pass(Duration::from_secs(15)).await;
-    let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
-    stage.api.faults().push(fault);
-    let from = stage.api.now();
-    // A label that other clients changed has to be restored, so that there is a change.
-    change(&stage, |node| {
-        node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9")
-    });
+    let from = unsendable_change(&stage);
     pass(Duration::from_mins(5)).await;
 
     let about_status = |request: &Recorded| {
