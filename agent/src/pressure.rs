@@ -18,6 +18,7 @@ pub mod change;
 pub mod deadline;
 pub mod disks;
 pub mod evaluate;
+pub mod io_wait;
 pub mod kept;
 pub mod kills;
 pub mod oom;
