@@ -1,8 +1,11 @@
 //! What a record of the kernel is for the subjects.
 
-use super::disks::{DiskReport, Window};
+use std::time::Duration;
+
+use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
+use crate::pressure::disks::Window;
 use crate::record::{Received, Record, Side};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
@@ -43,19 +46,29 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
             slow,
             max,
         } => {
-            let window = Window { total, slow, max };
-            Input::Disk(DiskInput::Reported {
-                device,
-                report: match side {
-                    Side::Over => DiskReport::Slow(window),
-                    Side::Under => DiskReport::Healthy(window),
+            let window = Window {
+                judged: total,
+                slow,
+                length: Duration::from_secs(1),
+                longest: max,
+            };
+            let report = DiskReport::SlowWindow(window);
+            let stamp = Stamp { kernel: at, read };
+            Input::Disk(match side {
+                Side::Over => DiskInput::Reported {
+                    device,
+                    report,
+                    stamp,
                 },
-                stamp: Stamp { kernel: at, read },
+                Side::Under => DiskInput::FilesystemsRead(Vec::new()),
             })
         }
         Record::DiskErrors { at, device } => Input::Disk(DiskInput::Reported {
             device,
-            report: DiskReport::Errors,
+            report: DiskReport::Error(DiskError {
+                write: false,
+                errno: 5,
+            }),
             stamp: Stamp { kernel: at, read },
         }),
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),
