@@ -3,13 +3,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use agent_common::settings::{DISK_FAILING, DISK_WELL};
 use agent_common::{DiskEntry, DropReason, PidSettings};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::escape::escape;
-use crate::kernel::counters::ProbeCounters;
+use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::disks::Health;
 use crate::pressure::pids::PidLevels;
@@ -65,13 +64,14 @@ impl Probes {
         }
     }
 
-    /// The completion probe's state of a disk; `None` if it cannot be read or no program is loaded.
+    /// Whether requests of the current window of a disk were slow; `None` if it cannot be read or no
+    /// program is loaded.
     pub fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
         let entry = self.kernel.as_ref()?.disk(device)?;
-        Some(match entry.state {
-            DISK_WELL => Health::Healthy,
-            DISK_FAILING => Health::Failing,
-            _ => Health::Slow,
+        Some(if entry.slow > 0 {
+            Health::Slow
+        } else {
+            Health::Healthy
         })
     }
 
@@ -90,9 +90,6 @@ impl Probes {
             MapUpdate::EndPidState => ("pid state", kernel.map(Kernel::end_pid_state)),
             MapUpdate::ForgetDisk(device) => {
                 ("disks", kernel.map(|kernel| kernel.forget_disk(device)))
-            }
-            MapUpdate::EndDiskState(device) => {
-                ("disks", kernel.map(|kernel| kernel.end_disk_state(device)))
             }
         };
         if let Some(Err(err)) = written {
@@ -129,7 +126,7 @@ impl Probes {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
-        let disk = |device| Some((device, kernel.disk(device)?.histogram));
+        let disk = |device| Some((device, counters::latency(&kernel.disk(device)?)));
         ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),

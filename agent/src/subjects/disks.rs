@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, Input, MapUpdate, Query, SignalInput, pass_on};
+use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
@@ -22,7 +22,7 @@ use crate::units::DeviceNumber;
 mod input;
 mod listing;
 
-pub use input::{CountersRead, DiskCounters, DiskInput, DiskReport, Window};
+pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport, Window};
 pub use listing::{Unwatched, WatchedDisk};
 
 use listing::Listing;
@@ -216,10 +216,10 @@ impl DiskWatch {
             DiskInput::Confirmed {
                 device,
                 valid,
-                probe,
                 stamp,
+                ..
             } => {
-                let (changed, mut effects) = self.confirmed(device, valid, probe, now);
+                let (changed, mut effects) = self.confirmed(device, valid, now);
                 if changed {
                     effects.extend(self.publish(Some(stamp)));
                 }
@@ -291,7 +291,9 @@ impl DiskWatch {
     ) -> Vec<Effect> {
         let mut effects = vec![log(DiskDecision::Reported { device, report })];
         let health = match report {
-            DiskReport::Slow(_) => {
+            // Without slow requests, the disk responds in time again.
+            DiskReport::SlowWindow(window) if window.slow == 0 => Health::Healthy,
+            DiskReport::SlowWindow(_) => {
                 let name = self.board.name(device).map(str::to_owned);
                 effects.extend(name.map(|name| {
                     query(DiskQuery::Statistics {
@@ -302,9 +304,8 @@ impl DiskWatch {
                 }));
                 return effects;
             }
-            DiskReport::Healthy(_) => Health::Healthy,
             // Errors need no start times.
-            DiskReport::Errors => Health::Failing,
+            DiskReport::Error(_) => Health::Failing,
         };
         if self.board.set_health(device, health, now) {
             effects.extend(self.publish(Some(stamp)));
@@ -318,7 +319,6 @@ impl DiskWatch {
         &mut self,
         device: DeviceNumber,
         valid: bool,
-        probe: Option<Health>,
         now: BootNanos,
     ) -> (bool, Vec<Effect>) {
         let mut effects = Vec::new();
@@ -326,8 +326,7 @@ impl DiskWatch {
             return (false, effects);
         };
         let changed = if valid {
-            let slow = probe != Some(Health::Healthy);
-            slow && self.board.set_health(device, Health::Slow, now)
+            self.board.set_health(device, Health::Slow, now)
         } else {
             self.statistics_off(device, &name, now, &mut effects)
         };
@@ -378,10 +377,6 @@ impl DiskWatch {
             name: self.board.name(device).unwrap_or_default().to_owned(),
             health,
         }));
-        let ended = health == Health::Healthy;
-        if ended && self.by_probe(device, disk.probe) != Some(Health::Healthy) {
-            effects.push(Effect::Map(MapUpdate::EndDiskState(device)));
-        }
     }
 
     fn tick(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {

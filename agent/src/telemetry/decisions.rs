@@ -169,14 +169,21 @@ fn log_kill(finding: &Finding) {
 }
 
 fn log_disk_report(device: DeviceNumber, report: DiskReport) {
-    let in_window = |window: Window, health| {
-        let Window { total, slow, max } = window;
-        info!(%device, health, total, slow, max_ms = max.as_millis(), "disk reported");
-    };
     match report {
-        DiskReport::Slow(window) => in_window(window, "slow"),
-        DiskReport::Healthy(window) => in_window(window, "healthy"),
-        DiskReport::Errors => info!(%device, "disk errors reported"),
+        DiskReport::SlowWindow(window) => {
+            let Window {
+                judged,
+                slow,
+                length,
+                longest,
+            } = window;
+            let (window_ms, max_ms) = (length.as_millis(), longest.as_millis());
+            info!(%device, judged, slow, window_ms, max_ms, "disk was slow");
+        }
+        DiskReport::Error(error) => {
+            let operation = if error.write { "write" } else { "read" };
+            info!(%device, operation, errno = error.errno, "disk returned an error");
+        }
     }
 }
 
@@ -195,6 +202,7 @@ mod tests {
     use crate::pressure::stall::{StallChange, StallSample};
     use crate::reading::{Stall, StallKind, StallOf};
     use crate::record::DiskChange;
+    use crate::subjects::disks::DiskError;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -233,18 +241,23 @@ mod tests {
             last_exceeded: BootNanos(7),
         };
         let window = Window {
-            total: 65,
+            judged: 65,
             slow: 61,
-            max: Duration::from_millis(120),
+            length: Duration::from_secs(1),
+            longest: Duration::from_millis(120),
+        };
+        let error = DiskError {
+            write: true,
+            errno: 5,
         };
         let rows = [
             (
-                disk(DiskReport::Slow(window)),
-                "INFO disk reported device=8:0 health=\"slow\" total=65 slow=61 max_ms=120",
+                disk(DiskReport::SlowWindow(window)),
+                "INFO disk was slow device=8:0 judged=65 slow=61 window_ms=1000 max_ms=120",
             ),
             (
-                disk(DiskReport::Errors),
-                "INFO disk errors reported device=8:0",
+                disk(DiskReport::Error(error)),
+                "INFO disk returned an error device=8:0 operation=\"write\" errno=5",
             ),
             (
                 Decision::Disk(DiskDecision::Announced(DiskChange {

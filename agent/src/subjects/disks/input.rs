@@ -76,23 +76,32 @@ pub enum DiskInput {
 /// A report of the completion probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskReport {
-    /// The disk became slow.
-    Slow(Window),
-    /// It responds in time again.
-    Healthy(Window),
-    /// It returned an error.
-    Errors,
+    /// The disk was slow during a window.
+    SlowWindow(Window),
+    /// A read or write failed with an error of the medium or the transport.
+    Error(DiskError),
 }
 
-/// The window of reads and writes that decided.
+/// A window in which a disk was slow. It ended when it was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// All of them.
-    pub total: u32,
+    /// Judged requests: those that a task waits for.
+    pub judged: u32,
     /// The slow ones.
     pub slow: u32,
-    /// The longest.
-    pub max: Duration,
+    /// Length of the window.
+    pub length: Duration,
+    /// Longest latency of a judged request.
+    pub longest: Duration,
+}
+
+/// A failed read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskError {
+    /// A write failed, otherwise a read.
+    pub write: bool,
+    /// The error number, positive.
+    pub errno: i32,
 }
 
 /// What was read of one disk.

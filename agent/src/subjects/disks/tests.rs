@@ -3,6 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::pressure::disks::DiskSample;
+use crate::subjects::MapUpdate;
 
 mod listing;
 
@@ -125,7 +126,6 @@ fn writes(effects: &[Effect]) -> Vec<String> {
             Some(format!("watch {}", names.join(" ")))
         }
         Effect::Map(MapUpdate::ForgetDisk(device)) => Some(format!("forget {device}")),
-        Effect::Map(MapUpdate::EndDiskState(device)) => Some(format!("end {device}")),
         _ => None,
     };
     effects.iter().filter_map(write).collect()
@@ -282,11 +282,12 @@ fn statistics_are_checked_with_storage_and_a_switch_lists_the_disks() {
 }
 
 #[test]
-fn a_report_counts_if_statistics_are_on_and_the_probe_still_has_it() {
+fn a_report_counts_if_statistics_are_on() {
     let window = Window {
-        total: 65,
+        judged: 65,
         slow: 61,
-        max: Duration::from_millis(120),
+        length: Duration::from_secs(1),
+        longest: Duration::from_millis(120),
     };
     let stamp = Stamp {
         kernel: at(5),
@@ -308,13 +309,18 @@ fn a_report_counts_if_statistics_are_on_and_the_probe_still_has_it() {
     let rows = [
         (true, Some(Health::Slow), Some(true), "confirmed"),
         (true, None, Some(true), "the map cannot be read"),
-        (true, Some(Health::Healthy), None, "it has ended already"),
+        (
+            true,
+            Some(Health::Healthy),
+            Some(true),
+            "it ended, and counts",
+        ),
         (false, Some(Health::Slow), Some(false), "statistics are off"),
     ];
     for (valid, probe, expected, name) in rows {
         let sda = Some(vec![disk("sda", 0)]);
         let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
-        let asked = run.on(5, reported(DiskReport::Slow(window)));
+        let asked = run.on(5, reported(DiskReport::SlowWindow(window)));
         let query = DiskQuery::Statistics {
             device: number(0),
             name: "sda".to_owned(),
@@ -335,12 +341,17 @@ fn a_report_counts_if_statistics_are_on_and_the_probe_still_has_it() {
 
     let sda = Some(vec![disk("sda", 0)]);
     let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
-    let failing = facts(&run.on(5, reported(DiskReport::Errors)));
+    let error = DiskReport::Error(DiskError {
+        write: true,
+        errno: 5,
+    });
+    let failing = facts(&run.on(5, reported(error)));
     let failing = failing.map(|disks| disks.failing);
     assert_eq!(failing, Some(vec!["sda".to_owned()]), "errors need none");
-    let healthy = facts(&run.on(6, reported(DiskReport::Healthy(window))));
+    let quick = DiskReport::SlowWindow(Window { slow: 0, ..window });
+    let healthy = facts(&run.on(6, reported(quick)));
     assert_eq!(healthy, Some(Disks::default()));
-    let again = run.on(7, reported(DiskReport::Healthy(window)));
+    let again = run.on(7, reported(quick));
     assert_eq!(facts(&again), None, "no change");
 }
 
@@ -391,27 +402,22 @@ fn with_probe_and_trigger_nothing_is_sampled_before_tasks_wait() {
 }
 
 #[test]
-fn a_disk_that_idles_is_healthy_and_the_probe_is_reset_if_it_has_it_as_slow() {
+fn a_disk_that_idles_is_healthy_whatever_the_probe_has() {
     let idle = DiskSample {
         completed: 5,
         ..DiskSample::default()
     };
     let rows = [
-        (
-            Some(Health::Slow),
-            vec!["end 8:0"],
-            "the probe cannot see it",
-        ),
-        (Some(Health::Healthy), vec![], "the probe has it as healthy"),
-        (None, vec![], "the map cannot be read"),
+        (Some(Health::Slow), "the probe cannot see it"),
+        (Some(Health::Healthy), "the probe has it as healthy"),
+        (None, "the map cannot be read"),
     ];
-    for (probe, expected, name) in rows {
+    for (probe, name) in rows {
         let sda = Some(vec![disk("sda", 0)]);
         let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
         run.health(1, 0, Health::Slow);
         run.on(3, counters(0, idle, Some(Health::Slow)));
         let effects = run.on(5, counters(0, idle, probe));
-        assert_eq!(writes(&effects), expected, "{name}");
         assert_eq!(facts(&effects), Some(Disks::default()), "{name}");
     }
 }

@@ -142,10 +142,11 @@ fn bad_minute() -> Vec<(Now, Input)> {
         kernel: at(4).boot,
         read: at(5).boot,
     };
-    let slow = DiskReport::Slow(Window {
-        total: 65,
+    let slow = DiskReport::SlowWindow(Window {
+        judged: 65,
         slow: 61,
-        max: Duration::from_micros(120_500),
+        length: Duration::from_secs(1),
+        longest: Duration::from_micros(120_500),
     });
     let thresholds = Threshold::parse("pid.available", "12.5%").unwrap();
     let crossed = |side, tasks| {
