@@ -364,8 +364,8 @@ impl App {
         let disks = &self.subjects.disks;
         let figures = self.queries.probes.figures(disks.devices());
         let named = figures.disks.iter();
-        let named = named.filter_map(|(device, slots)| Some((disks.name(*device)?, &slots[..])));
-        let named: Vec<(&str, &[u64])> = named.collect();
+        let named = named.filter_map(|(device, latency)| Some((disks.name(*device)?, latency)));
+        let named: Vec<_> = named.collect();
         metering.text(&figures, &named, now)
     }
 

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::time::Duration;
 
+use agent_common::settings::TICK_MASK;
 use agent_common::{DiskEntry, DropReason, PidSettings};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::clock::BootNanos;
 use crate::escape::escape;
-use crate::kernel::counters::ProbeCounters;
+use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
@@ -64,9 +65,12 @@ impl Probes {
         }
     }
 
-    /// When a request of a disk completed last; `None` if it is not known.
-    pub fn last_completion(&self, _device: DeviceNumber) -> Option<BootNanos> {
-        None
+    /// When a request of a disk completed last, to a tick of the kernel; `None` if it is not known. The
+    /// program's clock stops while the machine is suspended, so after that the moment is too early.
+    pub fn last_completion(&self, device: DeviceNumber) -> Option<BootNanos> {
+        let entry = self.kernel.as_ref()?.disk(device)?;
+        let at = entry.tick & !TICK_MASK;
+        (at != 0).then_some(BootNanos(at))
     }
 
     /// Writes to a map of the programs, if any are loaded, and answers the subject.
@@ -120,7 +124,7 @@ impl Probes {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
-        let disk = |device| Some((device, kernel.disk(device)?.histogram));
+        let disk = |device| Some((device, counters::latency(&kernel.disk(device)?)));
         ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),

@@ -1,12 +1,10 @@
 //! What a record of the kernel is for the subjects.
 
-use std::time::Duration;
-
 use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
 use crate::pressure::disks::Window;
-use crate::record::{Received, Record, Side};
+use crate::record::{Received, Record};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
 pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
@@ -38,37 +36,31 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
             ids: value,
             stamp: Stamp { kernel: at, read },
         },
-        Record::DiskState {
+        Record::SlowWindow {
             at,
             device,
-            side,
-            total,
+            judged,
             slow,
-            max,
-        } => {
-            let window = Window {
-                judged: total,
-                slow,
-                length: Duration::from_secs(1),
-                longest: max,
-            };
-            let report = DiskReport::SlowWindow(window);
-            let stamp = Stamp { kernel: at, read };
-            Input::Disk(match side {
-                Side::Over => DiskInput::Reported {
-                    device,
-                    report,
-                    stamp,
-                },
-                Side::Under => DiskInput::FilesystemsRead(Vec::new()),
-            })
-        }
-        Record::DiskErrors { at, device } => Input::Disk(DiskInput::Reported {
+            length,
+            longest,
+        } => Input::Disk(DiskInput::Reported {
             device,
-            report: DiskReport::Error(DiskError {
-                write: false,
-                errno: 5,
+            report: DiskReport::SlowWindow(Window {
+                judged,
+                slow,
+                length,
+                longest,
             }),
+            stamp: Stamp { kernel: at, read },
+        }),
+        Record::DiskError {
+            at,
+            device,
+            write,
+            errno,
+        } => Input::Disk(DiskInput::Reported {
+            device,
+            report: DiskReport::Error(DiskError { write, errno }),
             stamp: Stamp { kernel: at, read },
         }),
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),
