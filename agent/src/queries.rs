@@ -58,6 +58,7 @@ impl Queries {
         let cgroups = &mut self.cgroups;
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
+            Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),

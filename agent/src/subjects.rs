@@ -148,6 +148,9 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
+    /// Which pods and cgroups use these disks, and which wait for them, a second later:
+    /// [`DiskInput::IoWaitRead`].
+    IoWait(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].

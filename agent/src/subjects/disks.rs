@@ -227,6 +227,7 @@ impl DiskWatch {
             }
             DiskInput::Sampled(disks) => self.sampled(disks, now),
             DiskInput::StatisticsChecked { switched } => self.statistics_checked(switched),
+            DiskInput::IoWaitRead(_) => Vec::new(),
             DiskInput::IoStalled => {
                 self.board.suspect();
                 self.sample_all().into_iter().collect()

@@ -72,7 +72,12 @@ impl Subjects {
             Input::State(input) => self.state(input, now),
             Input::Signal(input) => self.signals.on(input, now),
             Input::Pid(input) => self.pids.on(input, now),
-            Input::Disk(input) => self.disks.on(input, now),
+            Input::Disk(mut input) => {
+                if let DiskInput::IoWaitRead(read) = &mut input {
+                    read.name_pods(|id| self.incidents.pod(id));
+                }
+                self.disks.on(input, now)
+            }
             Input::Stall(input) => self.stalls.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => {

@@ -8,6 +8,7 @@ use super::WatchedDisk;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::DiskIo;
 use crate::pressure::disks::{DiskSample, Health};
+use crate::pressure::io_wait::IoWait;
 use crate::reading::Disk;
 use crate::record::DiskChange;
 use crate::units::DeviceNumber;
@@ -58,6 +59,8 @@ pub enum DiskInput {
         /// I/O statistics of at least one disk were switched on or off.
         switched: bool,
     },
+    /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.
+    IoWaitRead(IoWait),
     /// Tasks wait for I/O.
     IoStalled,
     /// The file system of the root directory was sampled, on the thread that also reads disks.
