@@ -8,6 +8,7 @@ pub mod memory;
 pub mod oom;
 pub mod paths;
 pub mod pids;
+pub mod pod_memory;
 pub mod pods;
 pub mod walk;
 
