@@ -255,8 +255,6 @@ pub enum MapUpdate {
     WatchDisks(Vec<WatchedDisk>),
     /// Do not watch this disk any more.
     ForgetDisk(DeviceNumber),
-    /// Nothing completes and nothing is in flight: the disk is not slow any more.
-    EndDiskState(DeviceNumber),
 }
 
 /// A decision of a subject, to be logged.

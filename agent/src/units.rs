@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod latency;
 pub mod quantity;
 
 /// A size in bytes.

@@ -289,7 +289,7 @@ impl Responder {
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
             // Read by `IoWaitReader`.
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
-            Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
+            Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
