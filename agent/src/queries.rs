@@ -53,6 +53,7 @@ impl Queries {
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
             Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
+            Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),
@@ -80,7 +81,6 @@ impl Queries {
             }
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
-            Query::PodTasks => Input::PodPid(cgroups.pod_tasks()),
         })
     }
 

@@ -19,6 +19,7 @@ use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, LinkSearch, classify};
 use crate::pressure::io_wait::IoWait;
+use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::incidents::LinksRead;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
@@ -31,6 +32,7 @@ use crate::units::DeviceNumber;
 
 mod disk_files;
 mod io_wait;
+mod largest_pods;
 pub mod nodefs;
 pub mod saved;
 
@@ -63,6 +65,8 @@ pub enum Question {
     Disk(DiskQuery),
     /// Read which pods and cgroups use these disks, and which wait for them.
     IoWait(Vec<DeviceNumber>),
+    /// Read the pods that use most of a resource.
+    LargestPods(Resource),
     /// Find the links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
     /// Read the number of OOM kills of each pod.
@@ -160,7 +164,7 @@ impl Blocking {
             Question::IoWait(disks) => return self.read_io_wait(disks),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
-            Question::Disk(_) => &self.disks,
+            Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
@@ -289,6 +293,9 @@ impl Responder {
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
             // Read by `IoWaitReader`.
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::LargestPods(of) => {
+                Input::LargestPods(largest_pods::read(&self.root, &self.pods, of))
+            }
             Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
@@ -407,6 +414,7 @@ impl Answer {
             }
             Question::Resolve { .. } => return Self::Resolved(Vec::new()),
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::LargestPods(of) => Input::LargestPods(largest_pods::none(*of)),
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
             }

@@ -92,6 +92,10 @@ impl Subjects {
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::LargestPods(mut input) => {
+                input.name_pods(|id| self.incidents.pod(id));
+                input.effects()
+            }
         };
         let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {
