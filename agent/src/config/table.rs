@@ -255,7 +255,9 @@ keys! {
             Form::ConditionTaints, checks::any, "taints",
             "Companion mode: taints of the Node while a condition is True"
         )
-        .example("{MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}");
+        .details("`NoExecute` is refused except for `MemoryLow`: evicted pods would take their load to the next \
+                  node.")
+        .example("{MemoryLow: NoExecute, DiskIOPressure: {effect: NoSchedule, key: example.com/slow}}");
     eviction_hard: String = THRESHOLD
         .map(SIGNALS, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
         .details("`0%` and `100%` turn a threshold off. `min(5%,2Gi)` is the smaller of both, which a \
