@@ -314,7 +314,7 @@ impl App {
         let update = self.ledger.update(&self.facts, now);
         if update.conditions {
             let conditions = self.ledger.conditions();
-            let metering = &self.telemetry.metering;
+            let metering = &mut self.telemetry.metering;
             metering.conditions(conditions, &update.transitions);
         }
         let Some(reporting) = &mut self.reporting else {

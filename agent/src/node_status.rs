@@ -56,6 +56,9 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
     /// As the API spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,9 +70,7 @@ impl Status {
 
     /// From the API's spelling; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::True, Self::False, Self::Unknown]
-            .into_iter()
-            .find(|s| s.as_str() == text)
+        Self::ALL.into_iter().find(|s| s.as_str() == text)
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Metering {
     /// All signals were evaluated once.
     evaluated: bool,
     client: Option<Client>,
+    /// The conditions that have series.
+    conditions: BTreeSet<String>,
     /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
@@ -89,6 +91,7 @@ impl Metering {
             requests,
             server,
             client,
+            conditions: BTreeSet::new(),
             pods: BTreeSet::new(),
             per_pod: PerPodMetrics::Off,
             lanes,
@@ -241,18 +244,28 @@ impl Metering {
         }
     }
 
-    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`.
-    pub fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`. A
+    /// condition that is no longer written has no series, so that no alert about it remains.
+    pub fn conditions(&mut self, conditions: &[Condition], transitions: &[String]) {
         if !self.evaluated {
             return; // The initial statuses are not transitions.
         }
         let node = &self.metrics.node;
+        let types = conditions.iter().map(|condition| condition.type_.clone());
+        let before = std::mem::replace(&mut self.conditions, types.collect());
+        for type_ in before.difference(&self.conditions) {
+            for labels in Status::ALL.map(|status| condition_labels(type_, status)) {
+                node.condition_status.remove(labels);
+            }
+            node.condition_transitions.remove([type_.clone()]);
+        }
         for condition in conditions {
             let type_ = &condition.type_;
-            for each in [Status::True, Status::False, Status::Unknown] {
-                let labels = [Label::from(type_.clone()), each.as_str().into()];
+            for each in Status::ALL {
                 let is = i64::from(each == condition.status);
-                node.condition_status.of(labels).set(is);
+                node.condition_status
+                    .of(condition_labels(type_, each))
+                    .set(is);
             }
             // Created at 0 too: the first increase of a counter shows only if the counter existed.
             let count = node.condition_transitions.of([type_.clone()]);
@@ -387,4 +400,9 @@ impl Metering {
         self.process(now);
         self.metrics.text(disks)
     }
+}
+
+/// Labels of `condition_status`.
+fn condition_labels(type_: &str, status: Status) -> [Label; 2] {
+    [type_.to_owned().into(), status.as_str().into()]
 }

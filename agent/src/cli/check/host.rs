@@ -11,7 +11,7 @@ use super::report::{Item, Verdict};
 use crate::config::{Config, Mode, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
-use crate::host::{HostError, HostRoot};
+use crate::host::{HostError, HostRoot, container_logs};
 use crate::lane::{Lane, Purpose};
 use crate::node_status::Runtime;
 use crate::os::ntp::{ClockSync, clock_sync};
@@ -25,6 +25,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
     items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
     items.extend(stalls(config, &pods));
+    items.push(container_logs(&HostRoot::new(&config.host_root)));
     items.extend(
         excessive_reservations(config)
             .map(|why| Item::missing("reservations", why, "reserve less")),
@@ -176,6 +177,22 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     files.map(set).collect()
 }
 
+/// The links from which OOM kills get the names of pods and containers.
+fn container_logs(root: &HostRoot) -> Item {
+    let name = &format!("/{}", container_logs::DIRECTORY);
+    let later = "names of pods and containers come from the API server, up to 2 s later";
+    let mut links = 0_usize;
+    match container_logs::each_name(root, |_| links = links.saturating_add(1)) {
+        Ok(()) if links > 0 => Item::ok(name, format!("links of {links} containers")),
+        Ok(()) => Item::ok(name, format!("no link yet; {later}")),
+        Err(err) => Item::degraded(
+            name,
+            format!("cannot be read: {err}; {later}"),
+            "start the kubelet, and mount this directory read-only into the agent's container",
+        ),
+    }
+}
+
 fn runtime(mode: Mode, runtime: Runtime) -> Item {
     const NAME: &str = "container runtime (CRI)";
 
@@ -225,6 +242,7 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::scratch::Scratch;
 
     #[test]
     fn a_clock_that_is_not_synchronised_is_degraded() {
@@ -243,6 +261,25 @@ mod tests {
             assert_eq!(item.verdict, verdict, "{item}");
             assert_eq!(item.cure.is_empty(), verdict == Verdict::Ok, "{item}");
         }
+    }
+
+    #[test]
+    fn a_directory_of_links_that_cannot_be_read_is_degraded() {
+        let dir = Scratch::new();
+        let item = container_logs(&dir.root());
+        assert_eq!(item.verdict, Verdict::Degraded, "{item}");
+        assert!(item.found.contains("API server"), "{item}");
+        dir.mkdir(container_logs::DIRECTORY);
+        let item = container_logs(&dir.root());
+        assert_eq!(item.verdict, Verdict::Ok, "{item}");
+        for n in 0..2 {
+            dir.write(&format!("{}/{n}.log", container_logs::DIRECTORY), "");
+        }
+        let item = container_logs(&dir.root());
+        assert_eq!(
+            (item.verdict, &*item.found),
+            (Verdict::Ok, "links of 2 containers")
+        );
     }
 
     #[test]

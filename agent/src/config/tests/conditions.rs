@@ -74,6 +74,18 @@ fn only_conditions_that_end_if_pods_leave_may_evict_them() {
         };
         let loaded = given.load();
         let is_permitted = condition == NodepulseCondition::MemoryLow;
-        assert_eq!(loaded.is_ok(), is_permitted, "{taint}: {:?}", loaded.err());
+        assert_eq!(loaded.is_ok(), is_permitted, "{taint}: {loaded:?}");
+        let Err(err) = loaded else { continue };
+        let err = err.to_string();
+        let parts = [
+            condition.type_(),
+            "evicts pods",
+            "only MemoryLow",
+            "use NoSchedule",
+            "example: taints: {MemoryLow: NoExecute, ",
+        ];
+        for part in parts {
+            assert!(err.contains(part), "{part:?} is not in: {err}");
+        }
     }
 }

@@ -472,19 +472,6 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "taints: {DiskIOPressure: {effect: NoExecute}}",
-        &[
-            "taints.DiskIOPressure",
-            "evicts pods",
-            "only MemoryLow",
-            "example: taints: {MemoryLow: NoExecute, ",
-        ],
-    ),
-    (
-        "taints: {PIDsLow: 'a.b/c=d:NoExecute'}",
-        &["taints.PIDsLow", "evicts pods", "use NoSchedule"],
-    ),
-    (
         "taints: {MemoryLow: {effect: NoExecute, keys: a}}",
         &[r#""keys""#, "the nearest known key is key"],
     ),
