@@ -19,7 +19,7 @@ use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
-use crate::reading::{Machine, Network, Resource, Signal, Stall};
+use crate::reading::{AbsentSource, Machine, Network, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -339,6 +339,27 @@ pub struct CompanionFacts {
     pub pods_cgroup: String,
     /// `psi.memory` and `psi.io`.
     pub stall_thresholds: StallThresholds,
+    /// Stalls that cannot be measured on this node.
+    pub absent: BTreeMap<Stall, AbsentSource>,
+}
+
+impl CompanionFacts {
+    /// Whether the condition is written: it is on, and its source can exist on this node.
+    pub fn writes(&self, condition: NodepulseCondition) -> bool {
+        self.checks.contains(&condition) && self.absent_source(condition).is_none()
+    }
+
+    /// Conditions that are on, but omitted because their source cannot exist on this node.
+    pub fn omitted(&self) -> BTreeMap<NodepulseCondition, AbsentSource> {
+        let checks = self.checks.iter();
+        checks
+            .filter_map(|condition| Some((*condition, self.absent_source(*condition)?)))
+            .collect()
+    }
+
+    fn absent_source(&self, condition: NodepulseCondition) -> Option<AbsentSource> {
+        self.absent.get(&condition.stall()?).copied()
+    }
 }
 
 /// Whether containers can run here.

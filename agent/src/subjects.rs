@@ -349,6 +349,8 @@ pub struct Settings {
     pub node_events: NodeEvents,
     /// From when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
+    /// The stalls to watch.
+    pub stalls: BTreeSet<Stall>,
 }
 
 /// All subjects.

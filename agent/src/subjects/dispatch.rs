@@ -136,6 +136,7 @@ impl Subjects {
             disk_io,
             node_events,
             frequent_oom,
+            stalls: watched,
         } = settings;
         let transition_period = policy.transition_period;
         if let Some(frequent) = &mut self.frequent_kills {
@@ -143,7 +144,10 @@ impl Subjects {
         }
         let inputs = [
             Input::Incident(IncidentInput::Configured(node_events)),
-            Input::Stall(StallInput::Configured { transition_period }),
+            Input::Stall(StallInput::Configured {
+                transition_period,
+                watched,
+            }),
             Input::Disk(DiskInput::Configured(disk_io)),
             Input::Signal(SignalInput::Configured(policy)),
         ];

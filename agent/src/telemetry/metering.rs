@@ -3,11 +3,12 @@
 //! Counters of the kernel and of other tasks are read only for a scrape, so a node that is not
 //! scraped does not pay for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::UNIX_EPOCH;
 
 use tokio::sync::{mpsc, watch};
+use tracing::info;
 
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -20,9 +21,11 @@ use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
 use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
+use crate::reading::AbsentSource;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
@@ -65,6 +68,8 @@ pub struct Metering {
     client: Option<Client>,
     /// The conditions that have series.
     conditions: BTreeSet<String>,
+    /// The conditions that are omitted.
+    omitted: BTreeMap<NodepulseCondition, AbsentSource>,
     /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
@@ -92,6 +97,7 @@ impl Metering {
             server,
             client,
             conditions: BTreeSet::new(),
+            omitted: BTreeMap::new(),
             pods: BTreeSet::new(),
             per_pod: PerPodMetrics::Off,
             lanes,
@@ -273,6 +279,25 @@ impl Metering {
                 count.inc();
             }
         }
+    }
+
+    /// Logs each condition that is newly omitted, because its source cannot exist on this node, and
+    /// sets the gauges of all.
+    pub fn omitted(&mut self, omitted: BTreeMap<NodepulseCondition, AbsentSource>) {
+        let gauge = &self.metrics.node.condition_omitted;
+        let before = std::mem::take(&mut self.omitted);
+        for (condition, source) in &before {
+            gauge.remove([condition.type_(), source.as_str()]);
+        }
+        for (condition, source) in &omitted {
+            let labels = [condition.type_(), source.as_str()];
+            gauge.of(labels).set(1);
+            if !before.contains_key(condition) {
+                let (condition, why, remedy) = (condition.type_(), source.why(), source.remedy());
+                info!(condition, why, remedy, "condition omitted");
+            }
+        }
+        self.omitted = omitted;
     }
 
     /// Counts the outcome of requests to the API server.

@@ -11,13 +11,14 @@ use super::report::{Item, Verdict};
 use crate::config::{Config, Mode, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
-use crate::host::{HostError, HostRoot, container_logs};
+use crate::host::{HostError, HostFile, HostRoot, container_logs};
 use crate::lane::{Lane, Purpose};
 use crate::node_status::Runtime;
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
+use crate::reading::Stall;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
@@ -161,20 +162,33 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
         let found = format!("disabled by {}", key::psi_enabled);
         return vec![Item::ok("pressure stalls (PSI)", found)];
     }
-    let files = pressure_files::files(config, pods).into_iter();
-    let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
+    let absent = pressure_files::absent(config, pods);
+    let useful = pressure_files::useful_triggers(config, &absent);
+    let files = pressure_files::files(config, pods);
+    let item = |stall: Stall| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
-        let path = file.path().display().to_string();
-        match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
-            Ok(_) => Item::ok(&name, format!("trigger on {path}")),
-            Err(err) => Item::degraded(
-                &name,
-                format!("no trigger on {path}; the file is read every 10 s instead"),
-                &err.to_string(),
-            ),
+        if let Some(source) = absent.get(&stall) {
+            let found = format!("{}; its condition is omitted", source.why());
+            return Item::degraded(&name, found, source.remedy());
+        }
+        match files.get(&stall) {
+            Some(file) if useful.contains(&stall) => trigger(config, &name, stall, file),
+            Some(_) | None => Item::ok(&name, "not watched: its condition is off"),
         }
     };
-    files.map(set).collect()
+    Stall::ALL.map(item).into()
+}
+
+fn trigger(config: &Config, name: &str, stall: Stall, file: &HostFile) -> Item {
+    let path = file.path().display().to_string();
+    match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
+        Ok(_) => Item::ok(name, format!("trigger on {path}")),
+        Err(err) => Item::degraded(
+            name,
+            format!("no trigger on {path}; the file is read every 10 s instead"),
+            &err.to_string(),
+        ),
+    }
 }
 
 /// The links from which OOM kills get the names of pods and containers.
