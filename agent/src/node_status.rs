@@ -191,6 +191,9 @@ impl NodeStatus {
     }
 }
 
+/// The condition of node-problem-detector's kernel monitor.
+pub const KERNEL_MONITOR: &str = "KernelDeadlock";
+
 /// The Node as the API server last returned it, reduced to what decisions need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredNode {

@@ -137,7 +137,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     let settings = Settings {
         policy: app.config.policy.clone(),
         disk_io: app.config.disk_io.clone(),
-        node_events: app.config.node_events(),
+        node_events: app.config.oom_node_events,
         frequent_oom: app.config.frequent_oom,
         stalls: pressure_files::watched(&app.config, &app.facts.companion.absent),
     };

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::clock::{BootNanos, Stamp};
-use crate::config::{DiskIo, Mode};
-use crate::kube_event::NodeEvents;
+use crate::config::{DiskIo, Mode, OomNodeEvents};
 use crate::pressure::disks::{DiskSample, Health};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
@@ -54,7 +53,7 @@ fn setup() -> Setup {
             counting: None,
             boot_known: false,
         },
-        node_events: NodeEvents::Companion,
+        node_events: OomNodeEvents::Auto,
         frequent_oom: FrequentOom {
             incidents: 5,
             pods: 3,
