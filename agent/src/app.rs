@@ -27,7 +27,7 @@ use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{StatePage, StateRequest};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, StateInput, records,
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
 };
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
@@ -262,6 +262,10 @@ impl App {
         self.telemetry.metering.record_report(&report);
         self.notify_ready();
         self.service.record_report(&report);
+        if let Some(conditions) = report.seen() {
+            let seen = NodeEventInput::node_seen(conditions);
+            self.feed(Input::NodeEvents(seen), now);
+        }
         if let Report::Synced { node, .. } = &report {
             self.ledger.record_on_node(node);
         }
@@ -319,7 +323,7 @@ impl App {
         let update = self.ledger.update(&self.facts, now);
         if update.conditions {
             let conditions = self.ledger.conditions();
-            let metering = &self.telemetry.metering;
+            let metering = &mut self.telemetry.metering;
             metering.conditions(conditions, &update.transitions);
         }
         let Some(reporting) = &mut self.reporting else {

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kube_event::NodeEvents;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use crate::pressure::Policy;
@@ -39,7 +38,9 @@ mod raw;
 mod spec;
 mod table;
 
-pub use choices::{Effect, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, SlowLimit, Tier};
+pub use choices::{
+    Effect, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, Sandbox, SlowLimit, Tier,
+};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -151,7 +152,7 @@ pub struct Config {
     pub psi: PsiConfig,
     /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
     /// Node.
-    pub oom_node_events: bool,
+    pub oom_node_events: OomNodeEvents,
     /// `oom.frequent`: from when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// `v<kubernetesVersion>+nodepulse.<version>`.
@@ -214,15 +215,6 @@ impl Config {
         hostname: &str,
     ) -> Result<Self, ConfigError> {
         load(overrides, env, read_file, hostname).map(|loaded| loaded.config)
-    }
-
-    /// Whether and as which component the agent records Events on the Node.
-    pub fn node_events(&self) -> NodeEvents {
-        match self.mode {
-            _ if !self.oom_node_events => NodeEvents::Off,
-            Mode::Node => NodeEvents::Kubelet,
-            Mode::Companion => NodeEvents::Companion,
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
-use crate::reading::{Machine, Network, NodeFilesystem, Resource, Signal, Stall};
+use crate::reading::{AbsentSource, Machine, Network, NodeFilesystem, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -56,6 +56,9 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
     /// As the API spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,9 +70,7 @@ impl Status {
 
     /// From the API's spelling; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::True, Self::False, Self::Unknown]
-            .into_iter()
-            .find(|s| s.as_str() == text)
+        Self::ALL.into_iter().find(|s| s.as_str() == text)
     }
 }
 
@@ -189,6 +190,9 @@ impl NodeStatus {
         }
     }
 }
+
+/// The condition of node-problem-detector's kernel monitor.
+pub const KERNEL_MONITOR: &str = "KernelDeadlock";
 
 /// The Node as the API server last returned it, reduced to what decisions need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -338,6 +342,27 @@ pub struct CompanionFacts {
     pub pods_cgroup: String,
     /// `psi.memory` and `psi.io`.
     pub stall_thresholds: StallThresholds,
+    /// Stalls that cannot be measured on this node.
+    pub absent: BTreeMap<Stall, AbsentSource>,
+}
+
+impl CompanionFacts {
+    /// Whether the condition is written: it is on, and its source can exist on this node.
+    pub fn writes(&self, condition: NodepulseCondition) -> bool {
+        self.checks.contains(&condition) && self.absent_source(condition).is_none()
+    }
+
+    /// Conditions that are on, but omitted because their source cannot exist on this node.
+    pub fn omitted(&self) -> BTreeMap<NodepulseCondition, AbsentSource> {
+        let checks = self.checks.iter();
+        checks
+            .filter_map(|condition| Some((*condition, self.absent_source(*condition)?)))
+            .collect()
+    }
+
+    fn absent_source(&self, condition: NodepulseCondition) -> Option<AbsentSource> {
+        self.absent.get(&condition.stall()?).copied()
+    }
 }
 
 /// Whether containers can run here.

@@ -208,6 +208,46 @@ impl StallKind {
     }
 }
 
+/// Why a source cannot exist on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AbsentSource {
+    /// Turned off in the configuration.
+    Disabled,
+    /// The kernel has no PSI, or it was turned off at boot.
+    NoPsi,
+    /// The pods' cgroups are only in hierarchies of version 1, which have no pressure files.
+    CgroupV1,
+}
+
+impl AbsentSource {
+    /// For metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::NoPsi => "no_psi",
+            Self::CgroupV1 => "cgroup_v1",
+        }
+    }
+
+    /// The reason.
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Disabled => "PSI is turned off in the configuration",
+            Self::NoPsi => "the kernel has no PSI, or it is turned off",
+            Self::CgroupV1 => "the pods' cgroups are of version 1, which has no PSI",
+        }
+    }
+
+    /// The remedy.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Disabled => "turn PSI on in the configuration",
+            Self::NoPsi => "boot a kernel with CONFIG_PSI and psi=1",
+            Self::CgroupV1 => "boot with cgroup version 2",
+        }
+    }
+}
+
 /// One value of one signal, in the signal's unit: bytes, inodes or pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {

@@ -109,6 +109,25 @@ pub enum Report {
     Event(Delivered),
 }
 
+impl Report {
+    /// The conditions of the Node, if it was just read or returned by a patch.
+    pub fn seen(&self) -> Option<&[Condition]> {
+        match self {
+            Self::Registered { stored, .. } => Some(&stored.conditions),
+            Self::Synced {
+                outcome: Ok(Some(_)),
+                node,
+                ..
+            } => Some(node),
+            Self::Synced { .. }
+            | Self::OtherHolder(_)
+            | Self::Tainted(_)
+            | Self::Lease(_)
+            | Self::Event(_) => None,
+        }
+    }
+}
+
 /// Channels from the loop to the tasks.
 struct Channels {
     /// The newest status: only the last one matters, so a slow API server builds no queue.

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
-use crate::config::{DiskIo, Mode};
-use crate::kube_event::{Draft, Finding, NodeEvents};
+use crate::config::{DiskIo, Mode, OomNodeEvents};
+use crate::kube_event::{Draft, Finding};
 use crate::node_status::{Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
@@ -32,6 +32,7 @@ pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
 pub mod largest_pods;
+pub mod node_events;
 pub mod pids;
 pub mod pod_pids;
 pub mod recording;
@@ -49,6 +50,7 @@ pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
 pub use largest_pods::{LargestPodsInput, PodOverRequest};
+pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
 pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
@@ -112,6 +114,8 @@ pub enum Input {
     KillCounter(KillCounterInput),
     /// To the incidents that become Events.
     Incident(IncidentInput),
+    /// To the choice of who records OOM kills on the Node.
+    NodeEvents(NodeEventInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
     /// To the search for the pods that use most of a resource.
@@ -295,6 +299,11 @@ pub enum Decision {
         /// How many.
         kills: u64,
     },
+    /// node-problem-detector began or ceased to record OOM kills on the Node.
+    NodeEventsBy {
+        /// It does now, and this agent does not.
+        recorded_by_monitor: bool,
+    },
     /// The kernel's log ended; the counters report kills from now on.
     KillLogEnded,
     /// The counters of kills cannot be read any more.
@@ -364,10 +373,12 @@ pub struct Settings {
     pub policy: Policy,
     /// How disks are judged.
     pub disk_io: DiskIo,
-    /// Who records Events on the Node.
-    pub node_events: NodeEvents,
+    /// `oom.nodeEvents`.
+    pub node_events: OomNodeEvents,
     /// From when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
+    /// The stalls to watch.
+    pub stalls: BTreeSet<Stall>,
 }
 
 /// All subjects.
@@ -390,6 +401,8 @@ pub struct Subjects {
     pub frequent_kills: Option<FrequentKills>,
     /// The incidents that become Events.
     pub incidents: Incidents,
+    /// Who records OOM kills on the Node.
+    node_events: NodeEventChoice,
     /// The pids of pods.
     pub pod_pids: PodPids,
     /// What is saved for the next start.
@@ -420,8 +433,8 @@ pub struct NodeSetup {
     pub page: u64,
     /// How kills are counted.
     pub counters: KillCounterSetup,
-    /// Who records Events on the Node.
-    pub node_events: NodeEvents,
+    /// `oom.nodeEvents`.
+    pub node_events: OomNodeEvents,
     /// From when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// Whether the kernel announces refused forks.

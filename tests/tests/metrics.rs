@@ -6,7 +6,7 @@ use agent_common::DropReason;
 use nodepulse::kernel::Probe;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
-use nodepulse::record::{ScopeSource, Side};
+use nodepulse::record::ScopeSource;
 use nodepulse::units::DeviceNumber;
 use nodepulse::units::latency::DiskLatency;
 use nodepulse_tests::SOON;
@@ -77,9 +77,9 @@ async fn every_metric_is_updated() {
     pass(Duration::from_secs(1)).await;
 
     let after = node.scrape().await;
-    // What only companion mode does: its taint is refused.
+    // What only companion mode does: its taint is refused, and a condition is omitted.
     let host = MadeUpHost::calm();
-    host.mem_working_set("15700Mi");
+    host.mem_working_set("15700Mi").remove("proc/pressure");
     let companion = Node::companion("worker-2").host(host).config(|overrides| {
         overrides.taints = Some("MemoryLow=NoSchedule".to_owned());
     });

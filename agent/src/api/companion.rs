@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::convert::{condition_fields, object};
 use super::taints::{self, StoredTaints};
 use super::{ApiError, Client, Endpoint};
+use crate::node_status::KERNEL_MONITOR;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{NodeStatus, Taint};
 
@@ -98,7 +99,9 @@ pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
 /// The part of a Node that companion mode needs: the rest may be large.
 pub(super) fn reduced(node: &Value) -> Value {
     let of = |pointer: &str| node.pointer(pointer).cloned().unwrap_or(Value::Null);
-    let conditions: Vec<Value> = stored(node).map(|(_, entry)| entry.clone()).collect();
+    let monitor = conditions(node).find(|entry| is_of_type(entry, KERNEL_MONITOR));
+    let conditions = stored(node).map(|(_, entry)| entry).chain(monitor);
+    let conditions: Vec<Value> = conditions.cloned().collect();
     json!({
         "metadata": {
             "uid": of("/metadata/uid"),
@@ -316,12 +319,13 @@ mod tests {
     fn a_node_is_reduced_to_nodepulses_conditions_and_what_taints_need() {
         let taints = json!([{ "key": "dedicated", "effect": "NoSchedule" }]);
         let low = json!({ "type": "MemoryLow", "status": "True" });
-        let all = json!([{ "type": "Ready" }, low]);
+        let monitor = json!({ "type": "KernelDeadlock", "status": "False" });
+        let all = json!([{ "type": "Ready" }, monitor, low]);
         let kept = reduced(&node("7", &all, &taints));
         let expected = json!({
             "metadata": { "uid": "u", "resourceVersion": "7" },
             "spec": { "taints": taints },
-            "status": { "conditions": [low] },
+            "status": { "conditions": [low, monitor] },
         });
         assert_eq!(kept, expected);
     }

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::host::{addresses, machine};
 use crate::node_status::{CompanionFacts, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
+use crate::reading::{AbsentSource, Stall};
+use crate::telemetry::Telemetry;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.
-pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
+pub(super) fn gather(
+    config: &Config,
+    signals: &SignalReader,
+    absent: BTreeMap<Stall, AbsentSource>,
+) -> Facts {
     let root = signals.root();
     Facts {
         hostname: config.node_name.clone(),
@@ -40,6 +46,7 @@ pub(super) fn gather(config: &Config, signals: &SignalReader) -> Facts {
             pods_cgroup: signals.pods_cgroup().to_owned(),
             frequent_oom: config.frequent_oom,
             stall_thresholds: config.psi.thresholds,
+            absent,
             ..CompanionFacts::default()
         },
     }
@@ -54,4 +61,11 @@ pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);
     facts.companion.frequent_oom = config.frequent_oom;
+}
+
+/// Logs the conditions that companion mode omits, and sets their metric.
+pub(super) fn record_omitted(telemetry: &mut Telemetry, mode: Mode, facts: &Facts) {
+    if mode == Mode::Companion {
+        telemetry.metering.omitted(facts.companion.omitted());
+    }
 }

@@ -7,8 +7,10 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::App;
+use super::facts::record_omitted;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
+use crate::queries::pressure_files;
 use crate::queries::read_config::ReadConfig;
 use crate::reporting::Why;
 use crate::subjects::{Input, Settings};
@@ -122,6 +124,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     let config = &app.config;
     super::facts::configure(&mut app.facts, config);
     app.telemetry.metering.set_per_pod(config.per_pod_metrics);
+    record_omitted(&mut app.telemetry, config.mode, &app.facts);
     if let Some(reloading) = &app.service.reloading {
         (reloading.logging)(config.log_level, config.log_format);
     }
@@ -134,8 +137,9 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     let settings = Settings {
         policy: app.config.policy.clone(),
         disk_io: app.config.disk_io.clone(),
-        node_events: app.config.node_events(),
+        node_events: app.config.oom_node_events,
         frequent_oom: app.config.frequent_oom,
+        stalls: pressure_files::watched(&app.config, &app.facts.companion.absent),
     };
     app.feed(Input::Configured(Box::new(settings)), now);
     // A condition that was turned off is removed without waiting for the next regular computation.

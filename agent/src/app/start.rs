@@ -17,7 +17,7 @@ use crate::queries::blocking::nodefs::Directories;
 use crate::queries::blocking::{Blocking, Question, Responder, list_disks, saved};
 use crate::queries::cgroups::Cgroups;
 use crate::queries::pod_updates::PodUpdates;
-use crate::queries::pressure_files::PressureFiles;
+use crate::queries::pressure_files::{self, PressureFiles};
 use crate::queries::probes::Probes;
 use crate::queries::signals::SignalReader;
 use crate::reading::{Stall, StallKind, StallOf};
@@ -102,6 +102,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     let boot_known = base.is_some();
     let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
+    let absent = pressure_files::absent(&config, &agent.pods);
     let responder = Responder::new(&config, agent.pods.clone(), base, read);
     let queries = Queries {
         signals: SignalReader::new(&config, agent.pods.clone()),
@@ -115,9 +116,18 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         blocking: Blocking::start(&responder, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
-    let facts = facts::gather(&config, &queries.signals);
+    let watched = pressure_files::watched(&config, &absent).into_iter();
+    let triggers = &inputs.stalls;
+    let stalls = StallSetup {
+        thresholds: config.psi.thresholds,
+        transition_period: config.policy.transition_period,
+        watched: watched.map(|one| (one, triggers.contains(&one))).collect(),
+    };
+    let facts = facts::gather(&config, &queries.signals, absent);
     let node = queries.cgroups.node(&config, inputs.kills, boot_known);
-    let setup = setup(&config, &queries, node, &inputs.stalls, now.boot);
+    let setup = setup(&config, &queries, node, stalls, triggers, now.boot);
+    let mut telemetry = Telemetry::new(metering);
+    facts::record_omitted(&mut telemetry, config.mode, &facts);
     App {
         clock,
         subjects: RecordedSubjects::new(&setup, agent.run_recorder),
@@ -125,7 +135,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         reporting: None,
-        telemetry: Telemetry::new(metering),
+        telemetry,
         service: Service {
             heartbeat: Heartbeat::new(agent.notify, now.boot),
             power: Power::new(agent.logind),
@@ -149,11 +159,10 @@ fn setup(
     config: &Config,
     queries: &Queries,
     node: NodeSetup,
+    stalls: StallSetup,
     triggers: &[Stall],
     started: BootNanos,
 ) -> Setup {
-    let watched = Stall::ALL.into_iter().filter(|_| config.psi.enabled);
-    let watched = watched.map(|stall| (stall, triggers.contains(&stall)));
     let io = Stall::new(StallOf::Node, StallKind::Io);
     Setup {
         started,
@@ -172,11 +181,7 @@ fn setup(
                 IoTrigger::Missing
             },
         },
-        stalls: StallSetup {
-            thresholds: config.psi.thresholds,
-            transition_period: config.policy.transition_period,
-            watched: watched.collect(),
-        },
+        stalls,
     }
 }
 

@@ -81,6 +81,19 @@ pub enum LogFormat {
     Json,
 }
 
+/// Whether OOM kills of the node, and those outside pods, are Events on the Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum OomNodeEvents {
+    /// Unless node-problem-detector records them.
+    Auto,
+    /// They are.
+    #[value(name = "true")]
+    On,
+    /// They are not.
+    #[value(name = "false")]
+    Off,
+}
+
 /// The kubelet's cgroup driver. Most clusters use systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CgroupDriver {

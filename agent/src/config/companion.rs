@@ -15,6 +15,9 @@ use crate::node_status::nodepulse_condition::NodepulseCondition;
 /// The default effect: no pod is evicted.
 const EFFECT: &str = "NoSchedule";
 
+/// The effect that evicts pods.
+const EVICTING: &str = "NoExecute";
+
 /// `conditions`, and `taints`.
 type ConditionsAndTaints = (
     BTreeSet<NodepulseCondition>,
@@ -102,6 +105,9 @@ fn taint(condition: NodepulseCondition, text: &str) -> Result<Taint, String> {
     };
     let effect = if effect.is_empty() { EFFECT } else { effect };
     let taint = parse_taint(&format!("{key}{name}:{effect}"))?;
+    if taint.effect == EVICTING && !condition.permits_no_execute() {
+        return Err(no_execute());
+    }
     if is_kubernetes_namespace(&taint.key) {
         return Err(
             "has a key in a Kubernetes namespace, which its controllers write; use another domain"
@@ -109,4 +115,16 @@ fn taint(condition: NodepulseCondition, text: &str) -> Result<Taint, String> {
         );
     }
     Ok(taint)
+}
+
+/// Why a taint of other conditions than these may not evict pods.
+fn no_execute() -> String {
+    let permitted = NodepulseCondition::ALL.into_iter();
+    let permitted = permitted.filter(|condition| condition.permits_no_execute());
+    let permitted: Vec<&str> = permitted.map(NodepulseCondition::type_).collect();
+    format!(
+        "has the effect {EVICTING}, which evicts pods, so their load would overload one node after \
+         another; only {} may have it, use {EFFECT}",
+        permitted.join(" and ")
+    )
 }

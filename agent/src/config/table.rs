@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::choices::{
-    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, SlowLimit, Tier, values,
+    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, Sandbox,
+    SlowLimit, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 use super::{checks, duration};
@@ -269,7 +270,9 @@ keys! {
             Form::ConditionTaints, checks::any, "taints",
             "Companion mode: taints of the Node while a condition is True"
         )
-        .example("{MemoryLow: NoSchedule, DiskIOPressure: {effect: NoExecute, key: example.com/slow}}");
+        .details("`NoExecute` is refused except for `MemoryLow`: evicted pods would take their load to the next \
+                  node.")
+        .example("{MemoryLow: NoExecute, DiskIOPressure: {effect: NoSchedule, key: example.com/slow}}");
     eviction_hard: String = THRESHOLD
         .map(SIGNALS, "evictionHard", "Hard eviction thresholds: a condition becomes True below them")
         .details("`0%` and `100%` turn a threshold off. `min(5%,2Gi)` is the smaller of both, which a \
@@ -451,11 +454,12 @@ keys! {
         .key("psi.io", "Share of the time for which tasks wait for I/O during a stall")
         .details("As `psi.memory`.")
         .default("40%", "KEP-5394's");
-    oom_node_events: bool = BOOLEAN
+    oom_node_events: OomNodeEvents = Type::text(
+            &["string", "boolean"], "`auto`, `true` or `false`", "^(auto|true|false)$", checks::one_of
+        )
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
-        .default("true",
-                 "set to false if another agent reports OOM kills, such as node-problem-detector")
-        .example("false").live();
+        .details("`auto` turns them off in companion mode while node-problem-detector records them.")
+        .default("auto", "each kill is recorded once").example("false").live();
     oom_frequent_incidents: usize = FREQUENCY
         .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
         .details("One decision of the kernel is one incident, however many processes die.")

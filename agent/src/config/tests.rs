@@ -146,7 +146,7 @@ fn without_settings_the_defaults_apply() {
         },
     };
     assert_eq!(config.psi, stalls);
-    assert!(config.oom_node_events);
+    assert_eq!(config.oom_node_events, OomNodeEvents::Auto);
     assert_eq!(config.per_pod_metrics, PerPodMetrics::Off);
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
@@ -257,7 +257,7 @@ fn every_key_of_the_file_is_parsed() {
         },
     };
     assert_eq!(config.psi, stalls);
-    assert!(!config.oom_node_events);
+    assert_eq!(config.oom_node_events, OomNodeEvents::Off);
     assert_eq!(config.per_pod_metrics, PerPodMetrics::On);
     assert_eq!(config.status_update_frequency, Duration::from_secs(20));
     assert_eq!(config.status_report_frequency, Duration::from_mins(1));

@@ -32,6 +32,7 @@ pub struct KernelMetrics {
 #[expect(missing_docs, reason = "documented by its help text")]
 pub struct NodeMetrics {
     pub condition_status: Labelled<Gauge, 2>,
+    pub condition_omitted: Labelled<Gauge, 2>,
     pub condition_transitions: Labelled<Counter, 1>,
     pub signal_value: Labelled<Gauge, 1>,
     pub signal_threshold: Labelled<Gauge, 1>,
@@ -108,6 +109,11 @@ impl NodeMetrics {
                 "condition_status",
                 "1 for the desired status of the condition",
                 ["type", "status"],
+            ),
+            condition_omitted: to.labelled(
+                "condition_omitted",
+                "1 for a condition without a possible source on this node, with the reason",
+                ["type", "reason"],
             ),
             condition_transitions: to.labelled(
                 "condition_transitions",

@@ -108,6 +108,12 @@ impl NodepulseCondition {
         }
     }
 
+    /// Whether its taint may have the effect `NoExecute`, which evicts the pods that do not tolerate
+    /// it: only if they cannot go on running here, or the kernel would kill them instead.
+    pub const fn permits_no_execute(self) -> bool {
+        matches!(self, Self::MemoryLow | Self::DiskFailing)
+    }
+
     /// The stall that it is about.
     pub const fn stall(self) -> Option<Stall> {
         let (of, kind) = match self {

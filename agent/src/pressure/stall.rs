@@ -4,7 +4,7 @@
 //! stall is over. Without a trigger it is read at the same interval, when the agent is awake
 //! anyway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,19 @@ struct StallState {
     next: NextRead,
 }
 
+impl StallState {
+    /// The file is due at once.
+    const fn unread(has_trigger: bool) -> Self {
+        Self {
+            kept: KeptTrue::UNREAD,
+            source: SourceState::NeverRead,
+            exceeded: false,
+            has_trigger,
+            next: NextRead::WhenAwake { at: BootNanos(0) },
+        }
+    }
+}
+
 /// The monitored stalls.
 #[derive(Debug, Clone)]
 pub struct StallBoard {
@@ -120,21 +133,29 @@ impl StallBoard {
         transition_period: Duration,
         stalls: impl IntoIterator<Item = (Stall, bool)>,
     ) -> Self {
-        let unread = |(stall, has_trigger)| {
-            let state = StallState {
-                kept: KeptTrue::UNREAD,
-                source: SourceState::NeverRead,
-                exceeded: false,
-                has_trigger,
-                next: NextRead::WhenAwake { at: BootNanos(0) },
-            };
-            (stall, state)
-        };
+        let unread = |(stall, has_trigger)| (stall, StallState::unread(has_trigger));
         Self {
             thresholds,
             transition_period,
             states: stalls.into_iter().map(unread).collect(),
         }
+    }
+
+    /// Monitors these stalls and no others. Returns those that are new, which have no trigger.
+    pub fn watch(&mut self, stalls: &BTreeSet<Stall>) -> Vec<Stall> {
+        self.states.retain(|stall, _| stalls.contains(stall));
+        let mut added: Vec<Stall> = stalls.iter().copied().collect();
+        added.retain(|stall| !self.watches(*stall));
+        let unread = added
+            .iter()
+            .map(|stall| (*stall, StallState::unread(false)));
+        self.states.extend(unread);
+        added
+    }
+
+    /// Whether this stall is monitored.
+    pub fn watches(&self, stall: Stall) -> bool {
+        self.states.contains_key(&stall)
     }
 
     /// Applies from the next sample on.

@@ -112,7 +112,7 @@ impl Cgroups {
                 counting,
                 boot_known,
             },
-            node_events: config.node_events(),
+            node_events: config.oom_node_events,
             frequent_oom: config.frequent_oom,
             refused_forks: match pids.map(|pids| pids.version) {
                 Some(Version::V1) => Announced::No,

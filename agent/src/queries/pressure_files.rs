@@ -1,24 +1,27 @@
 //! The pressure files of the node and its pods, and the triggers set in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use tracing::{debug, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::os::psi::{Trigger, open};
 use crate::pressure::stall::StallSample;
-use crate::reading::{Stall, StallOf};
+use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 
 /// Sets the triggers of this configuration, and logs each failure. Must be called before privileges
 /// are dropped: the kernel checks them when a trigger is set.
 pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
     // A trigger cannot be moved, and the pods may turn out to be in the other cgroup.
     let is_clear = pods.possible().len() == 1 || pods.existing().len() < 2;
+    let useful = useful_triggers(config, &absent(config, pods));
     let files = files(config, pods).into_iter();
-    let files = files.filter(|(stall, _)| is_clear || stall.of == StallOf::Node);
+    let files = files
+        .filter(|(stall, _)| useful.contains(stall) && (is_clear || stall.of == StallOf::Node));
     let set = |(stall, file): (Stall, HostFile)| {
         let trigger =
             open(file.path(), stall, config.psi.thresholds.of(stall.kind)).inspect_err(|err| {
@@ -33,6 +36,67 @@ pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
         trigger.ok()
     };
     files.filter_map(set).collect()
+}
+
+/// The stalls that are watched: those whose condition is on and whose file can exist.
+pub fn watched(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTreeSet<Stall> {
+    let mut watched = BTreeSet::new();
+    if config.mode == Mode::Companion {
+        let conditions = config.conditions.iter();
+        watched.extend(conditions.filter_map(|condition| condition.stall()));
+    }
+    watched.retain(|stall| !absent.contains_key(stall));
+    watched
+}
+
+/// The stalls of which a trigger is useful: those that are watched; the node's on I/O, which also
+/// reports a disk that does not respond; and without conditions the node's on memory, after which
+/// memory is sampled.
+pub fn useful_triggers(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTreeSet<Stall> {
+    let mut useful = watched(config, absent);
+    useful.insert(Stall::new(StallOf::Node, StallKind::Io));
+    if config.mode == Mode::Node {
+        useful.insert(Stall::new(StallOf::Node, StallKind::Memory));
+    }
+    useful.retain(|stall| !absent.contains_key(stall));
+    useful
+}
+
+/// The stalls that cannot be measured on this node, decided once at start. A file that exists but
+/// cannot be read is not absent.
+pub fn absent(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, AbsentSource> {
+    let root = HostRoot::new(&config.host_root);
+    // A missing mount is not a kernel without PSI.
+    let has_proc = root.path("proc/loadavg").exists();
+    let without_psi = |kind| {
+        let read = psi::read(&psi::node_file(&root, kind), &mut Vec::new());
+        has_proc && matches!(read, Ok(None))
+    };
+    let of_pods = pods_on_version_1(pods);
+    let why = |stall: Stall| match stall.of {
+        _ if !config.psi.enabled => Some(AbsentSource::Disabled),
+        _ if without_psi(stall.kind) => Some(AbsentSource::NoPsi),
+        StallOf::Pods if of_pods => Some(AbsentSource::CgroupV1),
+        StallOf::Pods | StallOf::Node => None,
+    };
+    let all = Stall::ALL.into_iter();
+    all.filter_map(|stall| Some((stall, why(stall)?))).collect()
+}
+
+/// Whether the pods have no cgroup in the unified hierarchy, although they may have one in version 1.
+fn pods_on_version_1(pods: &PodsPath) -> bool {
+    let Some(layout) = pods.layout() else {
+        return false;
+    };
+    let is_unified = |mount: &PathBuf| {
+        let unified = Hierarchy {
+            mount: mount.clone(),
+            version: Version::V2,
+        };
+        let mut possible = pods.possible().iter();
+        possible.any(|path| unified.dir(path).is_dir())
+    };
+    layout.memory.version == Version::V1 && !layout.unified.as_ref().is_some_and(is_unified)
 }
 
 /// The pressure files of this node that can exist.
@@ -126,6 +190,7 @@ mod tests {
     use super::super::signals::pods_path;
     use super::*;
     use crate::host::scratch::Scratch;
+    use crate::node_status::nodepulse_condition::NodepulseCondition;
     use crate::reading::StallKind;
 
     /// A node with these cgroups of pods, which contain no process.
@@ -146,10 +211,129 @@ mod tests {
             (&["kubepods.slice", "kubepods"], 2),
         ];
         for (cgroups, expected) in rows {
-            let (_dir, config) = node(cgroups);
+            let (_dir, mut config) = node(cgroups);
+            config.conditions = NodepulseCondition::ALL.into();
             let set = triggers(&config, &pods_path(&config));
             let set: Vec<Stall> = set.iter().map(Trigger::stall).collect();
             assert_eq!(set.len(), expected, "{cgroups:?}: {set:?}");
+        }
+    }
+
+    fn names(of: &BTreeSet<Stall>) -> Vec<String> {
+        let names = of.iter();
+        let name = |stall: &Stall| format!("{} {}", stall.of.as_str(), stall.kind.as_str());
+        names.map(name).collect()
+    }
+
+    #[test]
+    fn a_trigger_is_set_only_if_something_uses_it() {
+        use NodepulseCondition::{MemoryStallPressure, PodsDiskStallPressure};
+        let (_dir, mut config) = node(&["kubepods"]);
+        //  mode, conditions that are on, watched, triggers
+        let rows: [(Mode, &[NodepulseCondition], &[&str], &[&str]); 4] = [
+            (
+                Mode::Companion,
+                &[MemoryStallPressure],
+                &["node memory"],
+                &["node memory", "node io"],
+            ),
+            (
+                Mode::Companion,
+                &[PodsDiskStallPressure],
+                &["pods io"],
+                &["node io", "pods io"],
+            ),
+            (Mode::Companion, &[], &[], &["node io"]),
+            (
+                Mode::Node,
+                &[MemoryStallPressure],
+                &[],
+                &["node memory", "node io"],
+            ),
+        ];
+        for (mode, on, expected, triggers) in rows {
+            config.mode = mode;
+            config.conditions = on.iter().copied().collect();
+            let absent = BTreeMap::new();
+            assert_eq!(
+                names(&watched(&config, &absent)),
+                expected,
+                "{mode:?} {on:?}"
+            );
+            let useful = useful_triggers(&config, &absent);
+            assert_eq!(names(&useful), triggers, "{mode:?} {on:?}");
+            let set = self::triggers(&config, &pods_path(&config));
+            assert_eq!(set.len(), triggers.len(), "{mode:?} {on:?}");
+        }
+        config.conditions = NodepulseCondition::ALL.into();
+        let absent = Stall::ALL.map(|stall| (stall, AbsentSource::NoPsi)).into();
+        assert_eq!(names(&watched(&config, &absent)), [""; 0]);
+        assert_eq!(names(&useful_triggers(&config, &absent)), [""; 0]);
+    }
+
+    /// What happens to a node.
+    type Change = Box<dyn Fn(&Scratch, &mut Config)>;
+
+    #[test]
+    fn a_source_that_cannot_exist_is_distinguished_from_one_that_cannot_be_read() {
+        use AbsentSource::{CgroupV1, Disabled, NoPsi};
+        let version_1 = |dir: &Scratch| {
+            let mounts = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                          32 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+            dir.write("proc/self/mountinfo", mounts);
+            dir.mkdir("sys/fs/cgroup/memory/kubepods");
+        };
+        let remove = |dir: &Scratch, path: &str| {
+            std::fs::remove_dir_all(dir.path().join(path)).unwrap();
+        };
+        let rows: [(&str, Change, &[Option<AbsentSource>; 4]); 8] = [
+            ("everything exists", Box::new(|_, _| ()), &[None; 4]),
+            (
+                "off by configuration",
+                Box::new(|_, config| config.psi.enabled = false),
+                &[Some(Disabled); 4],
+            ),
+            (
+                "no PSI",
+                Box::new(move |dir, _| remove(dir, "proc/pressure")),
+                &[Some(NoPsi); 4],
+            ),
+            (
+                "no /proc at all: a mount is missing",
+                Box::new(move |dir, _| remove(dir, "proc")),
+                &[None; 4],
+            ),
+            (
+                "not readable",
+                Box::new(|dir, _| dir.write("proc/pressure/memory", "nonsense")),
+                &[None; 4],
+            ),
+            (
+                "no pods yet",
+                Box::new(move |dir, _| remove(dir, "sys/fs/cgroup/kubepods")),
+                &[None; 4],
+            ),
+            (
+                "version 1",
+                Box::new(move |dir, _| version_1(dir)),
+                &[None, None, Some(CgroupV1), Some(CgroupV1)],
+            ),
+            (
+                "version 1, with the pods in the unified hierarchy too",
+                Box::new(move |dir, _| {
+                    version_1(dir);
+                    dir.mkdir("sys/fs/cgroup/unified/kubepods");
+                }),
+                &[None; 4],
+            ),
+        ];
+        for (name, change, expected) in rows {
+            let (dir, mut config) = node(&["kubepods"]);
+            dir.write("proc/loadavg", "0.00 0.00 0.00 1/100 7\n");
+            change(&dir, &mut config);
+            let absent = absent(&config, &pods_path(&config));
+            let found = Stall::ALL.map(|stall| absent.get(&stall).copied());
+            assert_eq!(found, *expected, "{name}");
         }
     }
 

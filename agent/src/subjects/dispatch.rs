@@ -4,8 +4,9 @@ use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
-    KillCounters, Kills, PidInput, PidWatch, PodPidInput, PodPids, Query, SavedTimes, Settings,
-    Setup, SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, pass_on,
+    KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids,
+    Query, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch, StateInput,
+    Subjects, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -24,6 +25,7 @@ impl Subjects {
             stalls,
         } = setup.clone();
         let transition_period = signals.policy.transition_period;
+        let node_events = NodeEventChoice::new(node.mode, node.node_events);
         Self {
             mode: node.mode,
             signals: Signals::new(signals, started),
@@ -36,7 +38,8 @@ impl Subjects {
                 Mode::Companion => Some(FrequentKills::new(node.frequent_oom, transition_period)),
                 Mode::Node => None,
             },
-            incidents: Incidents::new(node.node_events),
+            incidents: Incidents::new(node_events.current()),
+            node_events,
             pod_pids: PodPids::new(node.refused_forks, started),
             saved: SavedTimes::new(node.counters.boot_known),
         }
@@ -91,6 +94,7 @@ impl Subjects {
             }
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Incident(input) => self.incidents.on(input, now),
+            Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
             Input::LargestPods(mut input) => {
                 input.name_pods(|id| self.incidents.pod(id));
@@ -145,14 +149,18 @@ impl Subjects {
             disk_io,
             node_events,
             frequent_oom,
+            stalls: watched,
         } = settings;
         let transition_period = policy.transition_period;
         if let Some(frequent) = &mut self.frequent_kills {
             frequent.configure(frequent_oom, transition_period);
         }
         let inputs = [
-            Input::Incident(IncidentInput::Configured(node_events)),
-            Input::Stall(StallInput::Configured { transition_period }),
+            Input::NodeEvents(NodeEventInput::Configured(node_events)),
+            Input::Stall(StallInput::Configured {
+                transition_period,
+                watched,
+            }),
             Input::Disk(DiskInput::Configured(disk_io)),
             Input::Signal(SignalInput::Configured(policy)),
         ];

@@ -1,6 +1,7 @@
 //! Tasks that wait for memory or disks: triggers report that a stall begins, and the pressure files
 //! are read while one is in effect.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use crate::pressure::stall::{StallBoard, StallChange, StallSample, StallThreshol
 use crate::reading::{Stall, StallKind, StallOf};
 
 /// Everything that can happen to the stalls.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallInput {
     /// A trigger fired.
     Reported(Stall),
@@ -41,6 +42,8 @@ pub enum StallInput {
     Configured {
         /// `evictionPressureTransitionPeriod`.
         transition_period: Duration,
+        /// The stalls to watch.
+        watched: BTreeSet<Stall>,
     },
 }
 
@@ -86,7 +89,7 @@ impl StallWatch {
     /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: StallInput, now: Now) -> Vec<Effect> {
         match input {
-            StallInput::Reported(stall) => reported(stall),
+            StallInput::Reported(stall) => self.reported(stall),
             StallInput::Sampled { stall, sample } => {
                 let change = self.board.apply_sample(stall, sample, now.boot);
                 let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
@@ -106,9 +109,14 @@ impl StallWatch {
                 self.board.restore(stall, at);
                 vec![self.fact()]
             }
-            StallInput::Configured { transition_period } => {
+            StallInput::Configured {
+                transition_period,
+                watched,
+            } => {
                 self.board.set_transition_period(transition_period);
-                Vec::new()
+                let added = self.board.watch(&watched).into_iter();
+                let queries = added.map(|stall| Effect::Query(Query::Stall(stall)));
+                [self.fact()].into_iter().chain(queries).collect()
             }
         }
     }
@@ -123,27 +131,29 @@ impl StallWatch {
         self.board.exceeded(stall)
     }
 
+    /// A stall can be the first sign of a shortage or of a disk that does not respond. The trigger may
+    /// be there only for that.
+    fn reported(&self, stall: Stall) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.board.watches(stall) {
+            effects.push(log(StallDecision::Reported(stall)));
+            effects.push(Effect::Query(Query::Stall(stall)));
+        }
+        effects.push(pass_on(Input::Signal(match stall.kind {
+            StallKind::Memory => SignalInput::MemoryMayBeShort,
+            StallKind::Io => SignalInput::StorageRequested,
+        })));
+        // The pods' tasks are among the node's, which has a trigger.
+        if stall == Stall::new(StallOf::Node, StallKind::Io) {
+            effects.push(pass_on(Input::Disk(DiskInput::IoStalled)));
+        }
+        effects
+    }
+
     fn fact(&self) -> Effect {
         let states = self.board.pressures().into_iter().collect();
         Effect::Fact(FactChange::Stalls(states))
     }
-}
-
-/// A stall can be the first sign of a shortage or of a disk that does not respond.
-fn reported(stall: Stall) -> Vec<Effect> {
-    let mut effects = vec![
-        log(StallDecision::Reported(stall)),
-        Effect::Query(Query::Stall(stall)),
-    ];
-    effects.push(pass_on(Input::Signal(match stall.kind {
-        StallKind::Memory => SignalInput::MemoryMayBeShort,
-        StallKind::Io => SignalInput::StorageRequested,
-    })));
-    // The pods' tasks are among the node's, which has a trigger.
-    if stall == Stall::new(StallOf::Node, StallKind::Io) {
-        effects.push(pass_on(Input::Disk(DiskInput::IoStalled)));
-    }
-    effects
 }
 
 fn log(decision: StallDecision) -> Effect {
@@ -194,6 +204,13 @@ mod tests {
         StallInput::Sampled {
             stall: IO,
             sample: Some(sample),
+        }
+    }
+
+    fn configured<const N: usize>(transition_period: Duration, watched: [Stall; N]) -> StallInput {
+        StallInput::Configured {
+            transition_period,
+            watched: watched.into(),
         }
     }
 
@@ -264,9 +281,7 @@ mod tests {
             stall: IO,
             sample: None,
         };
-        let shorter = StallInput::Configured {
-            transition_period: Duration::from_secs(30),
-        };
+        let shorter = configured(Duration::from_secs(30), [IO]);
         //  at s, input, published pressure, whether a change was logged, name
         let script = [
             (1, sampled(1.0), Some(Pressure::Normal), true, "the first"),
@@ -275,7 +290,7 @@ mod tests {
             (31, sampled(50.0), Some(under(31)), false, "still"),
             (41, sampled(1.0), Some(under(31)), false, "kept"),
             (51, missing(), Some(under(31)), false, "one failed read"),
-            (52, shorter, None, false, "another period"),
+            (52, shorter, Some(under(31)), false, "another period"),
             (
                 60,
                 sampled(1.0),
@@ -290,6 +305,34 @@ mod tests {
             let effects = on(&mut watch, seconds, input);
             assert_eq!(published(&effects), (pressure, logged), "{name}");
         }
+    }
+
+    #[test]
+    fn a_stall_whose_condition_is_off_is_not_read_even_if_its_trigger_fires() {
+        let mut watch = self::watch(PERIOD, [(IO, true), (MEMORY, true)]);
+        on(&mut watch, 1, sampled(50.0));
+        assert!(watch.due().is_some());
+        let off = on(&mut watch, 2, configured(PERIOD, [MEMORY]));
+        assert_eq!(published(&off).0, None, "it has no state any more");
+        assert_eq!(watch.due(), None, "nothing wakes the agent");
+        let tick = |seconds| StallInput::Tick { soon: at(seconds) };
+        assert_eq!(queried(&on(&mut watch, 20, tick(20))), [MEMORY]);
+        let expected = [
+            pass_on(Input::Signal(SignalInput::StorageRequested)),
+            pass_on(Input::Disk(DiskInput::IoStalled)),
+        ];
+        let fired = on(&mut watch, 21, StallInput::Reported(IO));
+        assert_eq!(fired, expected, "only what else a stall can be a sign of");
+        assert_eq!(published(&on(&mut watch, 22, sampled(50.0))).0, None);
+
+        let again = on(&mut watch, 30, configured(PERIOD, [IO, MEMORY]));
+        assert_eq!(queried(&again), [IO], "at once");
+        let read = on(&mut watch, 30, sampled(1.0));
+        assert_eq!(published(&read).0, Some(Pressure::Normal));
+        assert!(
+            queried(&on(&mut watch, 50, tick(50))).contains(&IO),
+            "it has no trigger now"
+        );
     }
 
     #[test]
@@ -309,9 +352,7 @@ mod tests {
             ("too long ago", restored(1), None, Some(Pressure::Normal)),
             (
                 "by the Node",
-                StallInput::Configured {
-                    transition_period: Duration::from_mins(1),
-                },
+                configured(Duration::from_mins(1), [IO]),
                 Some(StallInput::Stored(IO)),
                 under(100),
             ),
@@ -320,10 +361,8 @@ mod tests {
             let minute = Duration::from_mins(1);
             let mut watch = self::watch(minute, [(IO, true)]);
             let state = on(&mut watch, 99, before);
-            if !matches!(before, StallInput::Configured { .. }) {
-                let unread = Some(Pressure::Unknown);
-                assert_eq!(published(&state).0, unread, "{name}: not sampled yet");
-            }
+            let unread = Some(Pressure::Unknown);
+            assert_eq!(published(&state).0, unread, "{name}: not sampled yet");
             let mut effects = on(&mut watch, 100, sampled(1.0));
             if let Some(after) = after {
                 effects = on(&mut watch, 101, after);

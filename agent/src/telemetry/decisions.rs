@@ -71,6 +71,12 @@ pub fn log(decision: Decision) {
                 kills, "OOM kills without a record, reported as a count"
             );
         }
+        Decision::NodeEventsBy {
+            recorded_by_monitor: true,
+        } => info!("node-problem-detector records OOM kills on the Node; nodepulse does not"),
+        Decision::NodeEventsBy {
+            recorded_by_monitor: false,
+        } => info!("nodepulse records OOM kills on the Node; node-problem-detector does not run"),
         Decision::KillLogEnded => warn!(
             "kernel log ended; from now on OOM kills are counted by the cgroups' counters, without \
              their victims"

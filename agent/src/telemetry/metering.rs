@@ -3,11 +3,12 @@
 //! Counters of the kernel and of other tasks are read only for a scrape, so a node that is not
 //! scraped does not pay for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::UNIX_EPOCH;
 
 use tokio::sync::{mpsc, watch};
+use tracing::info;
 
 use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
@@ -20,9 +21,11 @@ use crate::kernel::{ProbeState, Support};
 use crate::kube_event::Limiting;
 use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
 use crate::pressure::sample::Sample;
+use crate::reading::AbsentSource;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
@@ -64,6 +67,10 @@ pub struct Metering {
     /// All signals were evaluated once.
     evaluated: bool,
     client: Option<Client>,
+    /// The conditions that have series.
+    conditions: BTreeSet<String>,
+    /// The conditions that are omitted.
+    omitted: BTreeMap<NodepulseCondition, AbsentSource>,
     /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
     per_pod: PerPodMetrics,
@@ -90,6 +97,8 @@ impl Metering {
             requests,
             server,
             client,
+            conditions: BTreeSet::new(),
+            omitted: BTreeMap::new(),
             pods: BTreeSet::new(),
             per_pod: PerPodMetrics::Off,
             lanes,
@@ -242,18 +251,28 @@ impl Metering {
         }
     }
 
-    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`.
-    pub fn conditions(&self, conditions: &[Condition], transitions: &[String]) {
+    /// Sets the gauges of the conditions, and counts a transition of each type in `transitions`. A
+    /// condition that is no longer written has no series, so that no alert about it remains.
+    pub fn conditions(&mut self, conditions: &[Condition], transitions: &[String]) {
         if !self.evaluated {
             return; // The initial statuses are not transitions.
         }
         let node = &self.metrics.node;
+        let types = conditions.iter().map(|condition| condition.type_.clone());
+        let before = std::mem::replace(&mut self.conditions, types.collect());
+        for type_ in before.difference(&self.conditions) {
+            for labels in Status::ALL.map(|status| condition_labels(type_, status)) {
+                node.condition_status.remove(labels);
+            }
+            node.condition_transitions.remove([type_.clone()]);
+        }
         for condition in conditions {
             let type_ = &condition.type_;
-            for each in [Status::True, Status::False, Status::Unknown] {
-                let labels = [Label::from(type_.clone()), each.as_str().into()];
+            for each in Status::ALL {
                 let is = i64::from(each == condition.status);
-                node.condition_status.of(labels).set(is);
+                node.condition_status
+                    .of(condition_labels(type_, each))
+                    .set(is);
             }
             // Created at 0 too: the first increase of a counter shows only if the counter existed.
             let count = node.condition_transitions.of([type_.clone()]);
@@ -261,6 +280,25 @@ impl Metering {
                 count.inc();
             }
         }
+    }
+
+    /// Logs each condition that is newly omitted, because its source cannot exist on this node, and
+    /// sets the gauges of all.
+    pub fn omitted(&mut self, omitted: BTreeMap<NodepulseCondition, AbsentSource>) {
+        let gauge = &self.metrics.node.condition_omitted;
+        let before = std::mem::take(&mut self.omitted);
+        for (condition, source) in &before {
+            gauge.remove([condition.type_(), source.as_str()]);
+        }
+        for (condition, source) in &omitted {
+            let labels = [condition.type_(), source.as_str()];
+            gauge.of(labels).set(1);
+            if !before.contains_key(condition) {
+                let (condition, why, remedy) = (condition.type_(), source.why(), source.remedy());
+                info!(condition, why, remedy, "condition omitted");
+            }
+        }
+        self.omitted = omitted;
     }
 
     /// Counts the outcome of requests to the API server.
@@ -393,4 +431,9 @@ impl Metering {
         self.process(now);
         self.metrics.text(disks)
     }
+}
+
+/// Labels of `condition_status`.
+fn condition_labels(type_: &str, status: Status) -> [Label; 2] {
+    [type_.to_owned().into(), status.as_str().into()]
 }

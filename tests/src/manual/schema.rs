@@ -5,6 +5,7 @@ use std::io;
 use nodepulse::config::{
     API_VERSION, Effect, Form, Json, KEYS, KIND, KeySpec, Preset, Reload, SERVER_KEYS, Scalar,
 };
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::{Map, Value, json};
 
 use super::reference::meaning;
@@ -126,19 +127,15 @@ fn form(form: Form) -> Value {
         Form::List(value) => json!({ "type": "array", "items": scalar(value) }),
         Form::Map { names, value, .. } => map(&(names.known)(), &scalar(value)),
         Form::Taints => {
-            let mut taint = taint();
+            let mut taint = taint(&effects());
             taint["required"] = json!(["key", "effect"]);
             json!({ "type": "array", "items": taint })
         }
         Form::ConditionTaints => {
-            let effects = effects().join("|");
-            let text = json!({ "type": "string", "pattern": format!("(^|:)({effects})?$") });
-            let conditions = KEYS.iter().find_map(|spec| match spec.form {
-                Form::Map { names, .. } if names.of == "condition type" => Some((names.known)()),
-                _ => None,
-            });
-            let value = json!({ "anyOf": [text, taint()] });
-            map(&conditions.unwrap_or_default(), &value)
+            let all = NodepulseCondition::ALL.into_iter();
+            let all =
+                all.map(|condition| (condition.type_().to_owned(), condition_taint(condition)));
+            object(all.collect())
         }
         Form::Disks => {
             let slow = KEYS.iter().find_map(|spec| match spec.form {
@@ -164,9 +161,17 @@ fn object(properties: Map<String, Value>) -> Value {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
-fn taint() -> Value {
+/// A taint of this condition.
+fn condition_taint(condition: NodepulseCondition) -> Value {
+    let mut effects = effects();
+    effects.retain(|effect| effect != "NoExecute" || condition.permits_no_execute());
+    let pattern = format!("(^|:)({})?$", effects.join("|"));
+    json!({ "anyOf": [{ "type": "string", "pattern": pattern }, taint(&effects)] })
+}
+
+fn taint(effects: &[String]) -> Value {
     object(Map::from_iter([
-        ("effect".to_owned(), json!({ "enum": effects() })),
+        ("effect".to_owned(), json!({ "enum": effects })),
         ("key".to_owned(), json!({ "type": "string" })),
         (
             "value".to_owned(),

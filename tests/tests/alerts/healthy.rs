@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_common::DropReason;
+use nodepulse::clock::BootNanos;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
 use nodepulse::kernel::{Probe, ProbeState, Support};
-use nodepulse::record::ScopeSource;
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::record::{Record, ScopeSource};
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
-use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
+use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
 use nodepulse_tests::node::{
     COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory,
 };
@@ -32,8 +35,19 @@ fn server() -> Arc<ApiServer> {
 }
 
 fn host(cgroups: Cgroups) -> MadeUpHost {
-    let host = MadeUpHost::with(cgroups);
+    let host = without_disks(cgroups);
     host.disk("sda", "8:0");
+    host
+}
+
+fn without_disks(cgroups: Cgroups) -> MadeUpHost {
+    let host = MadeUpHost::with(cgroups);
+    if cgroups == Cgroups::V2 {
+        for kind in ["memory", "io"] {
+            let file = format!("sys/fs/cgroup/{PODS}/{kind}.pressure");
+            host.write(&file, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        }
+    }
     host
 }
 
@@ -64,8 +78,13 @@ fn lost(count: u64) -> ProbeCounters {
     }
 }
 
+/// With all conditions.
 fn companion(host: MadeUpHost) -> Node {
-    Node::companion("worker-1").host(host)
+    let on = |condition: NodepulseCondition| format!("{}=true", condition.type_());
+    let all = NodepulseCondition::ALL.map(on).join(",");
+    Node::companion("worker-1")
+        .host(host)
+        .config(|overrides| overrides.conditions = Some(all))
 }
 
 /// The best programs, but for these.
@@ -141,7 +160,7 @@ fn layouts() -> Vec<(&'static str, Node)> {
             v2().support(Support::none(&Missing::NotBuilt)),
         ),
         ("no PSI", companion(no_psi)),
-        ("no disk", companion(MadeUpHost::calm())),
+        ("no disk", companion(without_disks(Cgroups::V2))),
         ("no API server", v2().alone()),
         ("node mode", Node::named("worker-1").host(host(Cgroups::V2))),
     ]
@@ -186,7 +205,11 @@ async fn an_agent_with_problems_fires_their_alerts_and_no_others() {
     node.counted(lost(0));
     let trouble = async |node: &Running| {
         host.mem_working_set("15700Mi");
-        host.remove("proc/loadavg");
+        host.remove("proc/loadavg").remove("proc/pressure/memory");
+        let stall = Stall::new(StallOf::Node, StallKind::Memory);
+        let at = BootNanos(0);
+        let fired = Record::Stall { at, stall };
+        node.kernel().send_record(fired).await;
         node.reload(|settings| settings.eviction_hard = Some("nonsense".to_owned()))
             .await;
         api.faults()
@@ -197,6 +220,7 @@ async fn an_agent_with_problems_fires_their_alerts_and_no_others() {
         node.counted(lost(7));
     };
     let expected = [
+        r#"alertname="NodepulseConditionUnknown",type="MemoryStallPressure""#,
         r#"alertname="NodepulseConditionUnknown",type="PIDsLow""#,
         r#"alertname="NodepulseConfigReloadFailed""#,
         r#"alertname="NodepulseEventsLost""#,

@@ -270,6 +270,16 @@ async fn a_condition_that_is_turned_off_by_a_reload_is_removed_and_can_be_turned
         sim.node.reload(|now| now.conditions = conditions).await;
         pass(Duration::from_secs(2)).await;
         assert_eq!(has(), there, "{on}");
+        let read = sim.node.scrape().await;
+        for status in ["True", "False", "Unknown"] {
+            let labels = [("type", "PIDsLow"), ("status", status)];
+            let series = read.value("nodepulse_condition_status", &labels);
+            assert_eq!(
+                series.is_some(),
+                there,
+                "{on} {status}: no alert may remain"
+            );
+        }
     }
     writes_only_nodepulse_fields(&sim.api);
 }

@@ -6,6 +6,8 @@ mod absent;
 mod asked;
 /// When a condition begins and ends.
 mod edges;
+/// Who records OOM kills on the Node.
+mod node_events;
 /// Other writers of the same Node.
 mod others;
 /// Keys whose new value applies without a restart.

@@ -42,7 +42,8 @@ async fn with_a_busy_writer_no_write_of_another_client_is_lost_or_repeated() {
     api.faults().push(Fault::when(slow, latency).always());
     let sim = Sim::on(&api, |node| {
         node.config(|overrides| {
-            overrides.taints = Some("MemoryLow=NoSchedule,DiskIOPressure=NoExecute".to_owned());
+            overrides.taints =
+                Some("MemoryLow=NoSchedule,DiskIOPressure=PreferNoSchedule".to_owned());
             overrides.eviction_pressure_transition_period = Some("20s".to_owned());
         })
     })

@@ -1,13 +1,18 @@
-//! A condition without a source is Unknown.
+//! A condition whose source is lost is Unknown; one whose source cannot exist is omitted.
 
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse::reading::{StallKind, StallOf};
-use nodepulse_tests::host_root::MadeUpHost;
+use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::{Node, pass};
+use serde_json::json;
 
-use crate::{CONTAINER, LOST, PLENTY, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster, types};
+use crate::{
+    AT_ONCE, CONTAINER, LOST, PLENTY, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster,
+    condition_types, kubelets_node, types,
+};
 
 #[tokio::test(start_paused = true)]
 async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
@@ -161,14 +166,110 @@ async fn low_space_is_that_of_the_file_system_of_the_kubelets_directory() {
 #[tokio::test(start_paused = true)]
 async fn a_signal_that_is_off_or_has_no_files_is_unknown_from_the_start() {
     let host = calm();
-    host.remove("proc/pressure").remove("sys/fs/cgroup");
+    host.remove("sys/fs/cgroup");
     let sim = Sim::with(&cluster(), host, Node::on_files).await;
     let of_status = |status: &str| -> Vec<_> {
         let all = types().into_iter();
         all.filter(|type_| sim.view().status(type_) == status)
             .collect()
     };
-    let known = ["PIDsLow", "DiskSpaceLow", "DiskIOPressure", "DiskFailing"];
+    let known = [
+        "PIDsLow",
+        "DiskSpaceLow",
+        "DiskIOPressure",
+        "DiskFailing",
+        "MemoryStallPressure",
+        "DiskStallPressure",
+    ];
     assert_eq!(of_status("False"), known);
-    assert_eq!(of_status("Unknown").len(), 6);
+    assert_eq!(of_status("Unknown").len(), 4);
+}
+
+/// The reason of each omitted condition in the metrics.
+async fn omitted(sim: &Sim) -> Vec<(&'static str, &'static str)> {
+    let read = sim.node.scrape().await;
+    let mut found = Vec::new();
+    for type_ in types() {
+        for reason in ["disabled", "no_psi", "cgroup_v1"] {
+            let labels = [("type", type_), ("reason", reason)];
+            if read.value("nodepulse_condition_omitted", &labels) == Some(1.0) {
+                found.push((type_, reason));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_whose_source_cannot_exist_is_omitted_and_removed_from_the_node() {
+    const OF_NODE: [&str; 2] = ["MemoryStallPressure", "DiskStallPressure"];
+    const OF_PODS: [&str; 2] = ["PodsMemoryStallPressure", "PodsDiskStallPressure"];
+    let without_psi = MadeUpHost::calm();
+    without_psi.remove("proc/pressure");
+    let rows = [
+        (MadeUpHost::with(Cgroups::V1), "cgroup_v1", &[][..], ""),
+        (MadeUpHost::with(Cgroups::Hybrid), "cgroup_v1", &[], ""),
+        (without_psi, "no_psi", &OF_NODE, ""),
+        (MadeUpHost::calm(), "disabled", &OF_NODE, "false"),
+    ];
+    for (host, reason, of_node, enabled) in rows {
+        // A former run left them on the Node.
+        let mut node = kubelets_node();
+        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+        for type_ in OF_NODE.into_iter().chain(OF_PODS) {
+            conditions.push(json!({ "type": type_, "status": "True" }));
+        }
+        let api = cluster();
+        api.put_object(node);
+        let sim = Sim::with(&api, Arc::new(host), |node| {
+            node.config(|overrides| {
+                overrides.psi_enabled = Some(enabled.to_owned()).filter(|text| !text.is_empty());
+            })
+        })
+        .await;
+        let expected: Vec<&str> = of_node.iter().copied().chain(OF_PODS).collect();
+        let stored = condition_types(&sim.view().node().unwrap()["status"]);
+        for type_ in OF_NODE.into_iter().chain(OF_PODS) {
+            let is_omitted = expected.contains(&type_);
+            assert_eq!(
+                !stored.contains(&type_.to_owned()),
+                is_omitted,
+                "{reason}: {type_}"
+            );
+        }
+        let with_reason: Vec<_> = expected.iter().map(|type_| (*type_, reason)).collect();
+        assert_eq!(omitted(&sim).await, with_reason, "{reason}");
+        let off = || Some("PodsDiskStallPressure=false,PodsMemoryStallPressure=true".to_owned());
+        sim.node.reload(|now| now.conditions = off()).await;
+        pass(Duration::from_secs(2)).await;
+        let still = omitted(&sim).await;
+        assert!(
+            !still.contains(&("PodsDiskStallPressure", reason)),
+            "it is off: {still:?}"
+        );
+        assert!(
+            still.contains(&("PodsMemoryStallPressure", reason)),
+            "{still:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_condition_that_a_reload_turns_on_is_sampled_at_once() {
+    let sim = Sim::start().await;
+    let set = |on: &str| Some(format!("DiskStallPressure={on}"));
+    sim.node.reload(|now| now.conditions = set("false")).await;
+    pass(Duration::from_secs(2)).await;
+    sim.waits(StallOf::Node, StallKind::Io, 80.0);
+    sim.stall(StallOf::Node, StallKind::Io).await;
+    pass(Duration::from_secs(30)).await;
+    let stored = condition_types(&sim.view().node().unwrap()["status"]);
+    assert!(
+        !stored.contains(&"DiskStallPressure".to_owned()),
+        "{stored:?}"
+    );
+    sim.node.reload(|now| now.conditions = set("true")).await;
+    sim.view()
+        .becomes("DiskStallPressure", "True", AT_ONCE)
+        .await;
 }

@@ -201,6 +201,8 @@ fn changes() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn one_urgent_patch_in_a_second_one_of_a_condition_in_ten_and_no_other_wait(
         changes in changes(),

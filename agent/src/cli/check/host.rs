@@ -11,13 +11,14 @@ use super::report::{Item, Verdict};
 use crate::config::{Config, Mode, key};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
-use crate::host::{HostError, HostRoot};
+use crate::host::{HostError, HostFile, HostRoot, container_logs};
 use crate::lane::{Lane, Purpose};
 use crate::node_status::Runtime;
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
+use crate::reading::Stall;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
@@ -25,6 +26,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
     items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
     items.extend(stalls(config, &pods));
+    items.push(container_logs(&HostRoot::new(&config.host_root)));
     items.extend(
         excessive_reservations(config)
             .map(|why| Item::missing("reservations", why, "reserve less")),
@@ -160,20 +162,49 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
         let found = format!("disabled by {}", key::psi_enabled);
         return vec![Item::ok("pressure stalls (PSI)", found)];
     }
-    let files = pressure_files::files(config, pods).into_iter();
-    let set = |(stall, file): (crate::reading::Stall, crate::host::HostFile)| {
+    let absent = pressure_files::absent(config, pods);
+    let useful = pressure_files::useful_triggers(config, &absent);
+    let files = pressure_files::files(config, pods);
+    let item = |stall: Stall| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
-        let path = file.path().display().to_string();
-        match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
-            Ok(_) => Item::ok(&name, format!("trigger on {path}")),
-            Err(err) => Item::degraded(
-                &name,
-                format!("no trigger on {path}; the file is read every 10 s instead"),
-                &err.to_string(),
-            ),
+        if let Some(source) = absent.get(&stall) {
+            let found = format!("{}; its condition is omitted", source.why());
+            return Item::degraded(&name, found, source.remedy());
+        }
+        match files.get(&stall) {
+            Some(file) if useful.contains(&stall) => trigger(config, &name, stall, file),
+            Some(_) | None => Item::ok(&name, "not watched: its condition is off"),
         }
     };
-    files.map(set).collect()
+    Stall::ALL.map(item).into()
+}
+
+fn trigger(config: &Config, name: &str, stall: Stall, file: &HostFile) -> Item {
+    let path = file.path().display().to_string();
+    match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
+        Ok(_) => Item::ok(name, format!("trigger on {path}")),
+        Err(err) => Item::degraded(
+            name,
+            format!("no trigger on {path}; the file is read every 10 s instead"),
+            &err.to_string(),
+        ),
+    }
+}
+
+/// The links from which OOM kills get the names of pods and containers.
+fn container_logs(root: &HostRoot) -> Item {
+    let name = &format!("/{}", container_logs::DIRECTORY);
+    let later = "names of pods and containers come from the API server, up to 2 s later";
+    let mut links = 0_usize;
+    match container_logs::each_name(root, |_| links = links.saturating_add(1)) {
+        Ok(()) if links > 0 => Item::ok(name, format!("links of {links} containers")),
+        Ok(()) => Item::ok(name, format!("no link yet; {later}")),
+        Err(err) => Item::degraded(
+            name,
+            format!("cannot be read: {err}; {later}"),
+            "start the kubelet, and mount this directory read-only into the agent's container",
+        ),
+    }
 }
 
 fn runtime(mode: Mode, runtime: Runtime) -> Item {
@@ -225,6 +256,7 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::scratch::Scratch;
 
     #[test]
     fn a_clock_that_is_not_synchronised_is_degraded() {
@@ -243,6 +275,25 @@ mod tests {
             assert_eq!(item.verdict, verdict, "{item}");
             assert_eq!(item.cure.is_empty(), verdict == Verdict::Ok, "{item}");
         }
+    }
+
+    #[test]
+    fn a_directory_of_links_that_cannot_be_read_is_degraded() {
+        let dir = Scratch::new();
+        let item = container_logs(&dir.root());
+        assert_eq!(item.verdict, Verdict::Degraded, "{item}");
+        assert!(item.found.contains("API server"), "{item}");
+        dir.mkdir(container_logs::DIRECTORY);
+        let item = container_logs(&dir.root());
+        assert_eq!(item.verdict, Verdict::Ok, "{item}");
+        for n in 0..2 {
+            dir.write(&format!("{}/{n}.log", container_logs::DIRECTORY), "");
+        }
+        let item = container_logs(&dir.root());
+        assert_eq!(
+            (item.verdict, &*item.found),
+            (Verdict::Ok, "links of 2 containers")
+        );
     }
 
     #[test]

@@ -50,15 +50,46 @@ fn the_environment_configures_conditions_and_taints() {
             ("NODEPULSE_CONDITIONS", "DiskStallPressure=true"),
             (
                 "NODEPULSE_TAINTS",
-                "MemoryLow=NoSchedule,PIDsLow=a.b/c=d:NoExecute",
+                "PIDsLow=NoSchedule,MemoryLow=a.b/c=d:NoExecute",
             ),
         ],
         ..Given::default()
     };
     let config = given.load().unwrap();
     assert_eq!(config.conditions.len(), 7);
-    let pids = &config.nodepulse_taints[&NodepulseCondition::PidsLow];
-    let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
-    assert_eq!(parts, ("a.b/c", "d", "NoExecute"));
+    let memory = &config.nodepulse_taints[&NodepulseCondition::MemoryLow];
+    let parts = [&memory.key, &memory.value, &memory.effect].map(String::as_str);
+    assert_eq!(parts, ["a.b/c", "d", "NoExecute"]);
     assert_eq!(config.nodepulse_taints.len(), 2);
+}
+
+#[test]
+fn only_conditions_that_end_if_pods_leave_may_evict_them() {
+    for condition in NodepulseCondition::ALL {
+        let taint = format!("{}=NoExecute", condition.type_());
+        let on = format!("{}=true", condition.type_());
+        let env: [(&str, &str); 2] = [("NODEPULSE_CONDITIONS", &on), ("NODEPULSE_TAINTS", &taint)];
+        let given = Given {
+            env: &env,
+            ..Given::default()
+        };
+        let loaded = given.load();
+        let is_permitted = matches!(
+            condition,
+            NodepulseCondition::MemoryLow | NodepulseCondition::DiskFailing
+        );
+        assert_eq!(loaded.is_ok(), is_permitted, "{taint}: {loaded:?}");
+        let Err(err) = loaded else { continue };
+        let err = err.to_string();
+        let parts = [
+            condition.type_(),
+            "evicts pods",
+            "only MemoryLow and DiskFailing",
+            "use NoSchedule",
+            "example: taints: {MemoryLow: NoExecute, ",
+        ];
+        for part in parts {
+            assert!(err.contains(part), "{part:?} is not in: {err}");
+        }
+    }
 }

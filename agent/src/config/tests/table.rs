@@ -440,7 +440,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ("kubernetesVersion: v1.33.0+x", &["three numbers"]),
     (
         "oom: {nodeEvents: maybe}",
-        &["oom.nodeEvents", r#""maybe""#, "neither true nor false"],
+        &["oom.nodeEvents", "not one of auto, true, false"],
     ),
     ("oom: {nodeEvent: true}", &[r#""nodeEvent""#, "nodeEvents"]),
     (

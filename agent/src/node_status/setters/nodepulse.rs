@@ -268,7 +268,7 @@ fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Outcome {
 }
 
 fn is_on(condition_type: NodepulseCondition, context: &Context<'_>) -> bool {
-    context.facts.companion.checks.contains(&condition_type)
+    context.facts.companion.writes(condition_type)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a setter")]
@@ -299,7 +299,7 @@ mod tests {
     use crate::node_status::setters::COMPANION;
     use crate::node_status::{Condition, Facts, StoredNode};
     use crate::pressure::threshold::ThresholdValue;
-    use crate::reading::Stall;
+    use crate::reading::{AbsentSource, Stall};
 
     const UNDER: Pressure = Pressure::UnderPressure {
         last_exceeded: BootNanos(1),
@@ -458,5 +458,22 @@ mod tests {
             unavailable("PodsDiskStallPressure"),
         ];
         assert_eq!((all.len(), unknown), (8, expected.to_vec()));
+    }
+
+    #[test]
+    fn a_condition_whose_source_cannot_exist_is_omitted() {
+        let mut facts = with(&[], &[]);
+        let pods_io = NodepulseCondition::PodsDiskStallPressure;
+        let stall = pods_io.stall().unwrap();
+        facts.stalls.remove(&stall);
+        let absent = (stall, AbsentSource::CgroupV1);
+        facts.companion.absent = [absent].into();
+        let all = conditions_of(&facts, Vec::new());
+        assert!(all.iter().all(|c| c.type_ != pods_io.type_()), "{all:#?}");
+        assert_eq!(all.len(), NodepulseCondition::ALL.len() - 1);
+        let expected = [(pods_io, AbsentSource::CgroupV1)].into();
+        assert_eq!(facts.companion.omitted(), expected);
+        facts.companion.checks.remove(&pods_io);
+        assert_eq!(facts.companion.omitted(), [].into(), "it is off");
     }
 }

@@ -2,8 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::config::{DiskIo, SlowLimit};
-use crate::kube_event::NodeEvents;
+use crate::config::{DiskIo, OomNodeEvents, SlowLimit};
 use crate::pods::PodId;
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
@@ -36,7 +35,7 @@ fn subjects() -> Subjects {
                 counting: Some(Counting::Nested),
                 boot_known: true,
             },
-            node_events: NodeEvents::Companion,
+            node_events: OomNodeEvents::Auto,
             frequent_oom: FrequentOom {
                 incidents: 5,
                 pods: 3,

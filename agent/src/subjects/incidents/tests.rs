@@ -204,7 +204,7 @@ fn without_permission_nothing_waits_and_the_log_has_it_once() {
 }
 
 #[test]
-fn what_waits_is_reported_by_what_is_known_if_it_is_too_much_or_the_last() {
+fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops() {
     let mut steps: Vec<Step> = vec![
         (0, present("aa"), &[], None),
         (

@@ -352,7 +352,7 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
 }
 
 #[test]
-fn what_was_counted_elsewhere_or_in_another_boot_is_not_reported() {
+fn kills_counted_in_another_cgroup_or_boot_are_not_reported() {
     let elsewhere = || {
         let mut counted = counted(9);
         "/kubepods.slice".clone_into(&mut counted.pods);

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::clock::{BootNanos, Stamp};
-use crate::config::{DiskIo, Mode, SlowLimit};
-use crate::kube_event::NodeEvents;
+use crate::config::{DiskIo, Mode, OomNodeEvents, SlowLimit};
 use crate::pods::Consumer;
 use crate::pressure::disks::{DiskSample, Window};
 use crate::pressure::io_wait::{IoUser, IoWait, StallShare};
@@ -59,7 +58,7 @@ fn setup() -> Setup {
             counting: None,
             boot_known: false,
         },
-        node_events: NodeEvents::Companion,
+        node_events: OomNodeEvents::Auto,
         frequent_oom: FrequentOom {
             incidents: 5,
             pods: 3,

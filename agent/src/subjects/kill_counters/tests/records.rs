@@ -66,7 +66,7 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
 }
 
 #[test]
-fn what_is_missing_at_one_reading_only_is_not_reported_by_number() {
+fn kills_that_are_missing_at_one_reading_only_are_not_reported_by_number() {
     #[rustfmt::skip]
     let start = || -> Vec<Step> { vec![
         (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
