@@ -258,6 +258,11 @@ pub fn load(
     })
 }
 
+/// A duration in the form of the file, such as `1m30s`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+}
+
 /// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.
 pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     let overrides = Overrides {

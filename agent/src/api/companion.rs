@@ -112,28 +112,28 @@ pub(super) fn reduced(node: &Value) -> Value {
     })
 }
 
-fn conditions(node: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn conditions(node: &Value) -> impl Iterator<Item = &Value> {
     let list = node.pointer("/status/conditions").and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
-fn is_of_type(entry: &Value, type_: &str) -> bool {
+pub(super) fn is_of_type(entry: &Value, type_: &str) -> bool {
     entry.get("type").and_then(Value::as_str) == Some(type_)
 }
 
 /// nodepulse's stored conditions.
-fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
+pub(super) fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     conditions(node).filter_map(|entry| {
         let type_ = entry.get("type")?.as_str()?;
         Some((NodepulseCondition::parse(type_)?, entry))
     })
 }
 
-fn deletion(condition: NodepulseCondition) -> Value {
+pub(super) fn deletion(condition: NodepulseCondition) -> Value {
     json!({ "type": condition.type_(), "$patch": "delete" })
 }
 
-fn in_status(conditions: Vec<Value>) -> Value {
+pub(super) fn in_status(conditions: Vec<Value>) -> Value {
     let mut patch = Value::Null;
     object(&mut patch, "status").insert("conditions".to_owned(), Value::Array(conditions));
     patch

@@ -49,6 +49,12 @@ impl StoredTaints {
             taints: taints.cloned().unwrap_or_default(),
         })
     }
+
+    /// Whether one is nodepulse's.
+    pub(super) fn any(&self, configured: &[Taint]) -> bool {
+        let mut taints = self.taints.iter();
+        taints.any(|taint| is_nodepulse(taint, configured))
+    }
 }
 
 /// Key and effect: a Node has at most one taint of each.
@@ -294,7 +300,7 @@ async fn read(client: &Client, name: &str) -> Result<StoredTaints, ApiError> {
 }
 
 /// An empty list is sent as null: the server stores no empty ones.
-fn patch(version: &str, taints: Vec<Value>) -> Vec<u8> {
+pub(super) fn patch(version: &str, taints: Vec<Value>) -> Vec<u8> {
     let taints = if taints.is_empty() {
         Value::Null
     } else {

@@ -10,26 +10,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use serde_json::Value;
 
 use super::client;
 use super::refuse;
 use super::settings::{self, Settings, configuration_and_runtime};
 use crate::api::companion::{self, Removed};
-use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal};
+use crate::api::node_list::NodeList;
+use crate::api::stale::{StaleRule, is_in_node_mode};
+use crate::api::{ApiError, Client, Disposition, Refusal};
 use crate::config::key;
 use crate::escape::escape;
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 
+mod stale;
+
 /// For each request.
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Nodes per page: a Node takes 10 to 40 KiB, and the size of an answer is limited.
-const PAGE: u32 = 50;
-
-/// How often an expired list is restarted.
-const RESTARTS: u32 = 3;
 
 /// Flags of `cleanup`.
 #[derive(Debug, Args)]
@@ -40,6 +37,14 @@ pub struct Arguments {
     /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
+    /// Clean every Node of the cluster whose agent does not exist any more: it has not renewed its
+    /// conditions for this time, although the kubelet is alive. Example: 30m.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        conflicts_with_all = ["all_nodes", "taints_only", "force", key::node_name.spec.name],
+    )]
+    stale: Option<String>,
     /// Run although a daemon is running here, which may write them again.
     #[arg(long, action = ArgAction::SetTrue)]
     force: bool,
@@ -55,7 +60,17 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(both) => both,
         Err(err) => return refuse(&err),
     };
+    let stale = match arguments
+        .stale
+        .as_deref()
+        .map(|text| stale::after(text, &config))
+    {
+        Some(Ok(after)) => Some(after),
+        Some(Err(why)) => return refuse(&why),
+        None => None,
+    };
     if !arguments.force
+        && stale.is_none()
         && let Some(socket) = client::daemon(&config.state_directory)
     {
         eprintln!(
@@ -76,6 +91,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
             }
             Err(err) => return refuse(&err),
         };
+        if let Some(after) = stale {
+            let taints = config.nodepulse_taints.values().cloned().collect();
+            return stale::run(&client, StaleRule { after, taints }).await;
+        }
         let targets = Targets {
             conditions: if arguments.taints_only {
                 &[]
@@ -118,29 +137,24 @@ enum Cleaned {
     NotListed,
 }
 
-/// Cleans page by page, so that memory does not depend on the size of the cluster. Temporary
+/// Cleans page by page. An agent in node mode is not part of the release that is removed. Temporary
 /// failures are retried once at the end.
 async fn clean_all(client: &Client, targets: &Targets) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut listed = true;
-    let mut from: Option<String> = None;
-    let mut restarts = 0;
     let mut retries: Vec<String> = Vec::new();
+    let mut list = NodeList::new(client);
     loop {
-        let mut page = match client.get(&Endpoint::nodes(PAGE, from.as_deref())).await {
-            Ok(page) => page,
-            Err(err) if err.refusal() == Some(Refusal::Expired) && restarts < RESTARTS => {
-                restarts += 1;
-                from = None;
-                continue;
-            }
+        let page = match list.next().await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
             Err(err) => {
                 print_error("list of Nodes", &err);
                 listed = false;
                 break;
             }
         };
-        for (name, node) in nodes(&mut page) {
+        for (name, node) in page {
             if is_in_node_mode(&node) {
                 println!("{name}: skipped (node mode)");
                 continue;
@@ -154,11 +168,6 @@ async fn clean_all(client: &Client, targets: &Targets) -> Cleaned {
                 cleaned = Cleaned::NotAll;
             }
         }
-        let next = page.pointer("/metadata/continue").and_then(Value::as_str);
-        match next.filter(|next| !next.is_empty()) {
-            Some(next) => from = Some(next.to_owned()),
-            None => break,
-        }
     }
     for name in retries {
         let removed = companion::remove(client, &name, targets.conditions, &targets.taints);
@@ -169,32 +178,9 @@ async fn clean_all(client: &Client, targets: &Targets) -> Cleaned {
     if listed { cleaned } else { Cleaned::NotListed }
 }
 
-/// Whether an agent in node mode manages this Node, by its version. Such an agent is not part of
-/// the release that is removed.
-fn is_in_node_mode(node: &Value) -> bool {
-    let version = node.pointer("/status/nodeInfo/kubeletVersion");
-    let build = version
-        .and_then(Value::as_str)
-        .and_then(|version| version.split_once('+'));
-    build.is_some_and(|(_, build)| build.starts_with("nodepulse."))
-}
-
 fn is_temporary(removed: &Result<Removed, ApiError>) -> bool {
     let err = removed.as_ref().err();
     err.is_some_and(|err| err.disposition() != Disposition::GiveUp)
-}
-
-/// The Nodes of one page. Invalid names are skipped, because they would change the path of a
-/// request.
-fn nodes(page: &mut Value) -> impl Iterator<Item = (String, Value)> {
-    let items = page.get_mut("items").and_then(Value::as_array_mut);
-    let is_allowed =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    items.into_iter().flatten().filter_map(move |node| {
-        let name = node.pointer("/metadata/name")?.as_str()?.to_owned();
-        let is_valid = name.chars().all(is_allowed);
-        is_valid.then(|| (name, node.take()))
-    })
 }
 
 fn print_result(node: &str, removed: Result<Removed, ApiError>) -> Cleaned {
@@ -240,16 +226,5 @@ mod tests {
             assert_eq!(is_in_node_mode(&node(version)), expected, "{version}");
         }
         assert!(!is_in_node_mode(&json!({})), "no version");
-    }
-
-    #[test]
-    fn invalid_node_names_are_skipped() {
-        let node = |name: &str| json!({ "metadata": { "name": name } });
-        let odd = ["../x", "a/b", "a?b", "A", "a b"].map(node);
-        let mut items = vec![node("worker-1"), json!({}), node("a.b")];
-        items.extend(odd);
-        let names = |mut page: Value| -> Vec<String> { nodes(&mut page).map(|(n, _)| n).collect() };
-        assert_eq!(names(json!({ "items": items })), ["worker-1", "a.b"]);
-        assert_eq!(names(json!({})), [""; 0]);
     }
 }

@@ -258,8 +258,8 @@ impl Metering {
             return; // The initial statuses are not transitions.
         }
         let node = &self.metrics.node;
-        let types = conditions.iter().map(|condition| condition.type_.clone());
-        let before = std::mem::replace(&mut self.conditions, types.collect());
+        let written = conditions.iter().map(|condition| condition.type_.clone());
+        let before = std::mem::replace(&mut self.conditions, written.collect());
         for type_ in before.difference(&self.conditions) {
             for labels in Status::ALL.map(|status| condition_labels(type_, status)) {
                 node.condition_status.remove(labels);

@@ -5,7 +5,7 @@ use nodepulse_tests::process::{Process, finished};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::text;
+use crate::{HEAD, text};
 
 fn node(name: &str, conditions: &Value, taints: &Value) -> Value {
     json!({
@@ -257,4 +257,56 @@ async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
     for part in ["list of Nodes", "worker-03"] {
         assert!(ended.stderr.contains(part), "{part}: {ended:?}");
     }
+}
+
+#[tokio::test]
+async fn cleanup_of_stale_nodes_refuses_a_time_in_which_agents_may_not_renew() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    api.put_object(node("worker-1", &json!([condition("Ready")]), &json!([])));
+    //  the flag, nodeStatusReportFrequency, exit code, part of the error
+    let rows = [
+        (
+            "5m",
+            "5m",
+            Some(2),
+            "less than twice nodeStatusReportFrequency (300s)",
+        ),
+        (
+            "30m",
+            "20m",
+            Some(2),
+            "less than twice nodeStatusReportFrequency (1200s)",
+        ),
+        ("30", "5m", Some(2), "--stale: \"30\" "),
+        ("-1h", "5m", Some(2), "--stale"),
+        ("10m", "5m", Some(0), ""),
+    ];
+    for (after, frequency, code, error) in rows {
+        let config = format!("{HEAD}nodeStatusReportFrequency: {frequency}\n");
+        let file = dir.path().join("config.yaml");
+        std::fs::write(&file, config).unwrap();
+        let stale = format!("--stale={after}");
+        let args = [
+            "cleanup",
+            &stale,
+            "--config",
+            &text(&file),
+            "--kubeconfig",
+            &kubeconfig,
+        ];
+        let ended = finished(args, "").await;
+        assert_eq!(ended.code, code, "{after}: {ended:?}");
+        let stderr = ended.stderr.join("\n");
+        assert!(stderr.contains(error), "{after}: {stderr}");
+        if code == Some(2) {
+            assert!(stderr.contains("example: --stale 30m"), "{after}: {stderr}");
+        } else {
+            let summary = "1 Nodes in use or clean, 0 Nodes whose kubelet does not respond\n";
+            assert_eq!(ended.stdout, summary);
+        }
+    }
+    let writes = api.requests_where(|request| request.method != "GET");
+    assert!(writes.is_empty(), "{writes:?}");
 }

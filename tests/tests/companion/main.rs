@@ -16,6 +16,8 @@ mod reload;
 mod restarts;
 /// What cannot be read.
 mod sources;
+/// Agents that do not exist any more.
+mod stale;
 /// Taints.
 mod taints;
 /// Which patches are sent at once.

@@ -8,6 +8,7 @@ use super::{all, one};
 
 const AGENT: &str = "system:serviceaccount:nodepulse:nodepulse";
 const CLEANUP: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup";
+const STALE: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup-stale";
 
 /// One write, as the input of a policy.
 struct Write {
@@ -128,8 +129,10 @@ fn an_agent_may_change_nodepulse_conditions_and_taints_on_its_node() {
         };
         let same_node = write(AGENT, Some("worker-1")).denied_by("nodepulse-nodes");
         assert_eq!(same_node, None, "{new}");
-        let cleanup = write(CLEANUP, Some("worker-2")).denied_by("nodepulse-nodes");
-        assert_eq!(cleanup, None, "{new}");
+        for account in [CLEANUP, STALE] {
+            let cleanup = write(account, Some("worker-2")).denied_by("nodepulse-nodes");
+            assert_eq!(cleanup, None, "{account}: {new}");
+        }
         for other_node in [Some("worker-2"), Some(""), None] {
             let denied = write(AGENT, other_node)
                 .denied_by("nodepulse-nodes")
@@ -175,7 +178,11 @@ fn an_agent_may_change_nothing_else_of_its_node() {
         (with("/metadata/annotations", json!({"a": "b"})), "labels"),
     ];
     for (new, why) in rows {
-        for (user, on) in [(AGENT, "worker-1"), (CLEANUP, "worker-9")] {
+        for (user, on) in [
+            (AGENT, "worker-1"),
+            (CLEANUP, "worker-9"),
+            (STALE, "worker-9"),
+        ] {
             let write = Write {
                 user,
                 node: Some(on),
@@ -220,7 +227,7 @@ fn every_account_that_may_write_to_nodes_is_restricted_by_the_policy() {
     users.sort_unstable();
     users.dedup();
     assert_eq!(users, [AGENT, CLEANUP]);
-    for user in [AGENT, CLEANUP] {
+    for user in [AGENT, CLEANUP, STALE] {
         let write = Write {
             user,
             node: Some("worker-1"),

@@ -90,6 +90,7 @@ fn each_kustomization_lists_each_file_in_its_folder() {
 fn a_switch_adds_and_removes_its_objects() {
     let off = json!({"enabled": false});
     let on = json!({"enabled": true});
+    let stale = json!({"stale": {"enabled": true}});
     let all = kinds(&render(&json!({}))).len();
     let rows = [
         ("networkPolicy", &off, "NetworkPolicy", false),
@@ -103,6 +104,7 @@ fn a_switch_adds_and_removes_its_objects() {
         ),
         ("resourceQuota", &off, "ResourceQuota", false),
         ("cleanup", &off, "Job", false),
+        ("cleanup", &stale, "CronJob", true),
         ("podMonitor", &on, "PodMonitor", true),
         ("alerts", &on, "PrometheusRule", true),
     ];
