@@ -270,7 +270,7 @@ keys! {
             Form::ConditionTaints, checks::any, "taints",
             "Companion mode: taints of the Node while a condition is True"
         )
-        .details("`NoExecute` is refused except for `MemoryLow`: evicted pods would take their load to the next \
+        .details("`NoExecute` is refused except for `MemoryLow` and `DiskFailing`: evicted pods would take their load to the next \
                   node.")
         .example("{MemoryLow: NoExecute, DiskIOPressure: {effect: NoSchedule, key: example.com/slow}}");
     eviction_hard: String = THRESHOLD
