@@ -57,6 +57,16 @@ impl Exceeds {
     }
 }
 
+impl Exceeds {
+    /// Who waits for a slow disk is read for a second before it decides.
+    const fn read_for(self) -> Duration {
+        match self {
+            Self::Pids | Self::Memory => Duration::ZERO,
+            Self::Disk => Duration::from_secs(1),
+        }
+    }
+}
+
 /// A resource whose threshold is crossed every 20 s.
 #[derive(Debug, Clone, Copy)]
 pub struct Flapping {
@@ -100,7 +110,7 @@ pub async fn cross(
             let written = at
                 .iter()
                 .find(|at| (crossed..crossed + LASTS).contains(*at));
-            written.map(|at| *at - crossed)
+            written.map(|at| (*at - crossed).saturating_sub(of.exceeds.read_for()))
         };
         crossings(of).map(|at| late(began + at)).collect()
     };

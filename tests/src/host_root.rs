@@ -59,7 +59,9 @@ impl MadeUpHost {
             .pods_oom(0, 0)
             .tasks(200)
             .pid_max(4_194_304)
-            .threads_max(128_000);
+            .threads_max(128_000)
+            // Enough for a disk to be slow, if its requests are, and not enough for a stall.
+            .pressure("io", 30.0, 0.0);
         host
     }
 

@@ -20,7 +20,7 @@ use crate::node_status::Disks;
 use crate::pressure::disks::{DiskBoard, DiskRules, Health, Measured, Window};
 use crate::pressure::io_wait::{IoWait, StallShare};
 use crate::pressure::sample::LONGEST;
-use crate::reading::{Disk, DiskRole, NodeFilesystem};
+use crate::reading::{Disk, DiskRole, NodeFilesystem, Resource};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
@@ -439,16 +439,31 @@ impl DiskWatch {
         effects
     }
 
-    /// The state of a disk changed, if it did.
-    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Option<Effect> {
-        let health = health?;
-        Some(log(DiskDecision::HealthChanged {
+    /// The state of a disk changed, if it did. The Event of the condition has the details.
+    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Vec<Effect> {
+        let disk = (health, self.board.name(device), self.board.role(device));
+        let (Some(health), Some(name), Some(role)) = disk else {
+            return Vec::new();
+        };
+        let details = self.details(device, health);
+        let resource = match health {
+            Health::Healthy => None,
+            Health::Slow => Some(Resource::DiskIo),
+            Health::Failing | Health::Stalled => Some(Resource::DiskFailing),
+        };
+        let resource = resource.filter(|_| role == DiskRole::Node);
+        let for_event = resource.map(|resource| Effect::EventDetails {
+            resource,
+            details: Some(details.clone()),
+        });
+        let logged = log(DiskDecision::HealthChanged {
             device,
-            name: self.board.name(device)?.to_owned(),
-            role: self.board.role(device)?,
+            name: name.to_owned(),
+            role,
             health,
-            details: self.details(device, health),
-        }))
+            details,
+        });
+        for_event.into_iter().chain(Some(logged)).collect()
     }
 
     /// What is known of the reason for the state of a disk.

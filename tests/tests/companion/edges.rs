@@ -35,6 +35,7 @@ async fn it_reads_once_and_adds_ten_conditions_before_ready() {
         "PIDsAvailable",
         "SpaceAvailable",
         "DisksResponsive",
+        "DisksHealthy",
         "FewOOMKills",
         "NotStalled",
         "NotStalled",
@@ -51,7 +52,7 @@ async fn it_reads_once_and_adds_ten_conditions_before_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_five_conditions_are_written() {
+async fn by_default_six_conditions_are_written() {
     let api = cluster();
     let node = Node::companion("worker-1").host(calm()).start(&api);
     pass(Duration::from_secs(60)).await;

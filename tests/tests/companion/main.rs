@@ -128,7 +128,9 @@ fn calm() -> Arc<MadeUpHost> {
     host.pid_max(10_000).disk("sda", "8:0").oom(CONTAINER, 0, 0);
     host.write("var/lib/kubelet/made-up", "");
     for kind in ["memory", "io"] {
-        host.pressure(kind, 0.0, 0.0);
+        // Enough for a disk to be slow, if its requests are, and not enough for a stall.
+        let now = if kind == "io" { 30.0 } else { 0.0 };
+        host.pressure(kind, now, 0.0);
         pods_pressure(&host, kind, 0.0);
     }
     Arc::new(host)

@@ -114,7 +114,8 @@ async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_othe
             let slow = sim.api.now();
             sim.node.kernel().slow_window((8, 0)).await;
             let (_, at) = view.becomes("DiskIOPressure", "True", SOON).await;
-            assert!(at - slow <= SECOND, "{:?}", at - slow);
+            // It is read for a second who waits.
+            assert!(at - slow <= SECOND * 2, "{:?}", at - slow);
         }
         pass(Duration::from_millis(650)).await;
     }
@@ -155,7 +156,7 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     pass(SECOND * 2).await;
     assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
     sim.node.kernel().slow_window((8, 0)).await;
-    pass(AT_ONCE).await;
+    pass(SECOND + AT_ONCE).await;
     assert_eq!(view.status("PIDPressure"), "False", "carried");
     cross().await;
     pass(SECOND * 4).await;

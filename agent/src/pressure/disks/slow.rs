@@ -134,10 +134,14 @@ impl Slowness {
         {
             self.windows.pop_front();
         }
-        let enough = self.slow_time(rules, now) >= rules.slow_for;
+        let is_slow = |at| self.slow_time(rules, at) >= rules.slow_for;
         let next = match self.latency {
-            Latency::Responsive if enough && others.confirms(rules, now) => Latency::Slow,
-            Latency::Slow if !enough => Latency::Responsive,
+            Latency::Responsive
+                if self.last_end(now).is_some_and(is_slow) && others.confirms(rules, now) =>
+            {
+                Latency::Slow
+            }
+            Latency::Slow if !is_slow(now) => Latency::Responsive,
             unchanged => unchanged,
         };
         let changed = self.latency != next;
@@ -162,6 +166,13 @@ impl Slowness {
             all.length = all.length.saturating_add(window.length);
         }
         Some(all)
+    }
+
+    /// When the last slow window ended, if that was so shortly before that it was not known yet who
+    /// waits.
+    fn last_end(&self, now: BootNanos) -> Option<BootNanos> {
+        let (end, _) = self.windows.back()?;
+        (now.since(*end) < LEAD).then_some(*end)
     }
 
     /// The time of slow windows within twice `slowFor`.
@@ -264,7 +275,7 @@ mod tests {
         };
         let outdated = at(17_000);
         assert!(!slowness.update(&RULES, without_psi, outdated), "outdated");
-        assert!(slowness.update(&RULES, without_psi, at(15_000)));
+        assert!(slowness.update(&RULES, without_psi, at(16_900)));
         let numbers = slowness.requests().map(|numbers| numbers.to_string());
         let expected = "225 of 300 latency-sensitive requests slow, longest 200ms, in 15s";
         assert_eq!(numbers.as_deref(), Some(expected));
