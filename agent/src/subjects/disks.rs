@@ -27,6 +27,7 @@ use crate::units::DeviceNumber;
 mod filesystems;
 mod input;
 mod listing;
+mod reports;
 
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
 pub use listing::{Unwatched, WatchedDisk};
@@ -440,15 +441,23 @@ impl DiskWatch {
     }
 
     /// The state of a disk changed, if it did.
-    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Option<Effect> {
-        let health = health?;
-        Some(log(DiskDecision::HealthChanged {
+    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Vec<Effect> {
+        let known = self.board.name(device).zip(self.board.role(device));
+        let (Some(health), Some((name, role))) = (health, known) else {
+            return Vec::new();
+        };
+        let details = self.details(device, health);
+        let name = name.to_owned();
+        let reported = reports::of(device, &name, role, health, &details);
+        let mut effects = vec![log(DiskDecision::HealthChanged {
             device,
-            name: self.board.name(device)?.to_owned(),
-            role: self.board.role(device)?,
+            name,
+            role,
             health,
-            details: self.details(device, health),
-        }))
+            details,
+        })];
+        effects.extend(reported);
+        effects
     }
 
     /// What is known of the reason for the state of a disk.

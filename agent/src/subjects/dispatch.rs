@@ -5,7 +5,7 @@ use super::saved_times::Times;
 use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
     KillCounters, Kills, PidInput, PidWatch, PodPidInput, PodPids, Query, SavedTimes, Settings,
-    Setup, SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, pass_on,
+    Setup, SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -37,6 +37,7 @@ impl Subjects {
                 Mode::Node => None,
             },
             incidents: Incidents::new(node.node_events),
+            volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
             saved: SavedTimes::new(node.counters.boot_known),
         }
@@ -92,6 +93,10 @@ impl Subjects {
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::Volume(input) => {
+                let pods = &self.incidents;
+                self.volumes.on(input, |id| pods.pod(id), now)
+            }
             Input::LargestPods(mut input) => {
                 input.name_pods(|id| self.incidents.pod(id));
                 input.effects()
@@ -147,6 +152,7 @@ impl Subjects {
             frequent_oom,
         } = settings;
         let transition_period = policy.transition_period;
+        self.volumes.configure(transition_period);
         if let Some(frequent) = &mut self.frequent_kills {
             frequent.configure(frequent_oom, transition_period);
         }
