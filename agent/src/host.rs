@@ -18,6 +18,7 @@ pub mod meminfo;
 pub mod mounts;
 pub mod node_disks;
 pub mod pids;
+pub mod pod_volumes;
 pub mod psi;
 mod resolve;
 pub mod self_process;

@@ -23,12 +23,14 @@ mod incident;
 mod refused_forks;
 mod reported_kills;
 mod unidentified_kills;
+mod volume;
 
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, Incident, Occurrence, incidents};
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};
+pub use volume::{DiskTrouble, VolumeTrouble};
 
 /// The object that an Event is about: `involvedObject`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

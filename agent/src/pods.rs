@@ -59,6 +59,11 @@ pub enum PodId {
 }
 
 impl PodId {
+    /// From the name of the kubelet's directory of a pod.
+    pub fn parse(name: &str) -> Option<Self> {
+        names::pod_id(name.to_owned())
+    }
+
     /// As in the name of the cgroup, with `-` instead of systemd's `_`.
     pub fn as_str(&self) -> &str {
         match self {

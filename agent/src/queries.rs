@@ -54,6 +54,7 @@ impl Queries {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
             Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
             Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
+            Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),

@@ -40,6 +40,7 @@ pub mod records;
 pub mod saved_times;
 pub mod signals;
 pub mod stalls;
+pub mod volumes;
 
 pub use disks::{
     DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskSetup, DiskWatch, IoTrigger, Unwatched,
@@ -56,6 +57,7 @@ pub use pod_pids::{Announced, PodPidInput, PodPids};
 pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
 pub use signals::{DirectSample, SignalInput, SignalSetup, Signals, StorageSample};
 pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
+pub use volumes::{VolumeInput, Volumes};
 
 /// Everything that can happen to a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,6 +120,8 @@ pub enum Input {
     NodeEvents(NodeEventInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
+    /// To the disks of volumes.
+    Volume(VolumeInput),
     /// To the search for the pods that use most of a resource.
     LargestPods(LargestPodsInput),
 }
@@ -167,6 +171,8 @@ pub enum Query {
     /// Which pods and cgroups use these disks, and which wait for them, a second later:
     /// [`DiskInput::IoWaitRead`].
     IoWait(Vec<DeviceNumber>),
+    /// The pods that use this disk, later: [`VolumeInput::Read`].
+    VolumesOnDisk(DeviceNumber),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].
@@ -403,6 +409,8 @@ pub struct Subjects {
     pub incidents: Incidents,
     /// Who records OOM kills on the Node.
     node_events: NodeEventChoice,
+    /// The volumes of pods.
+    pub volumes: Volumes,
     /// The pids of pods.
     pub pod_pids: PodPids,
     /// What is saved for the next start.

@@ -240,6 +240,11 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
                 &[("type", "Ready")],
                 Some(0.0),
             ),
+            (
+                "nodepulse_disk_unhealthy",
+                &[("device", "sda"), ("state", "slow")],
+                Some(1.0),
+            ),
             ("nodepulse_signal_value", &signal, Some(900.0)),
             ("nodepulse_signal_threshold", &signal, Some(100.0)),
             (

@@ -52,6 +52,11 @@ impl Mounts {
         Self(text.lines().filter_map(mount).collect())
     }
 
+    /// All mount points.
+    pub fn points(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|mount| mount.point.as_path())
+    }
+
     /// The mount that `path` is on: the last one at its longest mounted ancestor.
     #[must_use]
     pub fn of(&self, path: &Path) -> Option<&Mount> {

@@ -23,18 +23,27 @@ const DISKLESS: [&str; 10] = [
 /// `directories`: nodefs and imagefs, as paths on the node. `None` also if the mounts cannot be read.
 pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceNumber>> {
     let mounts = Mounts::of_host(root).ok()?;
-    let mut search = Search {
-        root,
-        mounts: &mounts,
-        seen: BTreeSet::new(),
-        disks: BTreeSet::new(),
-    };
+    let mut search = Search::new(root, &mounts);
     search.file_system(Path::new("/"), MAX_LAYERS)?;
     for directory in directories {
         search.file_system(&on_host(root, directory), MAX_LAYERS)?;
     }
     search.swap()?;
     Some(search.disks)
+}
+
+/// The disks below the file system that contains `path`, as far as they can be determined.
+pub fn of_path(root: &HostRoot, mounts: &Mounts, path: &Path) -> BTreeSet<DeviceNumber> {
+    let mut search = Search::new(root, mounts);
+    let found = search.file_system(path, MAX_LAYERS);
+    found.map_or_else(BTreeSet::new, |()| search.disks)
+}
+
+/// The disks below a block device, as far as they can be determined.
+pub fn of_device(root: &HostRoot, mounts: &Mounts, device: DeviceNumber) -> BTreeSet<DeviceNumber> {
+    let mut search = Search::new(root, mounts);
+    let found = search.device(device, MAX_LAYERS);
+    found.map_or_else(BTreeSet::new, |()| search.disks)
 }
 
 /// The path on the node after symbolic links, as far as they can be followed from here.
@@ -53,7 +62,16 @@ struct Search<'a> {
     disks: BTreeSet<DeviceNumber>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    const fn new(root: &'a HostRoot, mounts: &'a Mounts) -> Self {
+        Self {
+            root,
+            mounts,
+            seen: BTreeSet::new(),
+            disks: BTreeSet::new(),
+        }
+    }
+
     /// Adds the disks of the file system that contains `path`. `None`: they cannot be determined.
     fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
         let mount = self.mounts.of(path)?;

@@ -38,6 +38,7 @@ pub struct NodeMetrics {
     pub signal_threshold: Labelled<Gauge, 1>,
     pub oom_kills: Labelled<Counter, 1>,
     pub pod_oom_kills: Labelled<Counter, 2>,
+    pub disk_unhealthy: Labelled<Gauge, 2>,
 }
 
 /// Metrics of the API client.
@@ -139,6 +140,11 @@ impl NodeMetrics {
                 "pod_oom_kills",
                 "OOM-killed processes of existing pods",
                 ["namespace", "pod"],
+            ),
+            disk_unhealthy: to.labelled(
+                "disk_unhealthy",
+                "1 for each disk that is slow, stalled or failing, also if no pod uses it",
+                ["device", "state"],
             ),
         }
     }

@@ -68,7 +68,7 @@ fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)?.strip_prefix('-')
 }
 
-fn pod_id(id: String) -> Option<PodId> {
+pub(super) fn pod_id(id: String) -> Option<PodId> {
     let hash = id.len() == HASH_LENGTH && is_hex(&id);
     let plain = id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     match (hash, plain && !id.is_empty() && id.len() <= UID_LENGTH) {

@@ -56,6 +56,19 @@ pub enum Health {
     Stalled,
 }
 
+impl Health {
+    /// For log fields and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Slow => "slow",
+            Self::Failing => "failing",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
 /// One sample of a disk. All fields but `in_flight` are counters since the disk appeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskSample {

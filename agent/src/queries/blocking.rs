@@ -21,6 +21,7 @@ use crate::pods::{self, LinkSearch, classify};
 use crate::pressure::io_wait::IoWait;
 use crate::reading::Resource;
 use crate::state::State;
+use crate::subjects::VolumeInput;
 use crate::subjects::incidents::LinksRead;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
@@ -65,6 +66,8 @@ pub enum Question {
     Disk(DiskQuery),
     /// Read which pods and cgroups use these disks, and which wait for them.
     IoWait(Vec<DeviceNumber>),
+    /// Read the pods that use a disk by a volume.
+    VolumesOnDisk(DeviceNumber),
     /// Read the pods that use most of a resource.
     LargestPods(Resource),
     /// Find the links to the logs of the containers with these ids.
@@ -163,7 +166,8 @@ impl Blocking {
             Question::Resolve { name } => return self.resolve(name),
             Question::IoWait(disks) => return self.read_io_wait(disks),
             Question::Configuration => &self.configuration,
-            Question::Storage => &self.nodefs,
+            // Reads directories on nodefs.
+            Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
             Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
@@ -293,6 +297,10 @@ impl Responder {
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
             // Read by `IoWaitReader`.
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
+                device,
+                volumes: self.directories.volumes_on(device),
+            }),
             Question::LargestPods(of) => {
                 Input::LargestPods(largest_pods::read(&self.root, &self.pods, of))
             }
@@ -414,6 +422,10 @@ impl Answer {
             }
             Question::Resolve { .. } => return Self::Resolved(Vec::new()),
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
+                device: *device,
+                volumes: Vec::new(),
+            }),
             Question::LargestPods(of) => Input::LargestPods(largest_pods::none(*of)),
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))

@@ -20,13 +20,14 @@ use crate::node_status::Disks;
 use crate::pressure::disks::{DiskBoard, DiskRules, Health, Measured, Window};
 use crate::pressure::io_wait::{IoWait, StallShare};
 use crate::pressure::sample::LONGEST;
-use crate::reading::{Disk, DiskRole, NodeFilesystem, Resource};
+use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
 mod filesystems;
 mod input;
 mod listing;
+mod reports;
 
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
 pub use listing::{Unwatched, WatchedDisk};
@@ -439,31 +440,23 @@ impl DiskWatch {
         effects
     }
 
-    /// The state of a disk changed, if it did. The Event of the condition has the details.
+    /// The state of a disk changed, if it did.
     fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Vec<Effect> {
-        let disk = (health, self.board.name(device), self.board.role(device));
-        let (Some(health), Some(name), Some(role)) = disk else {
+        let known = self.board.name(device).zip(self.board.role(device));
+        let (Some(health), Some((name, role))) = (health, known) else {
             return Vec::new();
         };
         let details = self.details(device, health);
-        let resource = match health {
-            Health::Healthy => None,
-            Health::Slow => Some(Resource::DiskIo),
-            Health::Failing | Health::Stalled => Some(Resource::DiskFailing),
-        };
-        let resource = resource.filter(|_| role == DiskRole::Node);
-        let for_event = resource.map(|resource| Effect::EventDetails {
-            resource,
-            details: Some(details.clone()),
-        });
+        let name = name.to_owned();
+        let reported = reports::of(device, &name, role, health, &details);
         let logged = log(DiskDecision::HealthChanged {
             device,
-            name: name.to_owned(),
+            name,
             role,
             health,
             details,
         });
-        for_event.into_iter().chain(Some(logged)).collect()
+        reported.into_iter().chain(Some(logged)).collect()
     }
 
     /// What is known of the reason for the state of a disk.

@@ -6,7 +6,7 @@ use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
     KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids,
     Query, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch, StateInput,
-    Subjects, pass_on,
+    Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -40,6 +40,7 @@ impl Subjects {
             },
             incidents: Incidents::new(node_events.current()),
             node_events,
+            volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
             saved: SavedTimes::new(node.counters.boot_known),
         }
@@ -96,6 +97,10 @@ impl Subjects {
             Input::Incident(input) => self.incidents.on(input, now),
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::Volume(input) => {
+                let pods = &self.incidents;
+                self.volumes.on(input, |id| pods.pod(id), now)
+            }
             Input::LargestPods(mut input) => {
                 input.name_pods(|id| self.incidents.pod(id));
                 input.effects()
@@ -152,6 +157,7 @@ impl Subjects {
             stalls: watched,
         } = settings;
         let transition_period = policy.transition_period;
+        self.volumes.configure(transition_period);
         if let Some(frequent) = &mut self.frequent_kills {
             frequent.configure(frequent_oom, transition_period);
         }

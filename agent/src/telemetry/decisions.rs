@@ -6,7 +6,7 @@ use tracing::{debug, info, warn};
 
 use crate::escape::escape;
 use crate::kube_event::Finding;
-use crate::pressure::disks::{Health, Window};
+use crate::pressure::disks::Window;
 use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskError, DiskReport, UnwatchReason};
@@ -154,12 +154,7 @@ fn log_disk(decision: DiskDecision) {
                 DiskRole::Node => "node",
                 DiskRole::Volume => "volume",
             };
-            let health = match health {
-                Health::Healthy => "healthy",
-                Health::Slow => "slow",
-                Health::Stalled => "stalled",
-                Health::Failing => "failing",
-            };
+            let health = health.as_str();
             info!(%device, disk = %escape(&name), role, health, %details, "disk health changed");
         }
         DiskDecision::ReadOnly {
@@ -216,6 +211,7 @@ mod tests {
     use crate::clock::BootNanos;
     use crate::pressure::Pressure;
     use crate::pressure::change::{PressureChange, PressureReason};
+    use crate::pressure::disks::Health;
     use crate::pressure::stall::{StallChange, StallSample};
     use crate::reading::{Stall, StallKind, StallOf};
     use crate::record::DiskChange;

@@ -24,13 +24,14 @@ use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Status};
 use crate::pressure::Policy;
+use crate::pressure::disks::Health;
 use crate::pressure::sample::Sample;
 use crate::reading::AbsentSource;
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
-use crate::subjects::Decision;
+use crate::subjects::{Decision, DiskDecision};
 use crate::units::latency::DiskLatency;
 
 mod scrape;
@@ -188,7 +189,25 @@ impl Metering {
                 kills,
             } => self.record_pod_kills(namespace, name, *kills),
             Decision::PodRemoved { namespace, name } => self.remove_pod(namespace, name),
+            Decision::Disk(decision) => self.record_disk(decision),
             _ => {}
+        }
+    }
+
+    /// A disk is healthy or not, or is not watched any more. At most [`Disk::MAX`] are watched.
+    fn record_disk(&self, decision: &DiskDecision) {
+        let (name, health) = match decision {
+            DiskDecision::HealthChanged { name, health, .. } => (name, *health),
+            DiskDecision::Unwatched { name, .. } => (name, Health::Healthy),
+            _ => return,
+        };
+        for state in [Health::Slow, Health::Stalled, Health::Failing] {
+            let labels = [name.clone(), state.as_str().to_owned()];
+            if state == health {
+                self.metrics.node.disk_unhealthy.of(labels).set(1);
+            } else {
+                self.metrics.node.disk_unhealthy.remove(labels);
+            }
         }
     }
 

@@ -153,7 +153,7 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "pods",
-        Rooms::Only(&["escape", "object_name", "units"]),
+        Rooms::Only(&["escape", "object_name", "reading", "units"]),
         IMPURE,
     ),
     room(

@@ -1,6 +1,7 @@
 //! Space and inodes of nodefs, which contains the root directory, and of imagefs, which contains
 //! the container images.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,14 @@ use tracing::debug;
 
 use crate::config::Config;
 use crate::host::mounts::Mounts;
+use crate::host::pod_volumes::PodVolume;
 use crate::host::statfs::{self, Filesystem, Usage};
-use crate::host::{HostError, HostRoot, node_disks};
+use crate::host::{HostError, HostRoot, node_disks, pod_volumes};
+use crate::pods::PodId;
 use crate::pressure::sample::Sample;
 use crate::reading::{NodeFilesystem, Signal};
 use crate::subjects::StorageSample;
+use crate::units::DeviceNumber;
 
 /// Where containerd stores images, and where CRI-O and Podman do. There is no runtime to ask.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
@@ -49,6 +53,23 @@ impl Directories {
         }
     }
 
+    /// The pods that use a disk, each with the name of the volume.
+    pub(super) fn volumes_on(&self, disk: DeviceNumber) -> Vec<(PodId, String)> {
+        let kubelet = self.nodefs_on_node();
+        let found = pod_volumes::on_disk(&self.root, &kubelet, disk).unwrap_or_else(|err| {
+            debug!(err = &err as &dyn std::error::Error, "volumes not read");
+            BTreeSet::new()
+        });
+        let volume = |of: PodVolume| Some((PodId::parse(&of.pod)?, of.volume));
+        found.into_iter().filter_map(volume).collect()
+    }
+
+    /// The kubelet's root directory, as a path on the node.
+    fn nodefs_on_node(&self) -> PathBuf {
+        let below = self.nodefs.strip_prefix(self.root.dir());
+        Path::new("/").join(below.unwrap_or(&self.nodefs))
+    }
+
     pub(super) const fn root(&self) -> &HostRoot {
         &self.root
     }
@@ -61,8 +82,7 @@ impl Directories {
 
     /// nodefs, the directories of images, and the root, as paths on the node.
     fn targets(&self) -> Vec<(NodeFilesystem, PathBuf)> {
-        let nodefs = self.nodefs.strip_prefix(self.root.dir());
-        let nodefs = Path::new("/").join(nodefs.unwrap_or(&self.nodefs));
+        let nodefs = self.nodefs_on_node();
         let images = self.images.iter();
         let images = images.map(|path| (NodeFilesystem::Imagefs, path.clone()));
         let ends = [

@@ -1,0 +1,272 @@
+//! Volumes of pods on disks that are slow, do not respond or return errors: an Event on each pod that
+//! uses the disk.
+//!
+//! Such a disk is not one of the node's own, so no condition follows from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Query};
+use crate::clock::{BootNanos, Now};
+use crate::kube_event::{DiskTrouble, VolumeTrouble};
+use crate::pods::{Pod, PodId};
+use crate::units::DeviceNumber;
+
+/// Pods with an Event about one disk at one time.
+const MAX_PODS: usize = 32;
+
+/// Pods whose last Event is remembered. Beyond it, the oldest is forgotten.
+const MAX_REMEMBERED: usize = 1024;
+
+/// Everything that can happen to the volumes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeInput {
+    /// A disk on which the node itself does not depend is slow, does not respond or returns errors.
+    Trouble {
+        /// The disk.
+        device: DeviceNumber,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        trouble: DiskTrouble,
+        /// Numbers and causes.
+        details: String,
+    },
+    /// The answer to [`Query::VolumesOnDisk`].
+    Read {
+        /// The disk.
+        device: DeviceNumber,
+        /// The pods that use it, each with the name of the volume.
+        volumes: Vec<(PodId, String)>,
+    },
+}
+
+/// What is reported about a disk when its pods are known.
+#[derive(Debug)]
+struct Pending {
+    name: String,
+    trouble: DiskTrouble,
+    details: String,
+    at: Now,
+}
+
+/// The volumes of pods.
+#[derive(Debug)]
+pub struct Volumes {
+    /// Events about one pod and trouble have this interval at least.
+    transition_period: Duration,
+    pending: BTreeMap<DeviceNumber, Pending>,
+    /// When a pod had an Event, by its uid.
+    reported: BTreeMap<(Box<str>, DiskTrouble), BootNanos>,
+}
+
+impl Volumes {
+    /// Nothing is reported yet.
+    pub const fn new(transition_period: Duration) -> Self {
+        Self {
+            transition_period,
+            pending: BTreeMap::new(),
+            reported: BTreeMap::new(),
+        }
+    }
+
+    /// The transition period changed.
+    pub const fn configure(&mut self, transition_period: Duration) {
+        self.transition_period = transition_period;
+    }
+
+    /// Takes an input, and returns what follows from it. `find` knows the names of pods.
+    pub fn on<'a>(
+        &mut self,
+        input: VolumeInput,
+        find: impl Fn(&PodId) -> Option<&'a Pod>,
+        now: Now,
+    ) -> Vec<Effect> {
+        match input {
+            VolumeInput::Trouble {
+                device,
+                name,
+                trouble,
+                details,
+            } => {
+                let pending = Pending {
+                    name,
+                    trouble,
+                    details,
+                    at: now,
+                };
+                // The query that is under way answers for the newest trouble.
+                match self.pending.insert(device, pending) {
+                    Some(_) => Vec::new(),
+                    None => vec![Effect::Query(Query::VolumesOnDisk(device))],
+                }
+            }
+            VolumeInput::Read { device, volumes } => {
+                let Some(pending) = self.pending.remove(&device) else {
+                    return Vec::new();
+                };
+                self.report(&pending, volumes, find, now.boot)
+            }
+        }
+    }
+
+    fn report<'a>(
+        &mut self,
+        pending: &Pending,
+        volumes: Vec<(PodId, String)>,
+        find: impl Fn(&PodId) -> Option<&'a Pod>,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let period = self.transition_period;
+        self.reported.retain(|_, at| now.since(*at) < period);
+        let mut pods = BTreeSet::new();
+        let mut events = Vec::new();
+        for (id, volume) in volumes {
+            // A pod that is not known has no name for an Event; its volume was left behind.
+            let Some(pod) = find(&id) else {
+                continue;
+            };
+            let key = (pod.uid.clone(), pending.trouble);
+            if pods.len() == MAX_PODS || !pods.insert(id) || self.reported.contains_key(&key) {
+                continue;
+            }
+            self.remember(key, now);
+            let trouble = VolumeTrouble {
+                disk: &pending.name,
+                volume: &volume,
+                trouble: pending.trouble,
+                details: &pending.details,
+            };
+            events.push(Effect::Event(trouble.draft(pod, pending.at.wall)));
+        }
+        events
+    }
+
+    fn remember(&mut self, key: (Box<str>, DiskTrouble), now: BootNanos) {
+        self.reported.insert(key, now);
+        if self.reported.len() > MAX_REMEMBERED {
+            let oldest = self.reported.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.reported.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    const SDB: DeviceNumber = DeviceNumber {
+        major: 8,
+        minor: 16,
+    };
+    const PERIOD: Duration = Duration::from_secs(300);
+
+    fn uid(n: usize) -> String {
+        format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")
+    }
+
+    fn at(seconds: u64) -> Now {
+        Now {
+            boot: BootNanos(0).plus(Duration::from_secs(seconds)),
+            wall: UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds),
+        }
+    }
+
+    /// Volumes of pods with these numbers; pods below 900 are known.
+    struct Node {
+        volumes: Volumes,
+        pods: Vec<Pod>,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let pod = |n| Pod::new("team", &format!("web-{n}"), &uid(n), None).unwrap();
+            Self {
+                volumes: Volumes::new(PERIOD),
+                pods: (0..900).map(pod).collect(),
+            }
+        }
+
+        fn on(&mut self, seconds: u64, input: VolumeInput) -> Vec<Effect> {
+            let pods = &self.pods;
+            let find = |id: &PodId| pods.iter().find(|pod| *pod.uid == *id.as_str());
+            self.volumes.on(input, find, at(seconds))
+        }
+
+        fn trouble(&mut self, seconds: u64, trouble: DiskTrouble) -> Vec<Effect> {
+            let (name, details) = ("sdb".to_owned(), "5 of 6 requests".to_owned());
+            let input = VolumeInput::Trouble {
+                device: SDB,
+                name,
+                trouble,
+                details,
+            };
+            self.on(seconds, input)
+        }
+
+        /// The names of the pods with an Event, and its reason.
+        fn read(&mut self, seconds: u64, pods: &[usize]) -> Vec<String> {
+            let volume = |n: &usize| (PodId::Uid(uid(*n)), format!("data-{n}"));
+            let volumes = pods.iter().map(volume).collect();
+            let input = VolumeInput::Read {
+                device: SDB,
+                volumes,
+            };
+            let text = |effect: Effect| match effect {
+                Effect::Event(draft) => {
+                    let crate::kube_event::Involved::Pod { name, .. } = draft.object else {
+                        panic!("on the Node");
+                    };
+                    format!("{name} {}", draft.reason)
+                }
+                other => panic!("unexpected: {other:?}"),
+            };
+            self.on(seconds, input).into_iter().map(text).collect()
+        }
+    }
+
+    #[test]
+    fn each_pod_that_uses_the_disk_has_one_event_in_a_transition_period() {
+        let mut node = Node::new();
+        let query = [Effect::Query(Query::VolumesOnDisk(SDB))];
+        assert_eq!(node.trouble(1, DiskTrouble::Slow), query);
+        assert_eq!(
+            node.trouble(2, DiskTrouble::Slow),
+            [],
+            "the query is under way"
+        );
+        let both = ["web-1 SlowVolume", "web-2 SlowVolume"];
+        assert_eq!(node.read(2, &[1, 2, 2, 901]), both);
+        assert_eq!(node.read(2, &[1]), [""; 0], "no trouble");
+
+        assert_eq!(node.trouble(100, DiskTrouble::Slow), query);
+        assert_eq!(node.read(100, &[1, 3]), ["web-3 SlowVolume"]);
+        node.trouble(101, DiskTrouble::Errors);
+        assert_eq!(node.read(101, &[1]), ["web-1 VolumeErrors"]);
+        node.trouble(301, DiskTrouble::Slow);
+        assert_eq!(node.read(301, &[1]), [""; 0]);
+        node.trouble(302, DiskTrouble::Slow);
+        assert_eq!(node.read(302, &[1]), ["web-1 SlowVolume"]);
+    }
+
+    #[test]
+    fn the_number_of_events_and_of_remembered_pods_is_limited() {
+        let mut node = Node::new();
+        let all: Vec<usize> = (0..900).collect();
+        node.trouble(1, DiskTrouble::Slow);
+        assert_eq!(node.read(1, &all).len(), MAX_PODS);
+        for (n, pods) in all.chunks(MAX_PODS).enumerate() {
+            for trouble in [DiskTrouble::Slow, DiskTrouble::Errors] {
+                node.trouble(2 + n as u64, trouble);
+                node.read(2 + n as u64, pods);
+            }
+        }
+        assert_eq!(node.volumes.reported.len(), MAX_REMEMBERED);
+    }
+}
